@@ -1,5 +1,4 @@
-"""Finds on servers: many finds of the same form are one statement; an ordinal in each row tells to which request it
-belongs.
+"""Finds on servers: many of the same form are one statement, whose rows have the ordinal of their request.
 
 On MariaDB, finds by a complete unique key join a list of rows to the table in the list's order, if the columns can be
 compared with such a list; other finds are limited SELECTs, combined by UNION ALL. On PostgreSQL, they are arrays and a

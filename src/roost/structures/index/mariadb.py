@@ -1,4 +1,4 @@
-"""MariaDB: what a table is, read from information_schema, and what its columns make of values."""
+"""MariaDB: reads the schema of a table from information_schema, and defines how its columns store values."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _COLUMNS = each(
 _KEYS = each(
     "SELECT index_name, non_unique, column_name, collation, sub_part, index_type, ignored\n"
     "  FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s"
-)  # in the order of their creation, as SHOW KEYS has them
+)  # in the order of their creation, as in SHOW KEYS
 
-# In the moment in which an ALTER puts its new table in the place of the old one, there is none in information_schema;
-# SHOW CREATE TABLE waits for the ALTER. So what is missing is asked for again, as long as SHOW CREATE TABLE has it.
+# At the moment at which an ALTER replaces the old table with the new one, information_schema contains neither; SHOW
+# CREATE TABLE waits for the ALTER. So if a table is missing, the query is repeated while SHOW CREATE TABLE finds it.
 ATTEMPTS = 20
 _HAS_KEY = re.compile(rb"^ +(PRIMARY |UNIQUE |)KEY ", re.MULTILINE)
 
@@ -56,7 +56,7 @@ _LABEL = re.compile(r"'((?:[^']|'')*)'")
 _ESCAPED = re.compile(r"''|\\([0nr\\])")  # whatever the sql_mode
 _ESCAPES: Final = {None: "'", "0": "\0", "n": "\n", "r": "\r", "\\": "\\"}
 
-# Character sets, by what Python calls them. What is not here takes ASCII.
+# The names of character sets in Python. A character set that is not listed here takes only ASCII.
 _CODECS: Final = {
     "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "ucs2": "utf-16-be", "utf16": "utf-16-be",
     "utf16le": "utf-16-le", "utf32": "utf-32-be", "latin1": "cp1252", "latin2": "iso8859_2", "latin5": "iso8859_9",
@@ -67,7 +67,7 @@ _CODECS: Final = {
     "euckr": "euc_kr",
 }  # fmt: skip
 _UTF8: Final = ("utf8mb4", "utf8mb3", "utf8")
-_BYTES: Final = ("CAST(", " AS BINARY)")  # as they are stored
+_BYTES: Final = ("CAST(", " AS BINARY)")  # the stored bytes
 _TEXT: Final = ("CAST(", " AS CHAR)")
 _TWO_BYTES: Final = ("utf8mb3", "utf8", "ucs2")  # characters up to U+FFFF
 
@@ -85,16 +85,16 @@ _SHAPES: Final = frozenset(
         "geometrycollection",
         "vector",
     ]
-)  # they have no text of their own: they are shown as they are stored
-# A key of these ends before them: the order of an index is not that of its values.
+)  # these have no text form: their stored bytes are shown
+# A key ends before a column of these types: the order of the index is not that of the values.
 _UNORDERED: Final = _SHAPES | {"set", "bit"}
 _AS_STORED: Final = _SHAPES | {"blob", "bit"}
 
 
 def read_table(name: str, wire: bool = False) -> Reading:
-    """Return what is known of a table or view; None where there is none that may be opened.
+    """Return the facts about a table or view; None if there is none that can be opened.
 
-    wire: values are tokens: bytes in their column's character set, and the server's own text of what is no text.
+    wire: values are tokens: texts as bytes in their column's character set, other values as the server's own text.
     """
     if name.startswith("roost_"):
         return None
@@ -133,7 +133,7 @@ def read_table(name: str, wire: bool = False) -> Reading:
         tuple([_column(*row, wire=True) for part in identity for row in listed if row[0] == part.column.name]),
         clustered=primary.parts if primary and engine == "InnoDB" else (),
         automatic=automatic,
-        triggers=view,  # whether a view takes rows, only an INSERT tells
+        triggers=view,  # only an INSERT shows whether a view accepts rows
         unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
         undoes=view or undoes == "YES",
         seen=(same, without_count(seen)),
@@ -142,7 +142,7 @@ def read_table(name: str, wire: bool = False) -> Reading:
 
 
 def without_count(answer: Any) -> Any:
-    """Return an answer to SHOW CREATE TABLE without the number that rises with each row."""
+    """Return an answer to SHOW CREATE TABLE without the AUTO_INCREMENT number, which changes with each row."""
     return [[_COUNTED.sub("", value) if isinstance(value, str) else value for value in row] for row in answer[0]]
 
 
@@ -156,7 +156,7 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
         made = []
         for _, _, column, collation, prefix, _, _ in parts:
             if prefix is not None or columns[column].kind in _UNORDERED:
-                break  # what lies behind it is in no order that could be asked for
+                break  # the columns from here on are not in an order for which a find could ask
             made.append(Part(columns[column], collation == "D", columns[column].sql, collation != "D"))
         if kind != "BTREE" or ignored == "YES" or not made:
             continue
@@ -167,7 +167,7 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
 
 
 def _names_rows(key: Key, singles: set[str]) -> bool:
-    # A FLOAT is shown with fewer digits than it has, so that what was read need not be found again.
+    # A FLOAT is returned with fewer digits than it has, so a search for the value that was read may not find the row.
     return key.unique and not any([part.column.nullable or part.column.name in singles for part in key.parts])
 
 
@@ -260,7 +260,7 @@ def _of_bytes(held: exact.Held, value: Any) -> Any:
 
 
 def _decoded(codec: str, held: exact.Held, value: Any) -> Any:
-    # A token has the bytes of the column's character set.
+    # A token contains the bytes of the column's character set.
     if not isinstance(value, str):
         return held(value)
     try:

@@ -1,4 +1,4 @@
-"""An opened index: what is found, inserted and modified through it, as statements.
+"""An opened index: the statements that find, insert and modify rows through it.
 
 A modification first finds its rows, and then changes each by its primary key or rowid: so a row is changed once, even
 if the scanned column changes. All checks come before the single statement that writes, which SQLite executes wholly or
@@ -34,12 +34,12 @@ READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
 
 
 class OpenedIndex:
-    """One key of a table, the columns to read and write, and those that filters name.
+    """One key of a table, the columns to read and write, and the columns for filters.
 
     undecoded: texts are read as bytes.
     """
 
-    bulk = True  # like requests are done as a run
+    bulk = True  # requests of the same form run together
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OpenedIndex:
         self.width = len(self.columns)
         self.parts = len(key.parts)
         self.filters = [column.name for column in self.fcolumns]
-        self.compiled: dict[Any, Any] = {}  # how like requests are done, by their shapes; see bulk.py
+        self.compiled: dict[Any, Any] = {}  # what runs requests of one shape together, by shape; see bulk.py
         shown = [_bytes_of(column.sql) if undecoded else column.shown() for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
@@ -70,11 +70,11 @@ class OpenedIndex:
 
     @cached_property
     def undecoded(self) -> OpenedIndex:
-        """The same index, for rows with texts that are no UTF-8: whoever wrote them, they can be read."""
+        """The same index, for rows with texts that are not UTF-8, so that they can be read nevertheless."""
         return OpenedIndex(self.table, self.key, self.columns, self.fcolumns, undecoded=True)
 
     def rows_of(self, result: Any) -> Any:
-        """Return the result of a run as that of the operation."""
+        """Convert a request's result from a run to the result of the operation."""
         if type(result) is tuple:
             return [] if result[-1] is None else [result[:-1]]
         if type(result) is not str:
@@ -87,14 +87,14 @@ class OpenedIndex:
         return list(zip(*[iter(values)] * width, strict=True))
 
     def perform(self, verb: str, args: Sequence[Any]) -> Working:
-        """Do what an operation of `roost.Index` asks for; return its result."""
+        """Run an operation of `roost.Index`; return its result."""
         if verb != "find" and not self.table.undoes:
-            # Whatever is run again would be done twice, and rows are not locked between being read and written.
+            # A transaction that is run again would be done twice, and rows are not locked between reading and writing.
             message = f"{self.table.name} has an engine without transactions; its rows can be read, and not modified"
             raise worded(Invalid(message), "notimpl")
         if verb == "find" or not self.table.triggers or self.table.words.row_by_row:
             return (yield from self._perform(verb, args))
-        yield Control.SAVEPOINT  # a trigger's RAISE(FAIL) ends a statement and undoes nothing of it
+        yield Control.SAVEPOINT  # a trigger's RAISE(FAIL) ends a statement without undoing it
         try:
             result = yield from self._perform(verb, args)
         except Error:
@@ -121,7 +121,7 @@ class OpenedIndex:
         in_: tuple[int, Sequence[Any]] | None,
         filters: Sequence[Where | While],
     ) -> Scan:
-        # What is looked for, with the values as the columns store them.
+        # Returns the search, with the values in the form in which the columns store them.
         columns = [part.column for part in self.key.parts]
         if len(values) > len(columns):
             message = f"the key {self.key.name} of {self.table.name} has {len(columns)} columns, not {len(values)}"
@@ -135,15 +135,15 @@ class OpenedIndex:
         return Scan(op, held, limit, offset, place, tuple(listed), tuple(made))
 
     def statements(self, op: str, values: tuple[Any, ...], filters: Sequence[Filtering]) -> tuple[Texts, ...]:
-        """Return the statements of a find like this, in their order."""
+        """Return the statements of a find of this form, in their order."""
         return self._read.texts(op, values, filters)
 
     # --- insert ---------------------------------------------------------------------------------------------------
 
     def insert(self, values: Sequence[Any]) -> Working:
-        """Insert a row; return the number that it was given, 0 where it brought its own, None where there is none.
+        """Insert a row; return the generated id, 0 if the row has its own, None if the table generates none.
 
-        Columns that are not listed have their defaults. Values beyond the columns are not looked at.
+        Columns that are not listed get their defaults. Values beyond the columns are ignored.
         """
         table = self.table
         if table.view and not table.triggers:
@@ -187,23 +187,24 @@ class OpenedIndex:
         return stored
 
     def _refused(self, error: StatementFailed, word: str) -> StatementFailed:
-        # Which side of a foreign key failed, only the statement knows.
+        # The error does not tell which side of a foreign key was violated; the statement decides it.
         return worded(error, word) if error.word == "foreign" else error
 
     def _cause(self, error: StatementFailed) -> BaseException | None:
-        # An error of the database's that has its cause has undone more than its statement.
+        # An error with a cause makes the caller undo more than the statement.
         return error.__cause__ if self.table.words.aborts else None
 
     # --- modify ---------------------------------------------------------------------------------------------------
 
     def _modify(self, verb: str, scan: Scan, to: Sequence[Any], returning: bool) -> Working:
-        # Changes the rows that are found; returns how many there were, or, `returning`, what they were before.
+        # Changes the rows that are found; returns their number, or, with `returning`, the rows as they were before.
         if self.table.view:
             raise worded(Invalid(f"{self.table.name} is a view; its rows cannot be named one by one"), "notimpl")
         if not self.table.identity:
             raise worded(Invalid(f"{self.table.name} hides its rowid behind columns of its own"), "notimpl")
         sums = verb in ("increment", "decrement")
-        # A value may be listed twice, and ranges overlap: what is deleted once is not there to be counted again.
+        # A value may be listed twice, and ranges overlap. A row that is found again counts only once, so that the limit
+        # is that of different rows: a deleted row would not be found again.
         again = verb == "delete" and scan.place is not None
         finder = self._meet if returning or sums else self._name
         found: Rows = yield from finder.find(scan._replace(limit=INT_MAX - scan.offset) if again else scan)
@@ -223,14 +224,14 @@ class OpenedIndex:
         return before if returning else changed
 
     def _exact(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        # The values of the columns, with all the digits that they have, from what `_meet` reads.
+        # Returns the values of the columns, with all their digits, from a row that `_meet` has read.
         found = list(values[: self.width])
         for place, value in zip(self.inexact, values[max(1, self.width) :], strict=True):
             found[place] = value
         return tuple(found)
 
     def _update(self, rows: Rows, values: Sequence[Any]) -> Working:
-        # A column that is listed twice has the last of its values.
+        # A column that is listed twice gets the last of its values.
         given = {column: self._stored(column, value) for column, value in zip(self.columns, values, strict=False)}
         if not given:
             return len(rows)
@@ -252,7 +253,7 @@ class OpenedIndex:
         if not passed or not addends:
             return len(passed)
         own = {self.columns[place].name for place, _ in addends}
-        if self.table.words.row_by_row:  # they are locked, and what they become is known
+        if self.table.words.row_by_row:  # the rows are locked, so their new values are known
             given = dict.fromkeys([self.columns[place] for place, _ in addends])
             text = f"{self._setting(list(given))} WHERE {self.table.one}"
             made = []
@@ -268,12 +269,12 @@ class OpenedIndex:
             [f"{column} = {column}{sign * len(each_)}" for column, each_ in terms.items()]
         )
         bound = tuple([addend for each_ in terms.values() for addend in each_])
-        # Whether a unique value is free depends on what was moved before: the order of the scan counts.
+        # Whether a unique value is free depends on the rows changed before, so the order of the scan matters.
         moves = bool(own & self.table.unique)
         return (yield from self._write(text, bound, [row for row, _ in passed], "152", moves))
 
     def addends(self, to: Sequence[Any]) -> list[tuple[int, int | float]]:
-        """Return what is added to which of the columns: none where NULL is given, or nothing."""
+        """Return the places of the columns with the numbers to be added; a column with NULL or no value is left out."""
         found = []
         for place, (column, value) in enumerate(zip(self.columns, to, strict=False)):
             if value is None:
@@ -291,7 +292,7 @@ class OpenedIndex:
         return found
 
     def sums(self, old: Sequence[Any], addends: Sequence[tuple[int, int | float]], verb: str) -> list[Any] | None:
-        """Return the new values, column by column; None where a `-` would cross zero: the row stays as it is."""
+        """Return the new values of the columns; None if a `-` would cross zero, and the row must not change."""
         found: list[Any] = []
         running: dict[str, Any] = {}  # a column that is listed twice is added to twice
         for place, addend in addends:
@@ -315,7 +316,7 @@ class OpenedIndex:
         return found
 
     def named(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what names a row, as its columns hold it; what nobody could store through an index, as it was read."""
+        """Return the values that identify a row, as its columns store them, or if they cannot, as they were read."""
         named = self.table.named
         if not named:
             return row
@@ -323,7 +324,7 @@ class OpenedIndex:
         return tuple([value if each_ is UNHELD else each_ for value, each_ in zip(row, held, strict=True)])
 
     def _write(self, text: str, bound: tuple[Any, ...], rows: Rows, word: str, ordered: bool = False) -> Working:
-        # By what names the rows. Many by their rowids are one statement; by keys of several columns one each.
+        # Writes rows by the columns that identify them: many rowids in one statement, keys one by one.
         one = f"{text} WHERE {self.table.one}"
         if self.table.words.row_by_row:
             return (yield from self._write_rows(one, [(*bound, *self.named(row)) for row in rows], word))
@@ -339,7 +340,7 @@ class OpenedIndex:
             raise self._refused(error, word) from None
 
     def _write_rows(self, text: str, rows: Rows, word: str) -> Working:
-        # They are locked: as many are changed as are named. One that fails alone has undone itself.
+        # The rows are locked, so all of them are changed. A single statement that fails has undone itself.
         try:
             changed = yield Statement(write(text), rows)
         except StatementFailed as error:
@@ -359,12 +360,12 @@ class OpenedIndex:
 
 
 def asks(column: TableColumn, value: Any) -> bool:
-    """Return whether a column that numbers itself takes a value as being asked for a number: any 0, as MariaDB does."""
+    """Return whether a value requests a generated id: NULL, an empty one, or any form of 0, as in MariaDB."""
     return value is None or value == "" or bool(column.holds(value) == 0)
 
 
 def asking(values: Sequence[Any], store: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
-    """Return the values of such a column as it stores them, None for each that asks for a number."""
+    """Return the values of a column that generates ids as it stores them, None for each that requests an id."""
     return [None if value == 0 else value for value in store([None if each_ == "" else each_ for each_ in values])]
 
 
@@ -377,7 +378,7 @@ def _sum(value: int | float | Decimal, addend: int | float | Decimal) -> int | f
 def open_index(
     name: str, index: str, columns: Sequence[str], filters: Sequence[str], dialect: str = "sqlite"
 ) -> Working:
-    """Return what can be opened under these names, as it is now; `Missing`, as a value, says what is not there."""
+    """Return the index that these names mean now, or a `Missing` that says what does not exist."""
     table: Table | None = yield from READ_TABLE[dialect](name)
     return index_of(table, name, index, columns, filters)
 
@@ -385,7 +386,7 @@ def open_index(
 def index_of(
     table: Table | None, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
 ) -> OpenedIndex | Missing:
-    """Return an index of a table; `Missing`, as a value, says what is not there."""
+    """Return an index of a table, or a `Missing` that says what does not exist."""
     if table is None:
         return Missing(f"there is no table or view {name} that can be opened")
     shown = [table.columns[each_] for each_ in columns if each_ in table.columns]

@@ -1,4 +1,4 @@
-"""Operations of an index as a plan: the table is looked at once for each version of the schema, by who asks first."""
+"""The plan of an index's operations: the first operation reads the table's schema, once for each of its versions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Operations, Plan, TargetPlan
 
-FEW = 4  # like operations, or fewer, are sooner done one by one where no network lies between
+FEW = 4  # up to this number of operations of the same form, running them one by one is faster on SQLite
 
 
 class IndexPlan(TargetPlan):
-    """One index of a table in one dialect's words, as one store has it: what is remembered is of one database."""
+    """One index of a table in one dialect's words. Each store has its own plan, which caches its database's schema."""
 
     structure: Index
 
@@ -37,13 +37,13 @@ class IndexPlan(TargetPlan):
         self._opened: OpenedIndex | Error | None = None
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return what stands for the rows that an operation locks: whoever asks for the same waits for the same."""
+        """Return a value for the rows that an operation locks: equal for operations that search by the same values."""
         return ((repr(op.args[:2] if op.verb != "insert" else op.args),),)
 
     def run(self, operations: Operations, context: Context, only: bool = False) -> Plan:
-        """Plan operations, in their order. What is refused before a statement concerns its operation alone.
+        """Plan operations, in their order. A refusal before a statement affects only its own operation.
 
-        only: the transaction has no others.
+        only: the transaction has no other operations.
         """
         if not self._dialect.exchanges:
             opened = yield from self._current(context)
@@ -72,9 +72,9 @@ class IndexPlan(TargetPlan):
         return results
 
     def _unchanged(self, opened: OpenedIndex, work: Results, careful: bool, only: bool) -> Results:
-        # Runs what was planned for a table as it was. With the first statement, which keeps the table from being
-        # changed until the transaction ends, goes the question whether it is still that table; and COMMIT, where the
-        # transaction has one operation, which is this one statement that reads.
+        # Runs work that was planned for a known schema. The first statement prevents changes of the table until the
+        # transaction ends; the question whether the schema is still the same is sent along with it. So is COMMIT, if
+        # the transaction consists of this one statement, which reads.
         first = True
         try:
             wanted = next(work)
@@ -87,7 +87,7 @@ class IndexPlan(TargetPlan):
                 else:
                     wanted = work.send(answer)
         except StopIteration as stop:
-            if first:  # all was refused, by what is known of the table
+            if first:  # everything was refused, by the known schema
                 yield from self._ask_too(opened, careful, Together(()))
             return stop.value  # type: ignore[no-any-return]
 
@@ -124,7 +124,7 @@ class IndexPlan(TargetPlan):
                 results.append((yield from opened.perform(op.verb, op.args)))
             except (Invalid, StatementFailed) as error:
                 if isinstance(error, StatementFailed) and error.__cause__ is not None:
-                    raise  # the database's own: whether the transaction stands, only the engine knows
+                    raise  # an error of the database: the engine knows whether the transaction can go on
                 results.append(error)
         return results
 
@@ -139,7 +139,7 @@ class IndexPlan(TargetPlan):
         return [opened.rows_of(result) for result in results]
 
     def _current(self, context: Context) -> Working:
-        if context.joined:  # a connection of the application's may have opened any file
+        if context.joined:  # the application's connection may have opened any file
             return (yield from self._open())
         (((version,),),) = yield ask(SCHEMA_VERSION)
         if self._opened is None or version != self._version:
@@ -149,7 +149,7 @@ class IndexPlan(TargetPlan):
 
 
 def shape_of(operation: Operation[Any]) -> Shape | None:
-    """Return what operations have in common that are done together; None for one that is done by itself."""
+    """Return the shape of an operation: finds of the same shape run together; None for one that runs alone."""
     args = operation.args
     if operation.verb != "find":
         return None
@@ -162,7 +162,7 @@ def shape_of(operation: Operation[Any]) -> Shape | None:
 
 
 def changing_shape_of(operation: Operation[Any]) -> Shape | None:
-    """Return it for modifications of one row by a key, and inserts, too."""
+    """Return the shape, as `shape_of`, also for inserts and for modifications of one row by a key."""
     verb, args = operation.verb, operation.args
     if verb == "find":
         return shape_of(operation)

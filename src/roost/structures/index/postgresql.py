@@ -1,4 +1,4 @@
-"""PostgreSQL: what a table is, read from pg_catalog, and what its columns make of values."""
+"""PostgreSQL: reads the schema of a table from pg_catalog, and defines how its columns store values."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ WORDS: Final = IndexWords(
     aborts=True,
 )
 
-# By which transactions the rows of the catalog were written that a table, its columns and its indexes have: asked for
-# with every transaction, to see whether they are still the same. A snapshot may be older than the lock on a table: who
-# has rewritten it meanwhile (ALTER, TRUNCATE and INSERT, REFRESH) has written rows that the snapshot does not see, and
-# catalog rows, too. Functions do see those: where they have another file, or another table of the name, the answer is
-# one that was never given before.
+# The ids of the transactions that wrote the catalog's rows of a table, its columns and its indexes. Every transaction
+# asks for them, to see whether the table has changed. A snapshot may be older than the lock on a table: if the table
+# was rewritten in between (ALTER, TRUNCATE and INSERT, REFRESH), the snapshot sees neither the new rows nor the new
+# catalog rows. Functions do see the latter: if they return another file, or another table of this name, the answer
+# contains the time, so that it differs from all earlier ones.
 _QUESTION = """\
 SELECT n.oid::int8, c.xmin::text,
     ARRAY(SELECT a.xmin FROM pg_catalog.pg_attribute a
@@ -43,7 +43,7 @@ SELECT n.oid::int8, c.xmin::text,
   FROM (SELECT to_regclass(%s)::oid) n (oid) LEFT JOIN pg_catalog.pg_class c ON c.oid = n.oid
   WHERE n.oid IS NOT NULL"""
 _VERSIONS = each(_QUESTION.format(rewritten="c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid)"))
-# The same of what consists of others: their partitions, those that inherit from it, and what is below a view.
+# The same for tables with partitions or children, and for views: it includes these tables, and those below a view.
 _ALL_VERSIONS = each(
     _QUESTION.format(
         rewritten="""\
@@ -69,10 +69,10 @@ CASE c.relkind
     )
 )
 
-# A row for the table, one for each of its columns, one for each part of an index that can be opened. An index has an
-# order that can be asked for if it is a B-tree over columns, by the usual operators of their types. A column has the
-# type that its domain is over, and the modifier of its type or of the first domain that has one. The type's name comes
-# without the modifier: a cast to bit(3) or varchar(3)[] cuts and pads, an assignment refuses.
+# One row for the table, one for each of its columns, one for each part of an index that can be opened: a B-tree over
+# columns, with the default operators of their types. For a domain, a column has its base type, and the modifier of that
+# type or of the first domain that has one. The type's name is without the modifier: a cast to bit(3) or varchar(3)[]
+# cuts and pads, while an assignment refuses.
 _FACTS = each(
     """\
 WITH t AS (
@@ -119,12 +119,12 @@ SELECT 2, k.place, i.relname::text, x.indkey[k.place - 1], x.indoption[k.place -
     LEFT JOIN pg_catalog.pg_namespace n ON n.oid = l.collnamespace
 ORDER BY 1, 3, 2"""
 )
-NOT_NULL, GENERATED, NUMBERED, CHILD = 1, 2, 4, 8  # of a column
-UNIQUE, PRIMARY, STRANGE = 1, 2, 4  # of a part of an index
+NOT_NULL, GENERATED, NUMBERED, CHILD = 1, 2, 4, 8  # bits of a column; NUMBERED: it generates ids
+UNIQUE, PRIMARY, STRANGE = 1, 2, 4  # bits of a part of an index; STRANGE: its operators are not the default ones
 DESCENDING, NULLS_FIRST = 1, 2  # PostgreSQL's own, in pg_index.indoption
 
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}
-# Of these types there are arrays in a statement.
+# The kinds of columns whose values can be sent as an array.
 LISTED: Final = (
     "integer",
     "real",
@@ -138,7 +138,7 @@ LISTED: Final = (
     "time",
     "uuid",
 )
-# What a value of another type is written as: a text, which the type's own function reads.
+# Values of other types are sent as text, which the type's own function reads.
 _BY_TEXT = "%s::text::"
 # Types that silently cut or round what does not fit: whether a text fits, by the column's modifier.
 _SILENT: Final[dict[str, Callable[[int, str], bool]]] = {
@@ -153,10 +153,10 @@ _FRACTION: Final = re.compile(r"\.([0-9]*?)0*(?![0-9])")
 
 
 def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
-    """Return what is known of a table or view; None where there is none that may be opened.
+    """Return the facts about a table or view; None if there is none that can be opened.
 
-    wire: values are tokens: PostgreSQL's own text of what is neither text nor bytes.
-    schema: "" is where the search path finds it.
+    wire: values are tokens: texts, bytes, and PostgreSQL's own text of other values.
+    schema: the schema that contains it; "": it is found by the search path.
     """
     if name.startswith("roost_") or "\0" in name or "\0" in schema:
         return None
@@ -187,7 +187,7 @@ def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
         named = tuple([_column(facts_of[part.column.name], True) for part in primary.parts])
         identity = tuple([column.sql for column in named])
         named_by = tuple([f"{column.sql} = {column.hole}" for column in named])
-    elif kind == "r":  # where a row lies names it as long as it is locked
+    elif kind == "r":  # a row's position (ctid) identifies it while it is locked
         identity, named_by = ("ctid::text",), ("ctid = %s::text::tid",)
     return Table(
         name,
@@ -199,7 +199,7 @@ def read_table(name: str, wire: bool = False, schema: str = "") -> Reading:
         named_by,
         named,
         automatic=next((column for column, bits in facts.items() if bits & NUMBERED), None),
-        triggers=view,  # whether a view takes rows, only an INSERT tells
+        triggers=view,  # only an INSERT shows whether a view accepts rows
         unique=frozenset([part.column.name for key in keys if key.unique for part in key.parts]),
         children=frozenset([column for column, bits in facts.items() if bits & CHILD]),
         mark=f" /* {crc32(repr(answer).encode()):x} */",
@@ -272,7 +272,7 @@ def _column(row: Row, wire: bool) -> TableColumn:
     shown_by = ("", "")
     if wire and kind == "bool":
         shown_by = ("CASE ", " WHEN true THEN 't' WHEN false THEN 'f' END")
-    elif wire and kind == "inet":  # its cast to text shows the mask of a single address, too
+    elif wire and kind == "inet":  # a cast to text would add the mask even to a single address
         shown_by = ("nullif(concat(", "), '')")
     elif wire and meaning not in ("integer", "text", "blob"):
         shown_by = ("", "::text")
@@ -297,7 +297,7 @@ def _fits(most: int | None, also: Callable[[str], bool] | None = None) -> Callab
 
 
 def _decimals(text: str) -> int:
-    """Return how many digits the longest fraction in a text has, without the zeros at its end.
+    """Return the number of digits of the longest fraction in a text, without trailing zeros.
 
     >>> _decimals("10:00:00.2500+01"), _decimals("1 day")
     (2, 0)
@@ -306,8 +306,8 @@ def _decimals(text: str) -> int:
 
 
 def _fits_interval(modifier: int, text: str) -> bool:
-    # A type with some of the fields only (`interval year`) silently drops the others. Which of them a text has, only
-    # PostgreSQL can tell, so no value is accepted for such a column.
+    # A type with only some of the fields (`interval year`) silently drops the others. Only PostgreSQL can tell which
+    # fields a text has, so no value is accepted for such a column.
     if modifier < 0:
         return _decimals(text) <= 6
     fields, precision = modifier >> 16 & _FULL_RANGE, modifier & 0xFFFF

@@ -1,12 +1,12 @@
-"""Finds of many rows: along an index, with a limit, an offset and filters that skip.
+"""Finds of many rows on SQLite: along an index, with a limit, an offset and filters that skip.
 
-Where the columns allow it, SQLite itself makes a text of what each finds, many finds in one statement: a subquery for
-each key of an array, with `group_concat` over its rows. For 50 rows of 2 columns that takes 15 µs each; one statement
-each takes 24, and rows that Python makes a text of take 50. The order of `group_concat` is that of its subquery, whose
-LIMIT keeps SQLite from merging the two; tests hold it to that.
+If the columns allow it, many finds are one statement, in which SQLite formats the rows of each find as a text: a
+subquery for each key of an array, with `group_concat` over its rows. For 50 rows of 2 columns this takes 15 µs per
+find; with one statement per find it takes 24, and 50 if Python formats the rows. `group_concat` keeps the order of its
+subquery, whose LIMIT prevents SQLite from merging the two; tests verify this.
 
-Such a text has the values of the rows, one after the other, separated by TAB. Where a value is NULL, or has a character
-below 16, the result is the list of the rows instead.
+Such a text contains the values of the rows, one after the other, separated by TAB. If a value is NULL, or contains a
+character below 16, the result is the list of the rows instead.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from roost.structures.index.scan import filtering
 from roost.structures.index.schema import TableColumn
 from roost.structures.plan import each
 
-MOST_ROWS = 10_000  # of finds that are one statement, as far as their limits tell
+MOST_ROWS = 10_000  # the maximum sum of the limits of finds in one statement
 
 _CONTROL = bytes(range(0x10))
 
 
 def controls(text: str) -> int:
-    """Return how many characters below 16 there are."""
+    """Return the number of characters below 16."""
     data = text.encode("utf-8", "surrogateescape")
     return len(data) - len(data.translate(None, _CONTROL))
 
 
 class Ranges(Bulk):
-    """Finds that are one range of the index. A result is a text, or a list of rows."""
+    """Finds of one range of the index each. A result is a text, or a list of rows."""
 
     def __init__(self, index: OpenedIndex, dialect: Dialect, shape: Shape, sql: str, places: Sequence[int]) -> None:
         self._width = index.width
@@ -43,20 +43,20 @@ class Ranges(Bulk):
         self._keys = [(place, index.key.parts[place].column) for place in places]
         begin = shape.keys + 2 * shape.bounded
         self._filters = [(begin + i, index.fcolumns[place]) for i, (_, place) in enumerate(shape.filters)]
-        self._limits = shape.keys  # where they begin
-        self._ranged = len(places) - 1  # which of the values comes from the array
+        self._limits = shape.keys  # the place of the limits in the columns
+        self._ranged = len(places) - 1  # the place of the value that comes from the array
         self._rows = each(sql)
         self.text = _text_of(index, dialect, sql, self._keys[-1][1], self._ranged, len(places) + len(self._filters) + 2)
 
     @classmethod
     def of(cls, index: OpenedIndex, dialect: Dialect, shape: Shape) -> Ranges | None:
-        """Return the run of such requests; None where each is several statements."""
+        """Return the run of such requests; None if each takes several statements."""
         filters = [filtering(False, op, index.fcolumns[place], "") for op, place in shape.filters]
         found = index.statements(shape.op, ("",) * shape.keys, filters)
         return cls(index, dialect, shape, found[0].rows.sql, found[0].places) if len(found) == 1 else None
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Find; what has a very great limit goes alone, too."""
+        """Find; requests with a very large limit are run alone, too."""
         total = len(columns[0])
         values = [stored(column, columns[place]) for place, column in self._keys]
         values += [_once(columns[place], column.against) for place, column in self._filters]
@@ -68,7 +68,7 @@ class Ranges(Bulk):
                 alone_at.update([place for place, limit in enumerate(limits[0]) if limit > MOST_ROWS])
         values += limits
         rows = list(zip(*values, strict=True))
-        # What requests must have in common to be one statement: all but the value that is ranged over.
+        # The values that requests in one statement must have in common: all but the one that comes from the array.
         others = list(zip(*values[: self._ranged], *values[self._ranged + 1 :], strict=True))
 
         def fetch(begin: int, end: int) -> Results:
@@ -98,7 +98,7 @@ class Ranges(Bulk):
         return results
 
     def _texts(self, found: Sequence[tuple[str | None]]) -> list[Any]:
-        # None where a text cannot be read back.
+        # None for a text from which the values cannot be read.
         width = self._width
         results: list[Any] = []
         for (text,) in found:
@@ -112,7 +112,7 @@ class Ranges(Bulk):
 
 
 def _once(values: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
-    # As a rule all requests have the same.
+    # Usually all requests have the same value.
     first = values[0]
     return [make(first)] * len(values) if values.count(first) == len(values) else list(map(make, values))
 
@@ -120,9 +120,9 @@ def _once(values: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
 def _text_of(
     index: OpenedIndex, dialect: Dialect, sql: str, key: TableColumn, ranged: int, values: int
 ) -> Template | None:
-    # The statement that finds for many keys, and makes a text of what each finds: how many rows, and their values. None
-    # where some value's text is Python's affair: here there are whole numbers and texts. An integer column can have a
-    # real in it, which SQLite would write another way.
+    # Returns the statement that finds for many keys, and formats each result as a text: the number of rows, and their
+    # values. None if there are columns other than whole numbers and texts, which only Python formats right. An integer
+    # column may contain a real, which SQLite would format differently.
     columns = index.columns
     if not columns or index.table.view or len(set(columns)) < len(columns) or sql.count("?") != values:
         return None
@@ -137,6 +137,6 @@ def _text_of(
         real = " OR ".join([f"max(typeof({column.sql}) = 'real')" for column in doubtful])
         number = f"iif({real}, 'real', count(*))"
     holes = sql.split("?")
-    # Without the plus SQLite puts k.value in the place of the column, in ORDER BY too, and then sorts.
+    # Without the plus, SQLite replaces the column by k.value, in ORDER BY too, and then sorts.
     asked = "?".join(holes[: ranged + 1]) + "+k.value" + "?".join(holes[ranged + 1 :])
     return each(f"SELECT (SELECT {number} || '\t' || group_concat({row}, '\t') FROM ({asked})) FROM {dialect.array} k")

@@ -4,8 +4,8 @@ Requests are similar if they have the same shape and differ only in their values
 opened index. If a run could not give a request the same result as running it alone would (a NULL in its key, a value
 that its column cannot hold, a statement that fails), the request is an exception: it is run alone, in its turn.
 
-A result is what the operation of the library returns, or an error, or for a find what is cheaper to make of many: a row
-with one value more than is shown, which is NULL where nothing was found; or a text, see `ranges.py`.
+A result is what the library's operation returns, or an error. A find may also have a result that is cheaper to make: a
+row with one more value than the index shows, which is NULL if nothing was found; or a text, see `ranges.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Columns = Sequence[Sequence[Any]]  # the values of all requests: one sequence fo
 Results = Generator[Wanted, Any, list[Any]]
 Alone = Callable[
     [int], Generator[Wanted, Any, Any]
-]  # the work of one of the requests by itself; it raises nothing of its
+]  # runs one of the requests alone; the request's own errors are its result, and not raised
 
 
 class Shape(NamedTuple):
@@ -39,25 +39,25 @@ class Shape(NamedTuple):
     op: str = "="
     keys: int = 0
     bounded: bool = False  # limit and offset are columns; otherwise they are 1 and 0
-    filters: tuple[tuple[str, int], ...] = ()  # that skip rows: how they compare, and with which of the filter columns
+    filters: tuple[tuple[str, int], ...] = ()  # those that skip rows: the operator, and the place of the filter column
     to: int = 0
 
 
 class Bulk:
-    """How requests of one shape are done together."""
+    """Runs requests of one shape together."""
 
-    lot = MOST_AT_ONCE  # how many are one statement: fewer after one that took too long, more after one that did not
+    lot = MOST_AT_ONCE  # requests in one statement: fewer after one that took too long, more after one that did not
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Do requests, in their order, and return their results: at least one, all if the budget allows."""
+        """Run requests, in their order, and return their results: at least one, all if the budget allows."""
         raise NotImplementedError
 
 
 class EachAlone(Bulk):
-    """Requests that have no better way."""
+    """Runs requests one by one, if there is no better way."""
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Do them one by one."""
+        """Run them one by one."""
         results = []
         for place in range(len(columns[0])):
             results.append((yield from alone(place)))
@@ -67,7 +67,7 @@ class EachAlone(Bulk):
 
 
 def stored(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:
-    """Return values as a column stores them: None for NULL, UNHELD for what it cannot hold."""
+    """Return values as a column stores them: None for NULL, UNHELD for a value that it cannot hold."""
     kinds = set(map(type, values)) if column.plain else set()
     if kinds == {str}:
         text = "".join(values)
@@ -78,7 +78,7 @@ def stored(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:
                 try:
                     numbers = list(map(int, values))
                 except ValueError:
-                    pass  # one of them is empty, has its sign elsewhere, or thousands of digits
+                    pass  # one of them is empty, has a sign elsewhere, or thousands of digits
                 else:
                     if min(numbers) >= INT_MIN and max(numbers) <= INT_MAX:
                         return numbers
@@ -98,14 +98,14 @@ def exceptions(columns: Columns) -> set[int]:
 
 Fetch = Callable[
     [int, int], Results
-]  # the results of some of the requests, from the first of two places to before the other
+]  # returns the results of the requests from the first place up to, but not including, the second
 
 
 def read(bulk: Bulk, total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Budget) -> Results:
     """Return the results of requests that read: many at a time, the exceptions alone.
 
-    fetch: fails where rows are too long to be held all at once; then it is asked for fewer. So it is where the time of
-    the turn was over; that many are then asked for in the next turn, too.
+    fetch: fails if the rows are too long to be fetched all at once, or if the turn's time is over; then it is called
+        for fewer requests. After a timeout, the next turn begins with this smaller number, too.
     """
     results: list[Any] = []
     ends = sorted(alone_at)

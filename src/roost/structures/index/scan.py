@@ -19,18 +19,18 @@ Rows = list[tuple[Any, ...]]
 Finding = Generator[Wanted, Any, Rows]
 
 
-SKIP, STOP = 1, 2  # what the filters say of a row that does not pass
-MOST_SHAPES = 256  # texts that are kept for one opened index
+SKIP, STOP = 1, 2  # the filters' verdict on a row that does not match
+MOST_SHAPES = 256  # shapes whose texts are cached per opened index
 
 
 class Filtering(NamedTuple):
-    """One filter: rows that do not pass are skipped (`F`), or end the scan (`W`)."""
+    """One filter: rows that do not match are skipped (`F`), or end the scan (`W`)."""
 
     ends: bool
     op: str
     column: str  # quoted
     value: Any  # as the column stores it, or UNHELD
-    hole: str = "?"  # the value's place
+    hole: str = "?"  # the value's placeholder
 
 
 def filtering(ends: bool, op: str, column: TableColumn, value: Any) -> Filtering:
@@ -39,29 +39,29 @@ def filtering(ends: bool, op: str, column: TableColumn, value: Any) -> Filtering
 
 
 class Scan(NamedTuple):
-    """What is looked for in a key."""
+    """A search in a key."""
 
     op: str
     values: tuple[Any, ...]  # as the columns store them, or UNHELD
     limit: int = 1
     offset: int = 0
-    place: int | None = None  # IN: whose value is replaced by each of `among`
+    place: int | None = None  # IN: the place of the value that is replaced by each of `among`
     among: tuple[Any, ...] = ()
     filters: tuple[Filtering, ...] = ()
 
 
 class Range(NamedTuple):
-    """A part of an index: what its rows fulfil, and which of the values are bound."""
+    """A part of an index: the condition of its rows, and which of the values are bound."""
 
     where: str
     places: tuple[int, ...]
-    equal: int  # so many of the first columns have one value
+    equal: int  # the number of first columns that have the same value in all rows
 
 
 def ranges(parts: tuple[Part, ...], op: str, nulls: tuple[bool, ...]) -> tuple[Range, ...]:
-    """Return the ranges of an index that a find walks through, in their order.
+    """Return the ranges of an index that a find reads, in their order.
 
-    nulls: which of the values are NULL; as many as there are values.
+    nulls: for each of the values, whether it is NULL.
     """
     last = len(nulls) - 1
     if op == "=":
@@ -76,7 +76,7 @@ def ranges(parts: tuple[Part, ...], op: str, nulls: tuple[bool, ...]) -> tuple[R
 
 
 def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, condition: str, bound: bool) -> Range:
-    # The first `equal` columns have the given values; the next fulfils the condition, which may have a value in it.
+    # The first `equal` columns have the given values; the next column meets the condition, which may contain a value.
     terms = []
     places = []
     for place in range(equal):
@@ -93,8 +93,8 @@ def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, conditi
 
 
 def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[tuple[str, bool]]:
-    # What follows a value in the order of the index, or comes before it; what comes first, first. "" is everything.
-    # NULL has no collation; with one, SQLite would scan for it.
+    # Returns the conditions for what follows a value in the order of the index, or precedes it, in that order; "" means
+    # everything. NULL is compared without a collation; with one, SQLite would scan for it.
     column, equal = part.column, "=" if also_equal else ""
     nulls_lead = forward is part.nulls_first
     if not null:
@@ -107,21 +107,23 @@ def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[tup
 
 
 def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
-    """Return the index's order, or its reverse, as ORDER BY has it; "" where nothing is left to be ordered.
+    """Return the index's order, or its reverse, for ORDER BY; "" if nothing is left to be ordered.
 
-    equal: so many of the first columns have one value.
+    equal: the number of first columns that have the same value in all rows.
 
-    A column that is shown as a text has its own name in PostgreSQL's answer: a bare name would order by the text.
+    A column that is shown as text keeps its name in PostgreSQL's result: a bare name would order by the text.
 
-    Equals lie in the order of what names their rows. Upwards databases take them so anyway; downwards they are told, or
-    SQLite would go upwards through those whose key is all equalities (IS NULL).
+    Rows with equal keys are in the order of the columns that identify them. In ascending order databases return them so
+    anyway; in descending order the columns are named, since SQLite would otherwise return them in ascending order if
+    all conditions on the key are equalities (IS NULL).
     """
     order = []
     prefix = f"{table.words.quoted(table.name)}." if table.words.shown_first else ""
     for part in key.parts[0 if table.words.orders_equals else equal :]:
         nulls = f" NULLS {'FIRST' if part.nulls_first is forward else 'LAST'}" if table.words.says_nulls else ""
         order.append(f"{prefix}{part.term}{'' if part.descending is not forward else ' DESC'}{nulls}")
-    # MariaDB would sort by what is behind a unique key; and goes downwards there by itself, but through NULLs.
+    # After a unique key, MariaDB would sort by these columns; without them it returns rows in descending order, too,
+    # except those with NULLs.
     if not forward and key.whole_index and (table.words.orders_equals or not key.unique):
         order += [f"{term}{'' if descending else ' DESC'}" for term, descending in table.behind(key)]
     return ", ".join(order)
@@ -130,15 +132,15 @@ def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
 class Texts(NamedTuple):
     """One range as statements."""
 
-    rows: Template  # for the values, those of the filters, limit and offset
-    counted: Template  # how many rows there are: for the values and those of the filters
+    rows: Template  # parameters: the values, those of the filters, limit and offset
+    counted: Template  # the number of rows; parameters: the values and those of the filters
     places: tuple[int, ...]  # which of the values are bound
 
 
 class Finder:
-    """What is read of an index again and again: these columns.
+    """Reads certain columns through an index, and caches the texts of its statements.
 
-    shown: the columns as SELECT has them; width: how many.
+    shown: the columns, as in a SELECT; width: their number.
     locks: whether the rows will be changed.
     """
 
@@ -217,7 +219,7 @@ class Finder:
 
 
 def _lists(scan: Scan) -> Sequence[Row]:
-    # The values to look for, one list after the other.
+    # The lists of values to search for, one after the other.
     if scan.place is None:
         return [scan.values]
     before, after = scan.values[: scan.place], scan.values[scan.place + 1 :]
@@ -225,13 +227,13 @@ def _lists(scan: Scan) -> Sequence[Row]:
 
 
 def _sort(value: Any) -> int:
-    # What the text of a condition depends on.
+    # The property of a value on which the text of a condition depends.
     return 0 if value is None else 1 if value is UNHELD else 2
 
 
 def _passes(filtering: Filtering) -> str:
-    # NULL equals NULL and is less than everything. A value that the column cannot hold is different from all, and
-    # neither less nor greater.
+    # NULL equals NULL and is less than everything. A value that the column cannot hold differs from all values, and is
+    # neither less nor greater than any.
     column, op, value = filtering.column, filtering.op, filtering.value
     if value is UNHELD:
         return "TRUE" if op == "!=" else "FALSE"
@@ -251,7 +253,8 @@ def _passes(filtering: Filtering) -> str:
 
 
 def _verdict(filters: Sequence[Filtering]) -> tuple[str, str]:
-    # What rows must fulfil not to be skipped, and the column that says whether one ends the scan ("" where none can).
+    # Returns the condition that a row is not skipped, and the column that says whether it ends the scan ("" if none
+    # can).
     conditions = [_passes(each) for each in filters]
     if not any([each.ends for each in filters]):
         return " AND ".join(conditions), ""

@@ -1,4 +1,4 @@
-"""What a table or view is to an index: its columns, its keys, and how one of its rows is named."""
+"""The facts about a table or view that indexes need: its columns, its keys, and the columns that identify a row."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ Reading = Generator[Wanted, Any, "Table | None"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableColumn:
-    """A column: what it makes of values, and whether it may be written."""
+    """A column: how it stores values, and whether it can be written."""
 
     name: str
-    kind: str  # integer, real, decimal, text, blob and others: see the values of each database
+    kind: str  # integer, real, decimal, text, blob and others, depending on the database
     nullable: bool
     generated: bool
-    held: Callable[[Any], Any]
+    held: Callable[[Any], Any]  # converts a value to the form in which the column stores it, or returns UNHELD
     sql: str  # the quoted name
-    hole: str = "?"  # the place of a value that equals it, or is written to it
-    ranged: str = ""  # of one that it is greater or less than, where that is another
-    filtered: str = ""  # of one that a filter compares with, likewise
-    compares: Callable[[Any], Any] | None = None  # what a filter makes of a value, where that is another
+    hole: str = "?"  # the placeholder of a value that it is compared with by =, or that is written to it
+    ranged: str = ""  # the placeholder of a value that it is compared with by < or >, if different
+    filtered: str = ""  # the placeholder of a filter's value, if different
+    compares: Callable[[Any], Any] | None = None  # converts a filter's value, if different from `held`
     plain: bool = False  # it holds every whole number of 64 bits if it is for numbers, every text if it is for texts
-    array: str = ""  # what its values are in a list of many that a table is joined to; "" where they would be others
-    addend: Callable[[Any], Any] | None = None  # what is added to it for a value, where that is another
-    summed_by: tuple[str, str] = ("", "")  # what stands around it where it is added to, if its text has fewer digits
-    shown_by: tuple[str, str] = ("", "")  # what stands around it in a SELECT, so that its value is a token's
+    array: str = ""  # the type of its values in a list to which a table is joined; "" if a list would change them
+    addend: Callable[[Any], Any] | None = None  # converts a value to be added to it, if different from `held`
+    summed_by: tuple[str, str] = ("", "")  # the SQL around it where it is added to, if its text has fewer digits
+    shown_by: tuple[str, str] = ("", "")  # the SQL around it in a SELECT, so that its value is that of a token
 
     def shown(self, prefix: str = "") -> str:
-        """Return the column as a SELECT shows it."""
+        """Return the column as it stands in a SELECT."""
         before, behind = self.shown_by
         return f"{before}{prefix}{self.sql}{behind}"
 
     def holds(self, value: Any) -> Any:
-        """Return the value as this column stores it; `UNHELD` where it cannot."""
+        """Return the value as this column stores it; `UNHELD` if it cannot."""
         return None if value is None else self.held(value)
 
     def against(self, value: Any) -> Any:
-        """Return the value that a filter compares with: 10.4 lies between 10 and 11, though it is no integer."""
+        """Return the value with which a filter compares: 10.4 is between 10 and 11, although it is not an integer."""
         if self.compares is not None and value is not None:
             return self.compares(value)
         return self.holds(value)
@@ -55,19 +55,19 @@ class Part:
 
     column: TableColumn
     descending: bool
-    term: str  # the column as a comparison has it: with the index's own collation where it is not the column's
+    term: str  # the column as it stands in a comparison: with the index's collation if that is not the column's
     nulls_first: bool  # whether NULL comes before all values in the order of the index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
-    """A key of a table: the primary one, or an index."""
+    """A key of a table: the primary key, or an index."""
 
     name: str
     unique: bool
     parts: tuple[Part, ...]
-    hint: str  # what follows the table's name, so that the database takes this key and no other
-    whole_index: bool = True  # whether the index has no columns behind these
+    hint: str  # the SQL after the table's name that makes the database use this key and no other
+    whole_index: bool = True  # whether the index has no columns after these
 
     @property
     def whole(self) -> str:
@@ -84,46 +84,46 @@ class Table:
     view: bool
     columns: dict[str, TableColumn]
     keys: tuple[Key, ...]
-    identity: tuple[str, ...] = ()  # quoted columns that name one row; none for a view
-    named_by: tuple[str, ...] = ()  # the conditions that each of them has a value
-    named: tuple[TableColumn, ...] = ()  # these columns, where they are read as tokens: a driver may change a value
-    by_rowid: bool = False  # SQLite's rowid is the one
-    clustered: tuple[Part, ...] = ()  # the key by which rows are stored: equals of an index lie in its order
-    automatic: str | None = None  # the column that numbers itself
+    identity: tuple[str, ...] = ()  # the quoted columns that identify a row; none for a view
+    named_by: tuple[str, ...] = ()  # for each of them, the condition that it has a given value
+    named: tuple[TableColumn, ...] = ()  # these columns if they are read as tokens, since a driver may change a value
+    by_rowid: bool = False  # whether SQLite's rowid identifies a row
+    clustered: tuple[Part, ...] = ()  # the key by which rows are stored: rows with equal keys are in its order
+    automatic: str | None = None  # the column that generates ids
     triggers: bool = False
-    unique: frozenset[str] = frozenset()  # columns of keys that take a value once
+    unique: frozenset[str] = frozenset()  # columns of unique keys
     children: frozenset[str] = frozenset()  # columns that refer to another table
-    undoes: bool = True  # what a transaction has changed in it is undone by ROLLBACK
-    judged: bool = False  # values may be refused by more than these: a CHECK, what is generated, a unique expression
-    mark: str = ""  # a comment behind its name: a statement that is prepared keeps the types that columns had by then
-    seen: tuple[Statement, Any] | None = None  # a question by whose answer a change is seen, and its answer
-    compared: Callable[[Any], Any] = list  # what of that answer counts
-    schema: str = ""  # that it is in; "": where names without one are looked for
+    undoes: bool = True  # whether ROLLBACK undoes changes of it
+    judged: bool = False  # values may also be refused by a CHECK, a generated column or a unique expression
+    mark: str = ""  # a comment after its name, different for each schema: prepared statements keep the columns' types
+    seen: tuple[Statement, Any] | None = None  # a query whose answer shows a change of the table, and its last answer
+    compared: Callable[[Any], Any] = list  # returns the part of that answer that is compared
+    schema: str = ""  # the schema that contains it; "": found by the search path
 
     @property
     def sql(self) -> str:
-        """The table as a statement names it."""
+        """The table's name in a statement."""
         schema = f"{self.words.quoted(self.schema)}." if self.schema else ""
         return f"{schema}{self.words.quoted(self.name)}{self.mark}"
 
     def naming(self, prefix: str = "") -> list[str]:
-        """Return what names a row, as a SELECT reads it."""
+        """Return the columns that identify a row, as they stand in a SELECT."""
         return [column.shown(prefix) for column in self.named] or [prefix + name for name in self.identity]
 
     @property
     def one(self) -> str:
-        """The condition that a row is the one that is named."""
+        """The condition that finds an identified row."""
         return " AND ".join(self.named_by)
 
     def behind(self, key: Key) -> list[tuple[str, bool]]:
-        """Return what orders the equals of an index, and whether downwards: the rowid, or what is left of PRIMARY."""
+        """Return what orders rows with equal keys: the rowid, or the rest of PRIMARY; and whether it is descending."""
         if self.by_rowid:
             return [(name, False) for name in self.identity]
         own = {part.column for part in key.parts}
         return [(part.term, part.descending) for part in self.clustered if part.column not in own]
 
     def key(self, name: str) -> Key | None:
-        """Return a key by its name, or by its number where the name begins with a digit."""
+        """Return a key by its name, or by its number if the name begins with a digit."""
         if name[:1].isdigit() and name[:1].isascii():
             digits = 0
             while digits < len(name) and name[digits] in "0123456789":
@@ -135,12 +135,12 @@ class Table:
 
 
 def ask(template: Template, *row: Any) -> Statement:
-    """Make the statement of one question."""
+    """Make a statement with one row of parameters."""
     return Statement(template, [row])
 
 
 def opened_key(table: Table, name: str, columns: Sequence[TableColumn]) -> Key | None:
-    """Return the key to open. A view has one, PRIMARY: the columns that are named first."""
+    """Return the key to open. A view has one key, PRIMARY, which consists of the opened columns."""
     if table.view and name in ("", "PRIMARY", "0"):
         nulls_first = not table.words.says_nulls
         return Key("PRIMARY", False, tuple([Part(each, False, each.sql, nulls_first) for each in columns]), "")

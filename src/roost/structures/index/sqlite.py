@@ -1,4 +1,4 @@
-"""SQLite: what a table is, read from its own pragmas, inside the transaction that uses it."""
+"""SQLite: reads the schema of a table from the pragmas, inside the transaction that uses it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORDS: Final = IndexWords("sqlite", '"', "?", resolution="OR ABORT ")
 
 
 def read_table(name: str) -> Reading:
-    """Return what is known of a table or view; None where there is none that may be opened."""
+    """Return the facts about a table or view; None if there is none that can be opened."""
     if name.startswith(("sqlite_", "roost_")) or "\0" in name:
         return None
     (found,) = yield ask(_RELATION, name)
@@ -37,7 +37,7 @@ def read_table(name: str) -> Reading:
         return None
     kind, kind_listed, without_rowid, triggers, judged = found[0]
     if kind_listed not in ("table", "view"):
-        return None  # a virtual table has no keys, and is its module's own business
+        return None  # a virtual table has no keys
     (listed,) = yield ask(_COLUMNS, name)
     columns = {}
     primary = []
@@ -71,9 +71,9 @@ def read_table(name: str) -> Reading:
         for _, index, unique, origin, partial in sorted(indexes, key=lambda row: row[3] != "pk"):
             (parts,) = yield ask(_PARTS, index)
             if partial or any([part not in columns for part, _, _ in parts]):
-                continue  # it does not have all rows, or is of expressions
+                continue  # a partial index, or one on expressions
             made = tuple([_part(columns[part], bool(desc), coll.upper()) for part, desc, coll in parts])
-            # As MySQL names a constraint without a name of its own: after its first column.
+            # A constraint without a name is named after its first column, as in MySQL.
             known = "PRIMARY" if origin == "pk" else made[0].column.name if origin == "u" else index
             keys.append(Key(known, bool(unique), made, f" INDEXED BY {WORDS.quoted(index)}"))
         identity = tuple(map(WORDS.quoted, order)) if without_rowid else _rowid(columns)
@@ -98,13 +98,13 @@ def read_table(name: str) -> Reading:
 
 
 def _part(column: TableColumn, descending: bool, collation: str) -> Part:
-    # With the index's own collation, or the index could not serve it.
+    # Compared with the index's own collation; otherwise SQLite could not use the index.
     plain = collation == "BINARY" and column.kind != "text"
     term = column.sql if plain else f"{column.sql} COLLATE {WORDS.quoted(collation)}"
     return Part(column, descending, term, not descending)
 
 
 def _rowid(columns: dict[str, TableColumn]) -> tuple[str, ...]:
-    # A column of the user's may have taken the name.
+    # A column of the table may have one of these names.
     taken = {column.lower() for column in columns}
     return tuple([name for name in ROWIDS if name not in taken][:1])

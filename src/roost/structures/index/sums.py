@@ -1,8 +1,8 @@
-"""Increments and decrements by a whole unique key: each row is read once and written once.
+"""Increments and decrements by a complete unique key: each row is read once and written once.
 
-Rows are told apart by what names them, not by the key as it was written: a collation may take two for one. Equal
-requests are looked at once. Where sums of whole numbers cannot leave 64 bits in any order, they are added up in one go;
-everything else is added in the order of the requests.
+Rows are distinguished by the columns that identify them, not by the text of the key: a collation may treat two keys as
+equal. Equal requests are processed once. Whole numbers are added in one step if no order of the additions can exceed 64
+bits; all others are added in the order of the requests.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, EachAlone, Results, Shape, exceptions, stored
 from roost.types.column_types import INT_MAX, INT_MIN
 
-Name = tuple[Any, ...]  # what names a row
-Key = tuple[Any, ...]  # by which it is looked for
+Name = tuple[Any, ...]  # the values that identify a row
+Key = tuple[Any, ...]  # the values by which a request searches it
 
 
 class _Alike(NamedTuple):
-    """Requests that are equal."""
+    """Equal requests."""
 
     places: list[int]  # among all requests
     addends: list[tuple[int, int | float]]
 
 
 class _Changed(NamedTuple):
-    """A row that is to be stored."""
+    """A row to be written."""
 
-    places: tuple[int, ...]  # of the columns that have new values
-    row: tuple[Any, ...]  # these values, and what names the row
+    places: tuple[int, ...]  # of the columns with new values
+    row: tuple[Any, ...]  # these values, and those that identify the row
     alike: list[_Alike]
 
 
 class Sums(Bulk):
-    """Sums of one kind, with the same number of values. A result is how many rows were changed."""
+    """Increments, or decrements, with the same number of values. A result is the number of changed rows."""
 
     def __init__(self, index: OpenedIndex, shape: Shape, dialect: Dialect) -> None:
         self._index, self._verb = index, shape.verb
@@ -51,9 +51,9 @@ class Sums(Bulk):
 
     @classmethod
     def of(cls, index: OpenedIndex, shape: Shape, dialect: Dialect) -> Sums | None:
-        """Return the run; None where each request is to be done alone."""
+        """Return the run; None if each request must be run alone."""
         table, names = index.table, {column.name for column in index.columns}
-        # A row that takes several sums at once must not pass by a value that would have been refused.
+        # Adding several numbers in one step must not skip an intermediate value that would be refused.
         if table.triggers or table.judged or names & (table.unique | table.children):
             return None
         own = {part.column for part in index.key.parts} & set(index.columns)
@@ -63,7 +63,7 @@ class Sums(Bulk):
         return cls(index, shape, dialect)
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Read each row, add up, and write each row that changed."""
+        """Read each row, add the numbers, and write each row that changed."""
         width = len(self._keys)
         keys = list(zip(*columns[:width], strict=True))
         distinct = list(dict.fromkeys(keys))
@@ -74,10 +74,10 @@ class Sums(Bulk):
             asked = [[value for place, value in enumerate(column) if place not in nameless] for column in values]
         try:
             found = iter((yield from self._lookups.fetch(asked)) if asked[0] else ())
-        except StatementFailed:  # the rows are too long to be held together
+        except StatementFailed:  # the rows are too long to be fetched together
             return (yield from EachAlone().run(columns, alone, budget))
-        rows: dict[Name, Sequence[Any]] = {}  # by their names: the values of the opened columns
-        names: dict[Key, Name | None] = {}  # of rows, by their keys
+        rows: dict[Name, Sequence[Any]] = {}  # the values of the opened columns
+        names: dict[Key, Name | None] = {}  # None if there is no row
         for place, key in enumerate(distinct):
             row = None if nameless and place in nameless else next(found)
             if row is None or row[-1] is None:
@@ -96,7 +96,7 @@ class Sums(Bulk):
             if places:
                 changed.append(_Changed(places, (*[new[place] for place in places], *name), alike))
         yield from self._store(changed, alone, results)
-        for place in sorted(exceptions(columns[:width])):  # to look for NULL may find several rows
+        for place in sorted(exceptions(columns[:width])):  # a search for NULL may find several rows
             results[place] = yield from alone(place)
         return results
 
@@ -107,7 +107,8 @@ class Sums(Bulk):
         names: dict[tuple[Any, ...], Name | None],
         results: list[Any],
     ) -> dict[Name, list[_Alike]]:
-        # What is added to which row. The others have their results: there is no row, or nothing that could be added.
+        # Returns the requests that add to each row, and stores the results of the others: those without a row, or
+        # whose values cannot be added.
         alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)  # requests by their values
         for place, line in enumerate(zip(keys, *columns[len(self._keys) :], strict=True)):
             alike[line].append(place)
@@ -135,10 +136,10 @@ class Sums(Bulk):
             return error
 
     def _at_once(self, old: Sequence[Any], alike: list[_Alike]) -> list[Any] | None:
-        # The sums where their order does not matter: of whole numbers that stay within 64 bits however they are added.
+        # Returns the sums if the order does not matter: for whole numbers that stay within 64 bits in any order.
         if self._verb != "increment":
             return None
-        sums: dict[int, tuple[int, int]] = {}  # what is added, and taken away, by the column's place
+        sums: dict[int, tuple[int, int]] = {}  # the sums of the positive and of the negative numbers, by column
         for places, addends in alike:
             for place, addend in addends:
                 if type(addend) is not int or (old[place] is not None and type(old[place]) is not int):
@@ -156,7 +157,7 @@ class Sums(Bulk):
         return new
 
     def _in_order(self, old: Sequence[Any], alike: list[_Alike], results: list[Any]) -> list[Any]:
-        # The sums request by request: what is refused, or left alone, depends on those before it.
+        # Returns the sums request by request: whether one is refused, or changes nothing, depends on those before it.
         new = list(old)
         for request, addends in sorted([(place, each_.addends) for each_ in alike for place in each_.places]):
             try:
@@ -172,7 +173,8 @@ class Sums(Bulk):
         return new
 
     def _store(self, changed: list[_Changed], alone: Alone, results: list[Any]) -> Results:
-        # Row by row, one statement for those whose same columns have changed; what cannot be stored is done alone.
+        # Writes the rows, by one statement for consecutive ones with the same changed columns; if a row cannot be
+        # stored, its requests are run alone.
         begin = 0
         while begin < len(changed):
             places = changed[begin].places
@@ -180,7 +182,7 @@ class Sums(Bulk):
             while end < len(changed) and changed[end].places == places:
                 end += 1
             counts = yield Statement(self._update(places), [each.row for each in changed[begin:end]])
-            done = 0  # as far as none fails, and there is time
+            done = 0  # the number of rows written before one failed, or the time was over
             while done < len(counts) and counts[done]:
                 done += 1
             if not done:

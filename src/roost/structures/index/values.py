@@ -1,10 +1,11 @@
-"""What a column makes of a value, and which values it cannot hold.
+"""Converts values to the form in which a SQLite column stores them, or finds that the column cannot hold them.
 
-Text comes from the wire, any of the neutral types from Python. The column's own type decides, by SQLite's affinity
-(https://sqlite.org/datatype3.html), in three points more strictly, since a value that cannot be kept as it is meant is
-an error here: an integer column takes whole numbers of 64 bits, a real one numbers, a text one valid UTF-8.
+From the wire come texts, from Python any of the neutral types. The column's type decides, by SQLite's affinity
+(https://sqlite.org/datatype3.html), but more strictly in three points, since a value that cannot be stored as it is
+meant is an error here: an integer column takes only whole numbers of 64 bits, a real one numbers, a text one valid
+UTF-8.
 
-Bytes that are no UTF-8 travel inside text as lone surrogates (PEP 383).
+Bytes that are not UTF-8 are represented in text as lone surrogates (PEP 383).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+
 
 
 def number(value: Any) -> int | float | Unheld:
-    """Return the number that a value is, as SQLite reads it: `12`, ` -1 `, `1.50`, `1e2` (which is 100).
+    """Return a value as a number, as SQLite reads it: `12`, ` -1 `, `1.50`, `1e2` (which is 100).
 
     >>> number("12"), number("1.5"), number("1e2"), number("abc"), number("1_0")
     (12, 1.5, 100, UNHELD, UNHELD)
@@ -57,7 +58,7 @@ def number(value: Any) -> int | float | Unheld:
 
 
 def _is_whole(value: float) -> bool:
-    # What SQLite turns into an integer: no digit is lost up to 2^53, and beyond nobody can tell.
+    # SQLite turns such a float into an integer: up to 2^53 no digit is lost; beyond, digits may be missing already.
     return value.is_integer() and -(2.0**53) <= value <= 2.0**53
 
 
@@ -73,7 +74,7 @@ def is_utf8(text: str) -> bool:
 
 
 def as_bytes(text: str) -> bytes:
-    """Return the bytes that came as this text."""
+    """Return the bytes that this text represents."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -93,7 +94,7 @@ def _numeric(value: Any) -> Value | Unheld:
     if type(value) not in KNOWN:
         return UNHELD
     if type(value) is str and "\0" in value and number(value.partition("\0")[0]) is not UNHELD:
-        return UNHELD  # SQLite 3.54 would cut it there, and keep the number
+        return UNHELD  # SQLite 3.54 would cut it at the NUL, and store the number
     if type(value) is not str or is_utf8(value):
         return UNHELD if type(value) is float and math.isnan(value) else _in_range(value)
     return as_bytes(value)
@@ -139,9 +140,9 @@ KINDS: dict[str, Callable[[Any], Value | Unheld]] = {
 
 
 def kind_of(declared: str) -> str:
-    """Return what a declared type means, by SQLite's rules (section 3.1 of datatype3.html), and one more.
+    """Return the kind of a declared type, by SQLite's rules (section 3.1 of datatype3.html) and one more.
 
-    A name with BINARY in it would be numeric by those rules; it is for bytes, as its user meant it.
+    A type with BINARY in its name would be numeric by those rules; here it is for bytes, as its name says.
 
     >>> kind_of("VARCHAR(64)"), kind_of("BIGINT UNSIGNED"), kind_of("DATETIME"), kind_of("VARBINARY(16)"), kind_of("")
     ('text', 'integer', 'numeric', 'blob', 'any')
