@@ -11,6 +11,7 @@ import roost
 from roost.store import bursts
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
+from tests.suite.drop_test import dropped
 
 postgresql = pytest.mark.needs("trims at commit")
 mariadb = pytest.mark.needs("trims in passes")
@@ -168,6 +169,23 @@ def test_r3_a_view_in_the_place_of_a_private_table_is_not_read(
 
 
 RAISE = "RAISE 'called by %', current_user;"
+
+
+@postgresql
+def test_tables_that_another_process_has_just_made_are_no_strangers(store_url: str) -> None:
+    """The reader's snapshot is older than the tables that it finds by their names."""
+    made: list[str] = []
+
+    def traced(sql: str, _: object) -> None:
+        if "FROM roost_catalog" in sql and not made:  # the snapshot is taken: the catalog has been looked for in it
+            made.append(sql)
+            dropped(another, hits)
+            another.create(hits)
+
+    with roost.Store(store_url) as another, roost.Store(store_url, trace=traced) as store:
+        another.create(hits)
+        assert store.check() == []
+        assert len(made) == 1
 
 
 @postgresql

@@ -6,8 +6,8 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Statement, Template, Wanted
-from roost.errors import Invalid, Mismatch
+from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
+from roost.errors import Conflict, Invalid, Mismatch
 from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import facts_of
@@ -32,7 +32,7 @@ THERE = {
     "  FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names})",
     "postgresql": """\
 SELECT w.name,
-  CASE WHEN c.oid IS NULL THEN 'was made anew in this moment'
+  CASE WHEN c.oid IS NULL THEN 'is not visible'
     WHEN c.relkind <> 'r' THEN 'is no table'
     WHEN c.relowner = me.oid AND current_user = session_user AND NOT me.rolsuper THEN ''
     WHEN {writes} AND EXISTS (SELECT 1 FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
@@ -75,6 +75,7 @@ SELECT w.name,
     CROSS JOIN (SELECT s.oid, s.rolsuper OR u.rolsuper AS rolsuper FROM pg_roles s, pg_roles u
       WHERE s.rolname = session_user AND u.rolname = current_user) me""",
 }
+INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
 PRIVATE = ("roost_catalog", "roost_former", "roost_writers")
 ONCE = "roost_once"  # tokens of what is done once: made with the first one
 
@@ -161,19 +162,29 @@ def strange(
         inserts=str(inserts).lower(),
         private=str(set(names) <= {*PRIVATE}).lower(),
     )
-    found = yield Statement(each(sql), [()])
-    if locked := [name for name, *_, locks in found[0] if locks]:
+    found = yield from _there(sql)
+    if locked := [name for name, *_, locks in found if locks]:
         # So that nothing of it changes until the transaction ends: CREATE TRIGGER waits for ROW EXCLUSIVE. By DO,
         # since a migration may run outside of a transaction.
         mode = "ROW EXCLUSIVE" if writes else "ACCESS SHARE"
         yield Statement(
             Template(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$"), [()]
         )
-        found = yield Statement(each(sql), [()])
+        found = yield from _there(sql)
     return {
         name: problem and f"{name} {problem}{f'; {owner} owns it' if owner else ''}"
-        for name, problem, owner, _ in found[0]
+        for name, problem, owner, _ in found
     }
+
+
+def _there(sql: str) -> Generator[Statement, Any, Sequence[Row]]:
+    # At READ COMMITTED the next statement sees what another process has just made; in one snapshot, no statement does.
+    for _ in range(2):
+        found = yield Statement(each(sql), [()])
+        unseen = [name for name, problem, *_ in found[0] if problem == INVISIBLE]
+        if not unseen:
+            return found[0]
+    raise Conflict(f"{unseen[0]} was created by another session in the meantime")
 
 
 def guarded(
