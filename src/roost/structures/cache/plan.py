@@ -4,12 +4,12 @@ Statements, in their order, of a run of writes:
 
 1. On servers, lock the rows that the run names, in key order; create those that it may need first, with the expiry 0.
 2. Read the time (`structures/clock.py`) and the rows.
-3. Play the run in Python (`play.py`), and write its net effect: changed rows, changed expiry times, removed keys.
+3. Simulate the run in Python (`play.py`), and write its net effect: changed rows, changed expiry times, removed keys.
 4. Delete a bounded number of expired rows of any keys: twice as many as were written, so that expired rows cannot make
-   the table grow. On MariaDB single sets leave this to the batches.
+   the table grow. On MariaDB single sets leave this to batches.
 
-A run of sets only needs neither step 1 nor 2: one upsert does both. A cache with bounds has a head row with counts,
-which is locked before all others and written last (`bounds.py`); a cache without bounds has no such cost.
+A run that contains only sets needs neither step 1 nor 2: one upsert replaces them. A cache with bounds has a head row
+with counts, which is locked before all others and written last (`bounds.py`); a cache without bounds has no such cost.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from roost.structures.plan import (
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
-FLAGS = Column("flags", ColumnType("int"), nullable=True)  # as the value, NULL in a row that is made for its lock
-SWEEPS = 2  # rows that are over and are removed, for each that is written
-MOST_NOTED_ALONE = 8  # uses that a single set writes down
-SWEEP_LEAST = 32  # and at least so many by a batch
-MARIADB_BATCHES = 16  # of single sets, one goes by a batch, which removes what is over
+FLAGS = Column("flags", ColumnType("int"), nullable=True)  # like the value, NULL in a row that was created to be locked
+SWEEPS = 2  # expired rows that are deleted for each row that is written
+MOST_NOTED_ALONE = 8  # uses that a single set stores
+SWEEP_LEAST = 32  # the minimum number of expired rows that a batch deletes
+MARIADB_BATCHES = 16  # of this number of single sets, one runs as a batch, which deletes expired rows
 
 WRITES = ("set", "set_many", "add", "replace", "cas", "touch", "increment", "decrement", "append", "prepend", "delete")
 
@@ -74,7 +74,7 @@ class CachePlan(CacheReads):
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
         key = structure.key.columns
-        kept = Column("value", structure.value.type, nullable=True)  # NULL in a row that is made for its lock
+        kept = Column("value", structure.value.type, nullable=True)  # NULL in a row that was created to be locked
         bounded = structure.bounded
         columns = (*key, kept, UNTIL, TOKEN, FLAGS, *([USED, SIZE] if bounded else []))
         rows, equal = self.rows_table, dialect.equal(key)
@@ -169,7 +169,7 @@ class CachePlan(CacheReads):
         """Return the invariants of its tables."""
         return rules(self)
 
-    # --- writing: one by itself -----------------------------------------------------------------------------------
+    # --- writing: single operations -----------------------------------------------------------------------------------
 
     def transact_set(self, op: Operation[Any], context: Context) -> Transaction | None:
         """Store a value."""
@@ -224,7 +224,7 @@ class CachePlan(CacheReads):
 
     def _exchange_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Exchange | None:
         found = self._bounded_set
-        if found is None or context.joined or context.used.get(self.structure.name):  # a batch notes what was used
+        if found is None or context.joined or context.used.get(self.structure.name):  # a batch stores the recorded uses
             return None
         key, value, ttl, flags = op.args
         key, value = self.key_out(key), self._out(value)
@@ -238,7 +238,7 @@ class CachePlan(CacheReads):
     # --- writing: batches -----------------------------------------------------------------------------------------
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, that an operation locks; of a cache with bounds, what all share."""
+        """Return the stored form of the keys that an operation locks; with bounds, a value that all operations share."""
         if self.bounds is not None and _counts([op]):
             return {()}
         return self._keys_of(op)
@@ -247,19 +247,19 @@ class CachePlan(CacheReads):
         return {self.key_out(key) for key, _ in self._keyed(op)}
 
     def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the asking rows of `seize` for what operations write, in the order of locks."""
+        """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
         return sorted({key for op in operations if op.writes for key in self._keys_of(op)})
 
     @staticmethod
     def _keyed(op: Operation[Any]) -> list[tuple[Row, Any]]:
-        # The keys of an operation that writes, each with the value that it brings; of one that removes all, none.
+        # Returns the keys of an operation that writes, each with its new value; none for one that removes all keys.
         if op.verb == "set_many":
             return [(key, value) for key, value, *_ in op.args]
         key, *rest = op.args
         return [] if key is None else [(key, rest[0] if rest else None)]
 
     def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
-        """Make or lock the rows of keys that may get a value, and lock those of the others that are written."""
+        """Create or lock the rows of keys that may get a value, and lock those of the other keys that are written."""
         return (yield from self._lock_all(operations, set()))
 
     def _lock_all(self, operations: Operations, noted: set[Row]) -> Generator[Wanted, Any, bool]:
@@ -274,11 +274,11 @@ class CachePlan(CacheReads):
         return True
 
     def plan_leases(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Give leases and take them back."""
+        """Grant leases and release them."""
         return (yield from self.leases.run(run, context))
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Run writes in their order; `clear()` of all keys cuts a run in two."""
+        """Run writes in their order; `clear()` of all keys splits a run in two."""
         bounds = self.bounds
         if bounds is None and not locked and all([op.verb in ("set", "set_many") for op in run]):
             return (yield from self._set_all(run, context))
@@ -334,7 +334,7 @@ class CachePlan(CacheReads):
         keyed = [[(self.key_out(key), value) for key, value in self._keyed(op)] for op in run]
         needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES or reads_value(op)}
         asked = sorted({key for keys in keyed for key, _ in keys})
-        found: dict[Row, Row] = {}  # what is stored, over or not, with its size
+        found: dict[Row, Row] = {}  # the stored rows, expired or not, with their sizes
         for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
             if some:
                 those = sorted(some)
@@ -358,7 +358,7 @@ class CachePlan(CacheReads):
                     self.structure, op, brings, now, have[key]
                 )
             for key, held in after.items():
-                if held is not None and held.until <= now:  # its end is in the past, as memcached's clients may say
+                if held is not None and held.until <= now:  # it expired in the past: clients of memcached may set that
                     after[key] = None
             changed = [key for key, held in after.items() if held is not have[key]]
             if self._is_too_large(after, changed):
@@ -389,7 +389,7 @@ class CachePlan(CacheReads):
         put: Mapping[Row, None],
         tally: Tally | None,
     ) -> Generator[Wanted, Any, None]:
-        # Writes the difference between what is stored and what the keys have now.
+        # Writes the difference between the stored rows and those that the keys have now.
         puts: list[Row] = []
         for key in put:
             held = have[key]
@@ -410,8 +410,8 @@ class CachePlan(CacheReads):
             if held and key not in put and (former := was[key]) and former != held
         ]
         gone = []
-        if tally is not None or self.bounds is None:  # what is not counted here is left to a run that counts
-            gone = sorted([key for key in found if have[key] is None])  # one that is over goes along
+        if tally is not None or self.bounds is None:  # otherwise a run that counts deletes them
+            gone = sorted([key for key in found if have[key] is None])  # expired ones, too
         if tally is not None:
             tally.removed([found[key][4] for key in gone])
         if puts:
@@ -433,7 +433,7 @@ class CachePlan(CacheReads):
     def _sweep(self, written: int, now: int, context: Context, tally: Tally | None) -> Generator[Wanted, Any, None]:
         most = SWEEPS * written + SWEEP_LEAST
         if tally is not None and self.bounds is not None:
-            most = max(most, self.bounds.excess(tally))  # it goes before what is not over
+            most = max(most, self.bounds.excess(tally))  # expired values are deleted before others
         found = (yield Statement(self.sweep_joined if context.joined else self.sweep, [(now, most)]))[0]
         if self.dialect.name != "postgresql" and found:
             yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
@@ -442,7 +442,7 @@ class CachePlan(CacheReads):
 
 
 def _counts(run: Operations) -> bool:
-    # Whether something is stored or removed. A touch removes a value to which it gives an end that is over.
+    # Whether something is stored or removed. A touch removes a value if the new expiry time is in the past.
     return any([op.writes and op.verb not in LEASING and (op.verb != "touch" or op.args[1] == 0) for op in run])
 
 

@@ -1,4 +1,4 @@
-"""Capped: read under the head's lock everything that a refusal depends on, play the run in Python, write the result."""
+"""Capped: read under the head's lock all that a refusal depends on, simulate the run in Python, write the result."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ INSERT INTO {head} ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::b
     ),
 }
 
-# Creates the head or takes its lock, and changes nothing. MariaDB also tells what is in it.
+# Creates or locks the head, and changes nothing. MariaDB also returns its contents.
 LOCK = {
     "sqlite": None,
     "mariadb": Template(
@@ -136,7 +136,7 @@ class CappedPlan(StructurePlan):
     views = VIEWS
     alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
-    further: ClassVar[tuple[Column, ...]] = ()  # columns behind `at`
+    further: ClassVar[tuple[Column, ...]] = ()  # columns after `at`
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -224,7 +224,8 @@ class CappedPlan(StructurePlan):
         self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
 
     def _taking(self, columns: Sequence[Column]) -> tuple[Callable[[Row], Row], Callable[[Sequence[Any]], Any]]:
-        # Take columns, as they are stored, out of the values of a row, and out of the columns of many rows.
+        # Returns functions that take the stored form of these columns from a row's values, and from columns of many
+        # rows.
         take = self.structure.rows.taking([column.name for column in columns])
         return (
             composed(self.dialect.encoder(columns) or same, take),
@@ -232,24 +233,24 @@ class CappedPlan(StructurePlan):
         )
 
     def living(self) -> str:
-        """Return the condition that a row is not over, to stand behind others; `now` has its parameters."""
+        """Return the condition that a row has not expired, to follow others; `now` returns its parameters."""
         return ""
 
     def now(self, context: Context) -> Row:
-        """Return the parameters of the present moment."""
+        """Return the parameters of the current moment."""
         return ()
 
     def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
-        """Return what is written as the moment of rows, and in the columns behind it."""
+        """Return the values of `at` and of the columns after it for new rows."""
         yield from ()
         return self._at_out((context.clock(),))
 
     def game(self) -> Game:
-        """Return one key's collection, which takes what is stored of it."""
+        """Return the simulation of one key's collection, still without its stored rows."""
         return Game(self.structure)
 
     def answer(self, op: Operation[Any], played: list[Any]) -> Any:
-        """Return the result of an operation, from those of its rows."""
+        """Return the result of an operation, from the results of its rows."""
         if op.verb == "add_all":
             return next((each for each in played if isinstance(each, Error)), None)
         return played[0]
@@ -263,7 +264,7 @@ class CappedPlan(StructurePlan):
         return map(self._key_of, op.args) if op.verb in ("add", "add_all") else super().heads_of(op)
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
-        """Make or lock the heads of keys that get rows, and lock those of the others that are written."""
+        """Create or lock the heads of keys that get rows, and lock those of the other keys that are written."""
         made = {head for op in operations if op.verb in ("add", "add_all") for head in self.heads_of(op)}
         taken = {head for op in operations if op.writes for head in self.heads_of(op)}
         if not taken:
@@ -272,7 +273,7 @@ class CappedPlan(StructurePlan):
         return True
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Play adds and removes in Python, in their order, and write what remains of them."""
+        """Simulate adds and removes in Python, in their order, and write their net effect."""
         if self.optimistic is not None and not locked and all([op.verb != "remove" for op in run]):
             columns = list(zip(*[row for op in run for row in op.args], strict=True))
             if not columns:
@@ -336,7 +337,7 @@ class CappedPlan(StructurePlan):
         return results
 
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction | None:
-        """Add one row that is new; where the collection is full, the oldest one goes."""
+        """Add one new row; if the collection is full, delete the oldest."""
         return self._one(op, context)
 
     def _one(self, op: Operation[Any], context: Context) -> Transaction:
@@ -355,7 +356,7 @@ class CappedPlan(StructurePlan):
                 raise Careful
             oldest = yield self.oldest.sql, (*key, 1)
             if not oldest or oldest[0][-1] > sequence - keep or oldest[0][:-1] == id_:
-                raise Careful  # it was miscounted, or is a duplicate
+                raise Careful  # the count is wrong, or the id is a duplicate
             yield self.delete_row.sql, (*key, *oldest[0][:-1])
         elif not there:
             n += 1
@@ -366,7 +367,7 @@ class CappedPlan(StructurePlan):
         yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
 
     def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Add one row that is new; where the collection is full, the oldest one goes."""
+        """Add one new row; if the collection is full, delete the oldest."""
         if self.optimistic is None:
             return None
         values = op.args[0]
@@ -455,18 +456,18 @@ class CappedPlan(StructurePlan):
         return [] if rows[0][0] is None else self.rows_of([row[1:] for row in rows])
 
     def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read on from a sequence by the same index."""
+        """Read the rows after a sequence by the same index."""
         keep, now = self.structure.keep, self.now(context)
         asked = [(*self.key_out(key), *now, after, n or keep) for key, after, n in [op.args for op in run]]
         found = yield Statement(self.entries, asked)
         return [[Entry(row[0], self._at_in(row[1:2])[0], self.rows_of([row[2:]])[0]) for row in rows] for rows in found]
 
     def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows; the head stays, so the sequence goes on."""
+        """Delete a key's rows; the head stays, so the sequence goes on."""
         return (yield from self.remove_keys(run, locked, self.delete, self.empty))
 
     def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows and its head."""
+        """Delete a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 
 
@@ -476,7 +477,7 @@ def _count(rows: list[Row]) -> int:
 
 
 class Reads(NamedTuple):
-    """What a change depends on."""
+    """The statements that read what a change depends on."""
 
     head: Template
     find: Template

@@ -36,8 +36,8 @@ from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
 
 ADD = {
-    # The guard makes a sum past 64 bits change nothing, which the count of changed rows shows; without it STRICT
-    # would refuse the REAL that SQLite makes of it, and the whole statement with it.
+    # The condition prevents a sum beyond 64 bits, which the number of changed rows shows; without it, STRICT would
+    # refuse the REAL that SQLite makes of such a sum, and with it the whole statement.
     "sqlite": write(
         """\
 INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
@@ -51,7 +51,7 @@ INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
   ON DUPLICATE KEY UPDATE n = n + VALUES(n)""",
         Gather.VALUES,
     ),
-    "mysql": Template(  # a bare n could be either's
+    "mysql": Template(  # an unqualified n would be ambiguous
         """\
 INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}} AS new
   ON DUPLICATE KEY UPDATE n = {rows_table}.n + new.n""",
@@ -102,7 +102,7 @@ SELECT (q."#" - 1)::integer, e.n FROM unnest({arrays}) WITH ORDINALITY AS q ({ke
     ),
 }
 
-# All slots of a key with what they hold, behind the statement that has locked them.
+# All slots of a key with their contents, after the statement that has locked them.
 EACH_SLOT = {
     "sqlite": Template("SELECT slot, n FROM {rows_table} WHERE {equal}", answer=Answer.ORDINAL),
     "mariadb": Template(
@@ -117,7 +117,7 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({arrays}) WITH ORDINALITY AS q ({ke
     ),
 }
 
-# One add by itself. Past 64 bits it fails; on SQLite it makes a REAL, which STRICT refuses.
+# A single add. It fails beyond 64 bits; on SQLite because STRICT refuses the REAL.
 ONE_ADD = {
     "sqlite": """\
 INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
@@ -130,7 +130,7 @@ a AS (INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n}
   ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n)""",
 }
 
-# One increment by itself, of a counter of one slot.
+# A single increment, of a counter with one slot.
 ONE_INCREMENT = {
     "mariadb": """\
 {one_add};
@@ -148,8 +148,9 @@ ONE_SLOT = {
     "postgresql": "SELECT n FROM {rows_table} WHERE {equal} AND slot = %s FOR UPDATE",
 }
 
-# Where others write meanwhile, only the DELETE itself can tell what it removed. Where it cannot tell, the rows are read
-# under their locks before it; no other slot of the key can come in between, since all of them were made or locked.
+# With concurrent writers, only the DELETE itself can return what it has deleted. If the database cannot do that, the
+# rows are read under their locks before it; no other slot of the key can appear in between, since all of them were
+# created or locked.
 CLEAR = {
     "sqlite": None,
     "mariadb": "DELETE FROM {rows_table} WHERE {equal} RETURNING n",
@@ -157,7 +158,7 @@ CLEAR = {
 }
 CLEAR["postgresql"] = CLEAR["mariadb"]
 
-# SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
+# SQLite's SUM fails beyond 64 bits: halves of 32 bits are summed instead, and give the same order.
 TOP = {
     "sqlite": """\
 SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows_table} GROUP BY {key}
@@ -219,11 +220,11 @@ class CounterPlan(StructurePlan):
         self._one_total = self.question_sql("r.n", self.rows_table, dialect.equal(columns, "r."))
 
     def cell(self) -> tuple[Column, ...]:
-        """Return the columns of what is counted, whose numbers are in slots."""
+        """Return the columns that identify a total, which is spread over slots."""
         return self.structure.key.columns
 
     def one_cell(self) -> str:
-        """Return their values, as an add by itself has them."""
+        """Return the placeholders of their values in a single add."""
         return self.dialect.holes(len(self.cell()))
 
     def rules(self) -> Iterator[Rule]:
@@ -231,7 +232,7 @@ class CounterPlan(StructurePlan):
         return rules(self, self.slots)
 
     def slot(self, context: Context) -> int:
-        """Return the slot that a store writes: one of the last quarter when joined, of the others in a batch."""
+        """Return the slot to which a store writes: one of the last quarter if joined, one of the others in a batch."""
         if self.slots == 1:
             return 0
         joined = max(1, self.slots // 4)
@@ -240,7 +241,7 @@ class CounterPlan(StructurePlan):
         return context.spot % (self.slots - joined)
 
     def plan_add(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Merge the adds per key; when a sum would leave 64 bits, try them in order instead."""
+        """Merge the adds per key; if a sum would exceed 64 bits, try them in order instead."""
         merged: dict[Any, int] = {}
         for op in run:
             if op.verb in RUNS:
@@ -263,7 +264,7 @@ class CounterPlan(StructurePlan):
         try:
             changed = yield Statement(self.add, rows)
         except StatementFailed as error:
-            if error.word == "range":  # so MariaDB tells it; what fails in the other way too is told there
+            if error.word == "range":  # MariaDB's error for it; adds that also fail in order get their errors there
                 raise Careful from None
             raise
         if self.dialect.family != "mariadb" and changed != len(rows):
@@ -283,9 +284,9 @@ class CounterPlan(StructurePlan):
     def _play(
         self, run: Operations, adds: Sequence[tuple[int, Row, int]], values: dict[Row, int]
     ) -> dict[int, Overflow]:
-        # Adds to what a slot of each key holds; returns the errors of the operations that do not fit, by their place.
+        # Adds to the slot of each key; returns the errors of the operations that do not fit, by their place.
         sums = dict(values)
-        for _, key, n in adds:  # judged on the merged sum first: the order of adds must not refuse what fits in all
+        for _, key, n in adds:  # if the merged sum fits, no add is refused because of its order
             sums[key] += n
         fits = {key for key, total in sums.items() if INT_MIN <= total <= INT_MAX}
         values.update({key: sums[key] for key in fits})
@@ -355,7 +356,7 @@ class CounterPlan(StructurePlan):
         return _total((yield self.select.sql, self.key_out(op.args[0])))
 
     def exchange_increment(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Add to one key that has one slot; a total that no exchange can answer is a batch's."""
+        """Add to one key that has one slot; if an exchange cannot return the total, it takes a batch."""
         if self.slots > 1:
             return None
         key, n = op.args
@@ -385,7 +386,7 @@ class CounterPlan(StructurePlan):
         ]
 
     def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove the slots of a key; the answer is the total it had."""
+        """Delete the slots of a key; return the total that it had."""
         if self.lock is not None and self.clear is not None:
             if not locked:
                 yield Statement(self.lock, self.locks(run, context))
@@ -408,11 +409,11 @@ class CounterPlan(StructurePlan):
     plan_forget = plan_clear
 
     def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the slots that operations will write, where they are there."""
+        """Return the slots that operations will write, if they exist."""
         return [row[:-1] for row in self.locks(operations, context)]
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the slots that operations will write: adding 0 creates or locks one; others than an add take all."""
+        """Return the slots that operations will write, to be created or locked: one for an add, all for others."""
         slot = self.slot(context)
         rows = {(*key, slot, 0) for op in operations if op.verb in ("add", "add_all") for key in self.heads_of(op)}
         keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget", "increment")}

@@ -30,7 +30,7 @@ from roost.structures.rules import lasting
 from roost.structures.sweep import EACH, MOST
 from roost.types.columns import Column
 
-# The ids that are over, asked with a key and a moment.
+# The ids of a key's expired rows; the parameters are a key and a moment.
 OVER = {
     "sqlite": Template("SELECT {ids} FROM {rows} WHERE {equal} AND until <= ?", answer=Answer.ORDINAL),
     "mariadb": Template(
@@ -45,16 +45,16 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH OR
     ),
 }
 
-# Which of these rows are over, with their locks. The application's transaction may have a snapshot in which they are;
-# a locking read of all rows of a key would lock the gap behind them.
+# Which of these rows have expired, under their locks: the application's transaction may have an older snapshot. (A
+# locking read of all rows of a key would lock the gap after them.)
 STILL_OVER = {
     "mariadb": Template(
         "(SELECT {{i}}, 1 FROM {rows} WHERE {equal_pair} AND until <= %s FOR UPDATE)", Gather.UNION, Answer.ORDINAL
     )
 }
 
-# The keys of the rows that have been over for longest, with the locks of their heads. What others hold is passed over,
-# so that it is in nobody's way. MariaDB locks the rows, too.
+# The keys of the rows that expired first, with the locks of their heads. It skips heads that other sessions hold, so
+# that it waits for nobody. MariaDB locks the rows, too.
 OVER_KEYS = {
     "sqlite": "SELECT {key} FROM {rows} WHERE until <= ? ORDER BY until LIMIT ?",
     "mariadb": """\
@@ -76,7 +76,7 @@ class ExpiringCappedPlan(CappedPlan):
 
     def __init__(self, structure: ExpiringCapped[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        self.optimistic = None  # what is over is to be found first
+        self.optimistic = None  # expired rows must be found first
         rows, key = self.rows_table, dialect.equal(structure.key.columns)
         self.tables = (*self.tables, *self.lasting.tables)
         self.indexes = (*self.indexes, self.lasting.sweep.name)
@@ -94,7 +94,7 @@ class ExpiringCappedPlan(CappedPlan):
         self._one_count = self.question_sql("count(r.sequence)", rows, of_key + self.living(), " GROUP BY c.name")
 
     def living(self) -> str:
-        """Return the condition that a row is not over, to stand behind others; `now` has its parameters."""
+        """Return the condition that a row has not expired, to follow others; `now` returns its parameters."""
         if not hasattr(self, "lasting"):
             self.lasting = Lasting(
                 self, self.structure.keep_for, (*self.structure.key.columns, *self.structure.id.columns)
@@ -102,7 +102,7 @@ class ExpiringCappedPlan(CappedPlan):
         return f" AND until > {self.lasting.clock.now}"
 
     def now(self, context: Context) -> Row:
-        """Return the parameters of the present moment."""
+        """Return the parameters of the current moment."""
         return self.lasting.clock.row(context)
 
     def rules(self) -> Iterator[Rule]:
@@ -113,12 +113,12 @@ class ExpiringCappedPlan(CappedPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
-        """Return the moment of rows as it is shown, and the one at which they leave."""
+        """Return the values of `at` and `until` for new rows."""
         until = yield from self.lasting.stamp(context)
         return (*self._at_out((context.clock(),)), until)
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove what is over of the keys, play adds and removes, and remove what is over of some other keys."""
+        """Delete the keys' expired rows, simulate adds and removes, and delete expired rows of some other keys."""
         keys = sorted({head for op in run for head in self.heads_of(op)})
         if not keys:
             return (yield from super().plan_change(run, context, locked))
@@ -135,8 +135,8 @@ class ExpiringCappedPlan(CappedPlan):
         return results
 
     def _remove_over(self, keys: Sequence[Row], moment: int, context: Context) -> Plan:
-        # Under the locks of their heads. A view's trigger counts deletes, too: so counts are read before, and written
-        # behind them as they are then.
+        # Runs under the locks of the heads. A view's trigger counts deletes, too, so the counts are read before the
+        # deletes, and written after them as they are then.
         found = yield Statement(self.over, [(*key, moment) for key in keys])
         if context.joined and self.still_over is not None:
             pairs = [key + tuple(id_) for key, ids in zip(keys, found, strict=True) for id_ in ids]
@@ -170,11 +170,11 @@ class ExpiringCappedPlan(CappedPlan):
         return None
 
     def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows; the head stays, so the sequence goes on."""
+        """Delete a key's rows; the head stays, so the sequence goes on."""
         return (yield from self.lasting.remove_keys(run, context, locked, self.empty))
 
     def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows and its head."""
+        """Delete a key's rows and its head."""
         return (yield from self.lasting.remove_keys(run, context, locked, self.drop))
 
     # --- reads ----------------------------------------------------------------------------------------------------

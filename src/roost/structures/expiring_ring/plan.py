@@ -47,17 +47,17 @@ class ExpiringRingPlan(RingPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
-        """Return the moment of rows as it is shown, and the one at which they leave."""
+        """Return the values of `at` and `until` for new rows."""
         until = yield from self.lasting.stamp(context)
         return (*self._at_out((context.clock(),)), until)
 
     def remove_over(self, stamp: Row, written: int, context: Context) -> Generator[Wanted, Any, None]:
-        """Remove rows that are over, some for each that was written."""
+        """Delete expired rows, some for each row that was written."""
         lasting = self.lasting
         yield from lasting.sweep.remove(stamp[-1] - lasting.lasts, written + lasting.clock.settled(context), context)
 
     def transact_push(self, op: Operation[Any], context: Context) -> Transaction | None:
-        """Allocate for one push, write it, and remove what is over."""
+        """Allocate a sequence for one push, write it, and delete expired rows."""
         return None if self.lasting.clock.is_due(context) else self._one(op, context)
 
     def _one(self, op: Operation[Any], context: Context) -> Transaction:
@@ -75,39 +75,39 @@ class ExpiringRingPlan(RingPlan):
         return sequence
 
     def exchange_push(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Allocate for one push, and write it. Some leave it to a batch, which removes what is over."""
+        """Allocate a sequence for one push, and write it. Some pushes take a batch, which also deletes expired rows."""
         clock = self.lasting.clock
         if context.joined or clock.is_due(context) or clock.owes(context):
             return None
         return super().exchange_push(op, context)
 
     def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows; the head stays, so the sequence goes on."""
+        """Delete a key's rows; the head stays, so the sequence goes on."""
         unmake = self.unmake if locked and self.lock is not None else None
         return (yield from self.lasting.remove_keys(run, context, locked, unmake))
 
     def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows and its head."""
+        """Delete a key's rows and its head."""
         return (yield from self.lasting.remove_keys(run, context, locked, self.drop))
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
     def newest_rows(self, asked: list[Row], context: Context) -> Plan:
-        """Return the rows of each request that are not over, newest first."""
+        """Return the rows of each request that have not expired, newest first."""
         moment = yield from self.lasting.moment(context)
         found = yield from super().newest_rows(asked, context)
         return [[row[:-1] for row in rows if row[-1] > moment] for rows in found]
 
     def of_ring(self, rows: list[Row]) -> list[Row]:
-        """Return the values beside the key of those that are not over."""
+        """Return the values, without the key, of the rows that have not expired."""
         return [row[1:-2] for row in rows if row[-2] > row[-1]]
 
     def now(self, context: Context) -> Row:
-        """Return the parameters of the present moment."""
+        """Return the parameters of the current moment."""
         return self.lasting.clock.row(context)
 
     def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read all slots beyond `after`: those that are over come first."""
+        """Read all slots after `after`: expired rows come first."""
         moment = yield from self.lasting.moment(context)
         found = yield Statement(self.entries, [(*self.key_out(key), after, self.keep) for key, after, _ in _args(run)])
         results = []

@@ -32,9 +32,9 @@ from roost.structures.set.plan import answers, changes_of
 from roost.structures.set.wire import SetWire
 from roost.structures.sweep import EACH
 
-# One add by itself: makes the member's row, or locks it, and is told what it had. A batch has the answer where the time
-# is to be written down, and on PostgreSQL where somebody has made the row meanwhile. On MariaDB, which cannot skip what
-# others hold in a DELETE, a batch removes what is over, too.
+# A single add: creates or locks the member's row, and returns its previous contents. A batch runs instead if the latest
+# time must be stored, and on PostgreSQL if another session has just created the row. On MariaDB, where a DELETE cannot
+# skip locked rows, a batch also deletes the expired rows.
 ONE_ADD = {
     "mariadb": """\
 INSERT INTO {rows} ({columns}) VALUES ({key_holes}, {now} + {lasts}) ON DUPLICATE KEY UPDATE until = until;
@@ -105,7 +105,7 @@ class ExpiringSetPlan(EndingPlan):
         yield lasting(self)
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, of which an operation writes rows."""
+        """Return the keys, as they are stored, whose rows an operation writes."""
         if op.verb in RUNS:
             return {self.key_out(pair[: self.key_width]) for pair in op.args}
         return super().heads_of(op)
@@ -113,13 +113,13 @@ class ExpiringSetPlan(EndingPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def plan_change(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Lock the members' rows, play adds and removes in Python, in their order, and write what remains of them."""
+        """Lock the members' rows, simulate adds and removes in Python, in their order, and write their net effect."""
         rows, adds = changes_of(run)
         if not rows:
             return answers(run, [])
         pairs: list[Row] = list(zip(*self._columns_out(list(zip(*rows, strict=True))), strict=True))
         wanted = set(pairs)
-        if not context.joined:  # a transaction of the application's may have an older snapshot
+        if not context.joined:  # the application's transaction may have an older snapshot
             absent = yield from self._absent(sorted(wanted.difference(compress(pairs, adds))), context)
             wanted.difference_update(absent)
         if not wanted:
@@ -138,7 +138,7 @@ class ExpiringSetPlan(EndingPlan):
         return answers(run, changed)
 
     def _absent(self, pairs: list[Row], context: Context) -> Plan:
-        # Which of these are not there: nothing is locked, nor made to be locked, to remove them.
+        # Which of these pairs do not exist: to remove them, no row is locked, or created to be locked.
         found = (yield from self.read(pairs, context)) if pairs else []
         return [pair for pair, row in zip(pairs, found, strict=True) if row is None or row[1] <= row[0]]
 
@@ -170,7 +170,7 @@ class ExpiringSetPlan(EndingPlan):
         return int(until is None or until <= moment)
 
     def plan_clear(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Remove the rows of keys; those that are over were none."""
+        """Delete the rows of keys; expired rows are not counted."""
         keys = [self.key_out(op.args[0]) for op in run]
         if self.take is not None:
             yield Statement(self.take, sorted(set(keys)))

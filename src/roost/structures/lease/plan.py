@@ -25,7 +25,7 @@ from roost.types.columns import Column
 TOKEN, TTL, EXPIRES = (Column(name, ColumnType("int")) for name in ("token", "ttl", "expires"))
 
 NOTHING = ("", 0, 0, 0)
-STAYS = 2 * SECOND  # a row that is over
+STAYS = 2 * SECOND  # the time for which a row is kept after its lease has ended
 
 
 class LeasePlan(EndingPlan):
@@ -49,14 +49,14 @@ class LeasePlan(EndingPlan):
         return rules(self)
 
     def plan_change(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Refuse by a plain read what it refuses; lock and play the others, and write each key once."""
+        """Refuse by a plain read what it refuses; lock and simulate the others, and write each key once."""
         wanted = [(self.key_out(op.args[0]), op) for op in run]
         keys = sorted({key for key, _ in wanted})
         found = yield from self.read(keys, context)
         first = {key: _Key(row[0], row[1:]) for key, row in zip(keys, found, strict=True) if row is not None}
         changed: set[Row] = set()
         results = self._play(wanted, {key: first.get(key) or _Key(0, NOTHING) for key in keys}, changed)
-        if context.joined and self.dialect.row_locks:  # whose snapshot may be older than the holder's grant
+        if context.joined and self.dialect.row_locks:  # its snapshot may be older than the holder's grant
             changed.update(key for key, op in wanted if op.verb != "acquire")
         if not changed:
             yield from self.mend(found, context)
@@ -137,12 +137,12 @@ class LeasePlan(EndingPlan):
 
 
 class _Key:
-    """A key as it is at a moment, and what becomes of it."""
+    """The state of a key at a moment, and its changes."""
 
     def __init__(self, moment: int, row: Row) -> None:
         self._moment = moment
         self._holder, self._token, self._ttl, self._expires = row
-        # Nobody holds it for so long: the clock has jumped. It lasts for its whole time from now, and no longer.
+        # No lease lasts that long, so the clock has jumped: the lease lasts for its whole ttl from now, and no longer.
         self.is_beyond = self._expires - moment > self._ttl + SECOND
         if self.is_beyond:
             self._expires = moment + self._ttl
@@ -158,18 +158,18 @@ class _Key:
         return bool(self._expires > self._moment)
 
     def acquire(self, holder: str, ttl: int) -> bool:
-        """Hold it, or renew it; return whether."""
+        """Acquire or renew the lease; return whether this succeeded."""
         if self.is_held:
             return self._holder == holder and self._renewed(ttl)
         self._holder, self._token = holder, max(self._moment, self._token + 1)
         return self._renewed(ttl)
 
     def renew(self, token: int, ttl: int) -> bool:
-        """Renew it for who has this token; return whether."""
+        """Renew the lease if this is its token; return whether it was renewed."""
         return self.is_held and self._token == token and self._renewed(ttl)
 
     def release(self, token: int) -> bool:
-        """End it for who has this token; return whether."""
+        """End the lease if this is its token; return whether it was ended."""
         if not self.is_held or self._token != token:
             return False
         self._expires = self._moment

@@ -7,9 +7,9 @@ moment, and every change is a single atomic command on the root:
 
 - add, remove: `append`; `add` if there is no root; both again if another client was faster.
 - compaction: `cas` of the root. Records appended since it was read are carried over; otherwise the `cas` fails.
-- growth: the members go to shards of a new generation, then `cas` of the root names it and begins an empty log. No
-  record is ever read beside shards of another generation, and no writer has to know how many shards there are. The old
-  ones live on for `GRACE` seconds, for readers on their way.
+- growth: the members are written to shards of a new generation, then a `cas` makes the root refer to it, with an empty
+  log. No record is ever combined with shards of another generation, and no writer has to know how many shards there
+  are. The old shards live on for `GRACE` seconds, for clients that are still reading them.
 - replace: shards first, then `set` of the root.
 
 If the root is gone, the set is gone: its shards can no longer be found. If a shard is gone, the header records it
@@ -47,12 +47,12 @@ log = logging.getLogger("roost")
 
 GRACE = 60  # seconds that the shards of an old generation live on
 MONTH = 30 * 86_400  # seconds; memcached interprets a longer time as a date
-SLACK = 512  # bytes of an item that are memcached's: its own head, and the name
-LIMIT = 2**20  # bytes of an item, until a server was asked
+SLACK = 512  # bytes of an item that memcached uses itself: its header, and the name
+LIMIT = 2**20  # the assumed maximum size of an item, until a server was asked
 LOOK = 32 * 1024  # appended bytes after which a writer examines the item's growth
 WASTE = 128  # bytes below which compaction is not worth it
-LOOSE = 256  # single records that take a reader longer than as many in one block
-AT_ONCE = 4  # a reader that finds nothing but waste compacts with a chance of 1 in twice this number
+LOOSE = 256  # number of single records above which it is worth joining them into a block, which is faster to read
+AT_ONCE = 4  # a reader that finds only waste compacts with a probability of 1 in twice this number
 TRIES = 8  # attempts at a compaction that conflicts with other clients
 
 
@@ -60,9 +60,9 @@ Changes = Sequence[tuple[bool, Collection[Member]]]
 
 
 class Whole:
-    """A set as it was at one moment: its root, and those of its shards that were asked for.
+    """A set at one moment: its root, and those of its shards that were requested.
 
-    twice: it took two exchanges to find them.
+    twice: reading them took two exchanges.
     """
 
     __slots__ = ("_live", "log", "root", "shards", "size", "twice")
@@ -77,11 +77,11 @@ class Whole:
 
     @property
     def live(self) -> set[Member]:
-        """The members. Not to be changed."""
+        """The members. The caller must not change the set."""
         if not self.shards:
             return self.log.added
         if self._live is None:
-            live = self._live = self.shards[0][0].added  # which nobody else looks at
+            live = self._live = self.shards[0][0].added  # which nobody else uses
             for shard, _ in self.shards[1:]:
                 live |= shard.added
             live -= self.log.removed
@@ -97,10 +97,10 @@ class MemcachedPlan:
         self.memory = memory
         self.encoding = ENCODINGS[structure.encoding](structure.texts.raw)
 
-    # --- what readers ask
+    # --- reading
 
     def read(self, operations: Sequence[Operation[Any]]) -> Work[list[Any]]:
-        """Answer operations that only read, of any keys: one `get` of all that they need."""
+        """Answer operations that only read, of any keys, by one `gets` of all items that they need."""
         op = operations[0]
         if len(operations) == 1 and op.verb != "contains":
             item = self.structure.item(op.args[0])
@@ -111,7 +111,7 @@ class MemcachedPlan:
                 yield from self._aside(item, self._compact(item, whole))
             texts = self.structure.texts
             if op.verb == "members" and (texts.plain or texts.raw):
-                return [whole.live]  # nobody else has it
+                return [whole.live]  # nobody else uses this set
             return [self._answer(op, whole)]
         wanted: dict[str, set[Member] | None] = {}
         named = []
@@ -133,7 +133,7 @@ class MemcachedPlan:
         return answers
 
     def _fetch_one(self, item: str) -> Work[Whole | None]:
-        # `fetch`, for a set in one item as it mostly is.
+        # As `fetch`, for a set in one item, which is the usual case.
         if item in self.memory.hints:
             return (yield from self.fetch({item: None}))[item]
         root: Item | None = (yield Get((item,))).get(item)
@@ -157,7 +157,7 @@ class MemcachedPlan:
         return len(live) if op.verb == "size" else self.values(self.structure.item(op.args[0]), live)
 
     def values(self, item: str, live: Collection[Member]) -> set[Any]:
-        """Return members as the caller knows them."""
+        """Return members as values of the declared type."""
         texts = self.structure.texts
         if texts.plain or texts.raw:
             return set(live)
@@ -175,12 +175,12 @@ class MemcachedPlan:
         return SetInfo(len(whole.live), whole.size, header.shards, self.waste(whole), header.complete, moment)
 
     def waste(self, whole: Whole) -> int:
-        """Return how many bytes a set has beyond what its members need."""
+        """Return the number of bytes of a set that its members do not need."""
         heads = whole.log.start + sum([shard.start for shard, _ in whole.shards])
         return max(0, whole.size - heads - self._weight(whole.live))
 
     def _weight(self, members: Collection[Member]) -> int:
-        # What one record of all of them takes, but for its first bytes.
+        # The size of one record with all of these members, except its first bytes.
         if not members:
             return 0
         if self.structure.texts.raw:
@@ -191,9 +191,9 @@ class MemcachedPlan:
         return length + len(members) * (1 if self.encoding.name == "binary" else 2) + 4
 
     def fetch(self, wanted: Mapping[str, Collection[Member] | None]) -> Work[dict[str, Whole | None]]:
-        """Read sets, or of large ones only the shards of some members.
+        """Read sets; of large sets only the shards of certain members, if these are given.
 
-        One exchange where it is known which shards there are, else two.
+        One exchange if the sets' shards are known, otherwise two.
         """
         memory, read = self.memory, self.encoding.read
         hints = {item: memory.hints[item] for item in wanted if item in memory.hints}
@@ -245,8 +245,8 @@ class MemcachedPlan:
         return (yield from self._missing(item, only))
 
     def _missing(self, item: str, only: Collection[Member] | None) -> Work[Whole | None]:
-        # Shards that a root names are not there: either it is no longer the root, or memcached has lost them. That is
-        # certain when `cas` finds the same root behind the search, and is then noted in it.
+        # Shards to which a root refers are missing: either it is no longer the root, or memcached has lost them. They
+        # are lost if a `cas` after the search still finds the same root; this `cas` records the loss in the root.
         for _ in range(TRIES):
             root = (yield Get((item,))).get(item)
             if root is None:
@@ -271,12 +271,12 @@ class MemcachedPlan:
         numbers: Iterable[int] = range(shards) if only is None else {home(member, shards) for member in only}
         return [f"{item}%%{generation:x}%{number}" for number in numbers]
 
-    # --- what writers do
+    # --- writing
 
     def change(self, item: str, changes: Changes, late: Callable[[], bool]) -> Work[None]:
-        """Add and remove, in this order, as one: True with members adds them, False removes them.
+        """Apply changes in their order, as one: True with members adds them, False removes them.
 
-        late: whether the caller has waited long enough for others that are in the way.
+        late: returns whether the caller has waited long enough for other writers.
         """
         if len(changes) == 1:
             data = self.encoding.records(*changes[0])
@@ -295,7 +295,7 @@ class MemcachedPlan:
                     return
             except TooLarge:
                 creates, retried = _creates(changes), True
-            # There is one now, so it was made in between, or it is full, which memcached does not tell apart.
+            # The root exists now, so another client has just made it, or it is full; memcached's answer is the same.
             if creates and not retried:
                 retried = True
                 continue
@@ -311,7 +311,7 @@ class MemcachedPlan:
         return made
 
     def _rewrite(self, item: str, changes: Changes, creates: bool) -> Work[bool]:
-        # Writes a set anew with these changes; returns whether that was done, or there was nothing to do.
+        # Rewrites a set with these changes; returns whether this was done, or there was nothing to do.
         whole = (yield from self.fetch({item: None}))[item]
         live: set[Member] = set() if whole is None else set(whole.live)
         if whole is None and not creates:
@@ -330,8 +330,8 @@ class MemcachedPlan:
         return made
 
     def _grow(self, item: str, whole: Whole, live: set[Member], carry: bool = True) -> Work[bool]:
-        # Writes shards of a new generation where the set needs them, then the root by `cas`. Where that changes no
-        # member, what others have appended since it was read is carried over behind it; a change must come last.
+        # Writes shards of a new generation if the set needs them, then the root by `cas`. If this changes no member,
+        # records that others have appended since the root was read are carried over; a change must be the last record.
         old = whole.log.header
         expires = old.expires
         if expires < 0:
@@ -351,7 +351,7 @@ class MemcachedPlan:
             try:
                 done = yield Cas(item, root + now.data[len(was.data) :], self._left(expires), now)
             except TooLarge:
-                self.memory.limit = None  # it was asked of a server that has been started with another since
+                self.memory.limit = None  # the server was restarted with another limit since it was asked
                 break
             if done:
                 break
@@ -363,7 +363,7 @@ class MemcachedPlan:
         return bool(done)
 
     def _after(self, item: str, new: Header, old: Header, done: bool) -> Work[None]:
-        # Shards that nobody will look for any more.
+        # Lets shards expire that are no longer referenced.
         if done:
             self.memory.remember(item, new)
         leave = old if done else new
@@ -371,7 +371,7 @@ class MemcachedPlan:
             yield Touch(tuple(self._shards(item, leave.generation, leave.shards)), GRACE)
 
     def _spread(self, item: str, live: Collection[Member], complete: bool, expires: int) -> Work[tuple[bytes, Header]]:
-        # Writes members to as many shards as they need, none if the root can hold them; returns the root.
+        # Writes members to as many shards as they need, none if they fit into the root; returns the root.
         if self.memory.limit is None:
             self.memory.limit = yield Limit()
         room = self.memory.limit - SLACK
@@ -392,7 +392,7 @@ class MemcachedPlan:
                 count += 1 + count // 4
                 continue
             names = self._shards(item, header.generation, count)
-            # They must not go before their root does.
+            # The shards must not expire before their root.
             yield Put(dict(zip(names, shards, strict=True)), self._left(expires + GRACE if expires else 0))
             return begin, header
         raise Full(
@@ -402,7 +402,7 @@ class MemcachedPlan:
         )
 
     def replace(self, item: str, members: Collection[Member]) -> Work[None]:
-        """Make these the members: complete from now on."""
+        """Replace the members; the set is complete from now on."""
         expires = self._expires()
         old = self.memory.hints.get(item, (0, 0))
         root, header = yield from self._spread(item, members, True, expires)
@@ -410,14 +410,14 @@ class MemcachedPlan:
         yield from self._after(item, header, Header(False, False, 0, *old), True)
 
     def clear(self, item: str) -> Work[None]:
-        """Delete the root, then the shards that nobody finds any more."""
+        """Delete the root, then its shards."""
         root = (yield Get((item,))).get(item)
         if root is None:
             return
         try:
             header = self.encoding.read(item, root.data).header
         except Mismatch:
-            header = Header()  # whatever it is, it is to go
+            header = Header()  # it is deleted whatever it contains
         yield Delete((item,))
         self.memory.hints.pop(item, None)
         if header.shards:
@@ -426,9 +426,9 @@ class MemcachedPlan:
     # --- compaction
 
     def savings(self, whole: Whole) -> tuple[float, float]:
-        """Return which share of a root's bytes is waste, and which of its members stand in single records.
+        """Return the share of a root's bytes that is waste, and the share of its members that are in single records.
 
-        0 where it is too little to matter. Single records cost a reader twice the time of those in one block.
+        Each is 0 if it is too small to matter. Single records take a reader twice the time of those in one block.
         """
         own, size = whole.log, len(whole.root.data) - whole.log.start
         if size <= WASTE or (self.encoding.name == "binary" and not own.loose):
@@ -439,14 +439,14 @@ class MemcachedPlan:
         return waste / size if waste > WASTE else 0.0, min(1.0, loose / len(own.added)) if loose > LOOSE else 0.0
 
     def _chosen(self, whole: Whole) -> bool:
-        # Whether this reader compacts: more than half must be waste, and the more it is, the likelier, so that not all
-        # do so at once.
-        # What another program made waits for a writer, who can ask how long it has to live.
+        # Whether this reader compacts: more than half must be waste; the probability grows with the waste, so that not
+        # all readers do it at once. A set that another program has made is left to a writer, which asks for its expiry
+        # time first.
         chance = (max(self.savings(whole)) - 0.5) / AT_ONCE
         return chance > 0 and whole.log.header.expires >= 0 and self.memory.random.random() < chance
 
     def _compact(self, item: str, whole: Whole) -> Work[None]:
-        # The root alone, in one `cas`.
+        # Rewrites only the root, in one `cas`.
         own = whole.log
         removed = own.removed if own.header.shards else ()
         data = self.encoding.header(own.header) + self.encoding.net(own.added, removed)
@@ -454,7 +454,7 @@ class MemcachedPlan:
             self.memory.lost_races += 1
 
     def _look(self, item: str) -> Work[None]:
-        # What a writer does now and then for sets that are seldom read.
+        # Checks a set for compaction, which a writer does occasionally, for sets that are seldom read.
         yield from self._aside(item, self._tidy(item))
 
     def _tidy(self, item: str) -> Work[None]:
@@ -476,7 +476,7 @@ class MemcachedPlan:
                 yield from self._grow(item, seen, own.added)
 
     def _aside(self, item: str, work: Work[None]) -> Work[None]:
-        # The operation itself is done, so a failure of this is not its failure.
+        # The operation itself is done, so a failure of the compaction is only logged.
         try:
             yield from work
         except (Error, TooLarge) as error:
@@ -486,7 +486,7 @@ class MemcachedPlan:
         return 0 if self.structure.ttl is None else int(self.memory.clock()) + self.structure.ttl
 
     def _left(self, expires: int) -> int:
-        # As memcached takes it. What is past goes within a second.
+        # The expiry time in memcached's form. An item whose time is past expires within a second.
         if expires <= 0:
             return 0
         left = max(1, expires - int(self.memory.clock()))
@@ -494,5 +494,5 @@ class MemcachedPlan:
 
 
 def _creates(changes: Changes) -> bool:
-    # A removal makes no set.
+    # A removal does not make a set.
     return any([adds and members for adds, members in changes])

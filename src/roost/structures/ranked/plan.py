@@ -15,7 +15,7 @@ from roost.structures.ranked.simulation import RankedGame
 from roost.structures.ranked.view import VIEWS
 from roost.structures.ranked.wire import RankedWire
 
-# How many rows of the key of r are before it.
+# The number of rows of the same key that are better than r.
 BETTER = """\
 (SELECT count(*) FROM {rows} b WHERE {same_key} AND b.{score} >= r.{score}
     AND (b.{score} > r.{score} OR b.sequence < r.sequence))"""
@@ -33,7 +33,7 @@ class RankedPlan(CappedPlan):
 
     def __init__(self, structure: Ranked[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
-        self.optimistic = None  # whether a row is stored depends on what is there
+        self.optimistic = None  # whether a row is stored depends on the stored rows
         self._score_of = dialect.decoder([structure.score]) or same
         self._score_at = structure.columns.index(structure.score)
         rows, key, hole = self.rows_table, structure.key.columns, dialect.placeholder
@@ -49,11 +49,11 @@ class RankedPlan(CappedPlan):
         self._one_place = self.question_sql(f"r.{score}, r.sequence", rows, f"{of_key} AND {of_id}")
 
     def game(self) -> RankedGame:
-        """Return one key's collection before the run."""
+        """Return the simulation of one key's collection, before the run."""
         return RankedGame(self.structure, self._score_of)
 
     def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
-        """Add one row that is good enough; where the collection is full, the worst one goes."""
+        """Add one row that is good enough; if the collection is full, delete the worst."""
         values, keep = op.args[0], self.structure.keep
         key, id_, others = self._key_of(values), self._id_of(values), self._others_of(values)
         found = yield self._one_place, (*key, *id_)
@@ -73,7 +73,7 @@ class RankedPlan(CappedPlan):
             if worst and not self._is_better(values, worst[0][-2:]):
                 return False
             if not worst or n > keep or sequence % keep == 0:
-                raise Careful  # it was miscounted, or is to be counted
+                raise Careful  # the count is wrong, or due to be checked
             yield self.delete_row.sql, (*key, *worst[0][:-2])
         elif not there:
             n += 1

@@ -27,12 +27,14 @@ from roost.types.columns import Column
 
 PART, TAT = Column("part", ColumnType("int")), Column("tat", ColumnType("int"))
 
-STAYS = SECOND  # a row that is over, so that what is taken again and again is not made anew each time
+STAYS = (
+    SECOND  # the time for which a row is kept after it is no longer needed, so that it is not created again and again
+)
 
-# The debt of a row. A microsecond of what is over is as good as all of it, and keeps the product in 64 bits.
+# The debt of a row. A `tat` in the past counts as one microsecond ago, which keeps the product within 64 bits.
 DEBT = "LEAST(GREATEST(LEAST(GREATEST(r.tat - {moment}, -1), {window}) * {limit} + r.part, 0), {cap})"
 
-# One take by itself. Where it is refused nothing is written, and there is no answer: the batch tells when to try again.
+# A single take. If it is refused, nothing is written and nothing returned; a batch then finds out when to try again.
 ONE_TAKE = {
     "mariadb": """\
 SET `the moment` = {now};
@@ -102,8 +104,9 @@ class RateLimitPlan(EndingPlan):
         return self.cap if self._is_beyond(row) else max((tat - moment) * self.limit + part, 0)
 
     def _is_beyond(self, row: Row | None) -> bool:
-        # Nobody has taken so much: the window was longer, or the clock has jumped. It is written anew as a window.
-        # (Who has waited for a lock may have a moment that is a little older than the row.)
+        # No key can have taken that much: the window was longer before, or the clock has jumped. The row is rewritten
+        # with a `tat` one window from now. (A writer that has waited for a lock may have a slightly older moment than
+        # the row.)
         return row is not None and row[2] - row[0] > self.window + SECOND
 
     def _taken(self, debt: int, n: int) -> Taken:
@@ -116,7 +119,7 @@ class RateLimitPlan(EndingPlan):
         return max(self.cap - debt, 0) // self.window
 
     def _play(self, run: Sequence[tuple[Row, int]], debts: dict[Row, int]) -> list[Taken]:
-        # In their order; what each key owes then is in `debts`.
+        # Takes in the order of the requests; `debts` has the debt of each key, which is updated.
         results = []
         for key, n in run:
             taken = self._taken(debts[key], n)
@@ -126,7 +129,7 @@ class RateLimitPlan(EndingPlan):
         return results
 
     def plan_take(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Refuse by a plain read what it refuses; lock and play the others, and write each key once."""
+        """Refuse by a plain read what it refuses; lock and simulate the others, and write each key once."""
         wanted = [(self.key_out(op.args[0]), op.args[1]) for op in run]
         keys = sorted({key for key, _ in wanted})
         found = yield from self.read(keys, context)
@@ -176,7 +179,7 @@ class RateLimitPlan(EndingPlan):
         return taken
 
     def exchange_take(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Take from one key; the answer is how many remain. Some leave it to a batch, which removes what is over."""
+        """Take from one key; return how many remain. Some takes run as a batch, which also deletes rows."""
         if context.joined or self.clock.is_due(context) or self.clock.owes(context):
             return None
         key, cost = self.key_out(op.args[0]), op.args[1] * self.window
@@ -199,7 +202,7 @@ class RateLimitPlan(EndingPlan):
         return Taken(taken.allowed, self._left(debt), taken.retry_after)
 
     def plan_clear(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Delete the rows of keys; one that is over was none."""
+        """Delete the rows of keys; rows of fully restored limits are not counted."""
         keys = [self.key_out(op.args[0]) for op in run]
         moment = yield from self.removing(keys, context)
         results = []

@@ -52,8 +52,8 @@ from roost.structures.ring.wire import RingWire
 from roost.structures.rows import Entry
 from roost.types.columns import Column
 
-# SQLite reads the heads and writes them: what RETURNING gives goes through a temporary table, which takes several times
-# as long as both.
+# SQLite reads the heads and then writes them: RETURNING uses a temporary table, which takes several times as long as
+# both.
 HEAD = Template(
     "SELECT sequence FROM {head} WHERE {equal}",
     answer=Answer.ORDINAL,
@@ -70,7 +70,8 @@ INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, ?)
     "{key_holes}, ?",
 )
 
-# Creates the head or takes its lock, and raises the sequence by the number of pushes: no hole, no double.
+# Creates or locks the head, and raises the sequence by the number of pushes, so that there are no gaps and no
+# duplicates.
 ALLOCATE = {
     "mariadb": Template(
         """\
@@ -96,7 +97,7 @@ INSERT INTO {head} AS h ({key}, sequence) SELECT * FROM unnest({key_arrays}, %s:
     ),
 }
 
-# What was allocated, where that statement cannot tell: nobody else has raised it since, for its lock is held.
+# Reads what was allocated, if that statement cannot return it: since the lock is held, nobody has raised it since.
 ALLOCATED = {
     "mysql": Template(
         "(SELECT {{i}}, sequence FROM {head} WHERE {equal} FOR UPDATE)",
@@ -132,8 +133,8 @@ INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
     ),
 }
 
-# Both in one statement: what is sent with each row is how many pushes of its key come behind it, and the ordinal keeps
-# the order in which heads are locked. (MariaDB would have to join what it has allocated, which is no faster.)
+# Allocates and writes in one statement. Each row comes with the number of later pushes of its key, and the ordinal
+# keeps the order in which heads are locked. (MariaDB would have to join what it has allocated, which is no faster.)
 PUSH = Template(
     """\
 WITH q AS (SELECT * FROM unnest({key_arrays}, %s::bigint[], {other_arrays}) WITH ORDINALITY
@@ -149,7 +150,7 @@ SELECT {h_key}, h.sequence FROM h""",
     Answer.KEY,
 )
 
-# One push by itself. The rows' upsert of PostgreSQL sees the newest row, whatever the snapshot of its statement.
+# A single push. On PostgreSQL the upsert of the rows sees the newest row, whatever the statement's snapshot.
 ONE_PUSH = {
     "mariadb": """\
 INSERT INTO {head} ({key}, sequence) VALUES ({key_holes}, LAST_INSERT_ID({one}))
@@ -166,7 +167,7 @@ r AS (INSERT INTO {rows} ({columns}) SELECT {key_holes}, MOD(h.sequence, {keep})
 }
 SEQUENCE_OF = {"mariadb": "`the sequence`", "postgresql": "sequence"}
 
-# Creates the head or takes its lock, and changes nothing.
+# Creates or locks the head, and changes nothing.
 LOCK = {
     "sqlite": None,
     "mariadb": Template(
@@ -181,15 +182,15 @@ INSERT INTO {head} ({key}, sequence) SELECT * FROM unnest({key_arrays}, %s::bigi
     ),
 }
 
-# LOCK has made a head for a key that is only cleared: nothing was ever pushed to it.
+# Deletes a head that LOCK has created for a key that is only cleared, and to which nothing was ever pushed.
 UNMAKE = "DELETE FROM {head} WHERE {equal} AND sequence = 0"
 
-# Takes the lock of a head that is there.
+# Locks a head that exists.
 TAKE = {"sqlite": None, "mariadb": "SELECT 1 FROM {head} WHERE {equal} FOR UPDATE"}
 TAKE["postgresql"] = TAKE["mariadb"]
 
-# Room for HOT updates: all of them, and a table that is full does not grow. Without it 89 % of the heads', 95 % of the
-# rows' (20,000 keys of 5 rows, pushes in batches of 100).
+# Room for HOT updates: with it all updates are HOT, and a full table does not grow. Without it, 89 % of the heads' and
+# 95 % of the rows' updates are (20,000 keys of 5 rows, pushes in batches of 100).
 HEAD_OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}
 ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
 
@@ -203,7 +204,7 @@ class RingPlan(StructurePlan):
     views = VIEWS
     alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
     together: ClassVar[Mapping[str, str]] = {"push": "push", "push_all": "push"}
-    further: ClassVar[tuple[Column, ...]] = ()  # columns behind `at`
+    further: ClassVar[tuple[Column, ...]] = ()  # columns after `at`
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -277,10 +278,10 @@ class RingPlan(StructurePlan):
         self._others_of = composed(dialect.encoder(others) or same, take_others)
         self._key_columns = composed(dialect.column_encoder(key) or same_columns, take_key)
         self._other_columns = composed(dialect.column_encoder(others) or same_columns, take_others)
-        self._sequence = k + 1  # its place among the columns that are written
+        self._sequence = k + 1  # the place of `sequence` among the columns that are written
         self._in_key_order = itemgetter(*range(k))
         self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        # A row's values in their order, from those of its key followed by the others.
+        # Puts a row's values into their order, given those of its key followed by the others.
         found = structure.rows.places([*per, *other_names])
         order = [found.index(place) for place in sorted(found)]
         self._in_order: Callable[[Row], Row] = (
@@ -352,11 +353,13 @@ class RingPlan(StructurePlan):
         rows.sort(key=self._in_key_order)
         found = yield Statement(push, rows)
         k = len(key_columns)
-        heads = {row[:k]: head[0][0] for row, head in zip(rows, found, strict=True) if head}  # one of each key's rows
+        heads = {
+            row[:k]: head[0][0] for row, head in zip(rows, found, strict=True) if head
+        }  # from any one of each key's rows
         return {key: heads[key] - pushes[key] for key in pushes}
 
     def _allocate(self, pushes: Mapping[Row, int]) -> Generator[Wanted, Any, dict[Row, int]]:
-        # Takes the locks of the heads, and returns the last sequence of each before these pushes.
+        # Locks the heads, and returns the last sequence of each before these pushes.
         keys = sorted(pushes)
         if self.allocate is None:
             found = yield Statement(self.head, keys)
@@ -369,12 +372,12 @@ class RingPlan(StructurePlan):
         return {key: rows[0][0] - pushes[key] for key, rows in zip(keys, heads, strict=True)}
 
     def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
-        """Return what is written as the moment of rows, and in the columns behind it."""
+        """Return the values of `at` and of the columns after it for new rows."""
         yield from ()
         return self._at_out((context.clock(),))
 
     def remove_over(self, stamp: Row, written: int, context: Context) -> Generator[Wanted, Any, None]:
-        """Remove rows that are over, where any are."""
+        """Delete expired rows; a ring without `keep_for` has none."""
         yield from ()
 
     def transact_push(self, op: Operation[Any], context: Context) -> Transaction | None:
@@ -401,7 +404,7 @@ class RingPlan(StructurePlan):
         return Exchange(self._one_push, row, self._pushed, "FROM h", int)
 
     def plan_latest(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read the slots from the newest down."""
+        """Read the slots from the newest one in descending order."""
         asked = [(*self.key_out(key), min(n or self.keep, self.keep)) for key, n in [op.args for op in run]]
         found = yield from self.newest_rows(asked, context)
         results = []
@@ -411,7 +414,7 @@ class RingPlan(StructurePlan):
         return results
 
     def ask_latest(self, op: Operation[Any], context: Context) -> Question | None:
-        """Read all slots of one key, where they are few, and put them in order."""
+        """Read all slots of one key, if they are few, and sort them."""
         if self.keep > FEW:
             return None
         key, n = op.args
@@ -426,11 +429,11 @@ class RingPlan(StructurePlan):
         return Question(self._one_ring, self.now(context) + stored, newest)
 
     def of_ring(self, rows: list[Row]) -> list[Row]:
-        """Return the values beside the key of what `ask_latest` has read."""
+        """Return the values, without the key, of the rows that `ask_latest` has read."""
         return [row[1:] for row in rows]
 
     def now(self, context: Context) -> Row:
-        """Return the parameters of the present moment."""
+        """Return the parameters of the current moment."""
         return ()
 
     def newest_rows(self, asked: list[Row], context: Context) -> Plan:
@@ -451,7 +454,7 @@ class RingPlan(StructurePlan):
         for place, (rows, ask) in enumerate(zip(found, asked, strict=True)):
             rows.sort(reverse=True)
             if len(rows) < ask[-1] and not (rows and rows[0][0] == len(rows)):
-                holes.append(place)  # and not just a key with few rows so far
+                holes.append(place)  # rows are missing, and the key does not just have few rows
         if holes:
             again = yield Statement(self.latest, [asked[place] for place in holes])
             for place, rows in zip(holes, again, strict=True):
@@ -460,7 +463,7 @@ class RingPlan(StructurePlan):
         return list(found)
 
     def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read the slots from the first one beyond `after` up."""
+        """Read the slots after `after` in ascending order."""
         asked = [
             (*self.key_out(key), after, min(n or self.keep, self.keep)) for key, after, n in [op.args for op in run]
         ]
@@ -472,14 +475,14 @@ class RingPlan(StructurePlan):
         return results
 
     def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows; the head stays, so the sequence goes on."""
+        """Delete a key's rows; the head stays, so the sequence goes on."""
         unmake = self.unmake if locked and self.lock is not None else None
         return (yield from self.remove_keys(run, locked, self.delete, unmake))
 
     def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove a key's rows and its head."""
+        """Delete a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 
     def entry(self, stored: Row) -> Entry[Any]:
-        """Return the entry for `sequence, at, row…` as they are stored."""
+        """Return the entry for the stored values `sequence, at, row…`."""
         return Entry(stored[0], self._at_in(stored[1:2])[0], self.rows_of([stored[2:]])[0])

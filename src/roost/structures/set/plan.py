@@ -1,4 +1,4 @@
-"""Set: look up the pairs that a run names, play the run in Python, write its net effect and the new sizes."""
+"""Set: look up the pairs that a run names, simulate the run in Python, write its net effect and the new sizes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from roost.structures.set.declaration import Set
 from roost.structures.set.view import VIEWS
 from roost.structures.set.wire import SetWire
 
-# Which of these pairs are there. On servers in a statement behind the one that takes the head's lock: a snapshot from
-# before it was granted would show what has gone since.
+# Which of these pairs exist. On servers this is a statement after the one that locks the head: a snapshot from before
+# the lock was granted would show pairs that were deleted since.
 FIND = {
     "sqlite": Template(
         "SELECT 1 FROM {rows} WHERE {equal_pair}",
@@ -83,7 +83,8 @@ INSERT INTO {head} AS h ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint
     ),
 }
 
-# Where a trigger of the view counts deletes, sizes are read before them, and written behind them as they are.
+# If a trigger of the view counts deletes, the sizes are read before the deletes, and written after them as they are
+# then.
 SIZES = {
     "sqlite": None,
     "mariadb": Template("(SELECT {{i}}, n FROM {head} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL),
@@ -99,7 +100,7 @@ PUT_SIZE = {
     "postgresql": None,
 }
 
-# Creates the head or takes its lock, and changes nothing.
+# Creates or locks the head, and changes nothing.
 LOCK = {
     "sqlite": None,
     "mariadb": Template("INSERT INTO {head} ({key}, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n", Gather.VALUES),
@@ -111,9 +112,9 @@ INSERT INTO {head} ({key}, n) SELECT * FROM unnest({key_arrays}, %s::bigint[])
     ),
 }
 
-# One add by itself: adds the member, and counts it where it was not there. The application's transaction waits for
-# locks, so there the head is locked first (ONE_LOCK). In one of Roost's own nobody's lock is waited for longer than a
-# moment: who holds the head and wants the member has it then.
+# A single add: adds the member, and counts it if it was new. The application's transaction waits for locks, so there
+# the head is locked first (ONE_LOCK). Roost's own transaction gives up after a short wait, so another session that
+# holds the head and waits for the member can go on.
 ONE_ADD = {
     "mariadb": """\
 {lock}INSERT INTO {rows} ({pairs}) VALUES ({pair_holes}) ON DUPLICATE KEY UPDATE {first} = {first};
@@ -202,7 +203,7 @@ class SetPlan(StructurePlan):
         yield counted(self)
 
     def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
-        """Make or lock the heads of keys that get members, and lock those of the others that are written."""
+        """Create or lock the heads of keys that get members, and lock those of the other keys that are written."""
         made = {
             head for op in operations if op.verb in ("add", "add_all") and pairs_of(op) for head in self.heads_of(op)
         }
@@ -213,7 +214,7 @@ class SetPlan(StructurePlan):
         return True
 
     def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Play adds and removes in Python, in their order, and write what remains of them."""
+        """Simulate adds and removes in Python, in their order, and write their net effect."""
         rows, adds = changes_of(run)
         columns = self._columns_out(list(zip(*rows, strict=True))) if rows else ()
         pairs: list[Row] = list(zip(*columns, strict=True))
@@ -357,7 +358,7 @@ def changes_of(run: Operations) -> tuple[list[Row], list[bool]]:
 
 
 def answers(run: Operations, changed: Sequence[bool]) -> list[Any]:
-    """Return the results of operations, from what each of their pairs has changed."""
+    """Return the results of operations. changed: for each of their pairs, whether it changed something."""
     each = iter(changed)
     return [list(islice(each, len(op.args))) if op.verb in RUNS else sum(islice(each, len(op.args[1]))) for op in run]
 

@@ -1,7 +1,7 @@
 """Windowed counter: a counter whose slots belong to a key and a window; an add counts in the current one.
 
-A batch that writes looks at the clock first: all that it counts is counted in the window of that moment. Behind what it
-writes it removes a bounded number of rows that are over, the oldest first; that somebody else holds is skipped.
+A batch that writes reads the clock first, and counts everything in the window of that moment. After its writes it
+deletes a bounded number of expired rows, the oldest first; it skips rows that other sessions hold.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from roost.structures.windowed_counter.start import START_COLUMN
 from roost.structures.windowed_counter.view import VIEWS
 from roost.types.columns import Column
 
-SWEEPS = 4  # rows that are over and go, for each that a batch writes
-SWEEPS_LEAST = 128  # and at least so many
+SWEEPS = 4  # expired rows that a batch deletes for each row that it writes
+SWEEPS_LEAST = 128  # the minimum number of expired rows that a batch deletes
 WINDOWS_READ = frozenset(["total", "totals", "series"])
-ALONE = 16  # adds by themselves of which one goes by a batch, which removes what is over
+ALONE = 16  # of this number of single adds, one runs as a batch, which deletes expired rows
 
 
 class WindowedCounterPlan(CounterPlan):
@@ -40,7 +40,7 @@ class WindowedCounterPlan(CounterPlan):
         rows = f"roost_{structure.name}_rows"
         self._start = dialect.choose(START).format(clock=dialect.choose(CLOCK), size=structure.size, rows=rows)
         super().__init__(structure, dialect)
-        if dialect.name == "mariadb":  # which reads no table that it inserts into, and locks what SET reads
+        if dialect.name == "mariadb":  # an INSERT cannot read its own table, and SET would lock the rows that it reads
             self._one_add = f"SELECT {self._start} INTO `the moment`;\n{self._one_add}"
         key, cell = structure.key.columns, self.cell()
         self.key_out = dialect.encoder(cell) or same
@@ -70,7 +70,7 @@ class WindowedCounterPlan(CounterPlan):
         by_clock = f"{self._start} - {since}"
         windows = dialect.choose(WINDOWS)
         self.windows = windows.format({**words, "since": by_clock})
-        self.windows_at = windows.format({**words, "since": since})  # of a moment that the batch has read
+        self.windows_at = windows.format({**words, "since": since})  # relative to a moment that the batch has read
         words["since"] = by_clock
         self.top = each(dialect.choose(TOP).format(**words))
         keys = dialect.choose(KEYS)
@@ -94,11 +94,11 @@ class WindowedCounterPlan(CounterPlan):
         self._alone = 0
 
     def cell(self) -> tuple[Column, ...]:
-        """Return the columns of a key and of the begin of a window."""
+        """Return the columns of a key, and that of the start of a window."""
         return (*self.structure.key.columns, START_COLUMN)
 
     def one_cell(self) -> str:
-        """Return their values, as an add by itself has them: on a server it asks the clock."""
+        """Return the SQL of their values in a single add, which on a server reads the clock."""
         start = {"sqlite": "?", "mariadb": "`the moment`"}.get(self.dialect.name, self._start)
         return f"{self.dialect.holes(len(self.structure.key.columns))}, {start}"
 
@@ -108,7 +108,7 @@ class WindowedCounterPlan(CounterPlan):
         yield from rules(self, self.structure.size)
 
     def key_value(self, stored: Sequence[Any]) -> Any:
-        """Return the caller's key for the stored columns of one, or of a key and a window."""
+        """Return the caller's key for its stored columns, which may be followed by that of a window."""
         return super().key_value(stored[: self.key_width])
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
@@ -117,7 +117,7 @@ class WindowedCounterPlan(CounterPlan):
         return {self._bare_out(row[: self.key_width]) for row in rows}
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the slots of the current window that operations will write; others than an add take all of them."""
+        """Return the slots of the current window that operations will write: one for an add, all for others."""
         slot, out = self.slot(context), self.key_out
         rows = {(*out(cell), slot, 0) for op in operations if op.verb in ("add", "add_all") for cell in _cells_of(op)}
         cells = {out(op.args[0]) for op in operations if op.verb in ("clear", "forget", "increment")}
@@ -127,7 +127,7 @@ class WindowedCounterPlan(CounterPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def run(self, operations: Operations, context: Context) -> Plan:
-        """Look at the clock where something is written, and remove what is over."""
+        """Run operations; if one of them writes, read the clock first, and delete expired rows afterwards."""
         if not any([op.writes for op in operations]):
             return (yield from super().run(operations, context))
         found = yield Statement(self.look, [()])
@@ -143,13 +143,14 @@ class WindowedCounterPlan(CounterPlan):
         return results
 
     def _begin(self, moment: int, newest: int | None = None) -> int:
-        # When the window of a moment began; or the newest one, where that is later.
+        # The start of the window of a moment; or of the newest window, if that is later.
         size: int = self.structure.size
         return max(moment - moment % size, newest or 0)
 
     @staticmethod
     def _placed(op: Operation[Any], start: int) -> Operation[Any]:
-        # An operation as one of the counter whose key has the window in it; what reads windows is told the current one.
+        # Converts an operation to one of a counter whose key includes the window; one that reads windows gets the
+        # current one as an argument.
         if not op.writes:
             return Operation(op.structure, op.verb, (*op.args, start) if op.verb in WINDOWS_READ else op.args)
         if op.verb in RUNS:
@@ -200,7 +201,7 @@ class WindowedCounterPlan(CounterPlan):
         """Leave it to a batch."""
 
     def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Remove the windows of keys; the answer is the total of those that were not over."""
+        """Delete the windows of keys; return the total of those that had not expired."""
         if self.lock is not None and not locked:
             yield from self.take_heads(run, context)
         keys = [self._bare_out(op.args[0][:-1]) for op in run]
@@ -219,8 +220,8 @@ class WindowedCounterPlan(CounterPlan):
     # --- reads ----------------------------------------------------------------------------------------------------
 
     def _since(self, last: int | None, context: Context, current: int | None = None) -> Row:
-        # The parameters for the first of the last windows: when it began; where the current one is not known, how long
-        # before that.
+        # The parameters for the first of the last windows: its start; or its distance from the current window, if the
+        # start of that is not known.
         keep: int = self.structure.keep
         back = (min(last or keep, keep) - 1) * self.structure.size
         if current is not None:
@@ -228,7 +229,7 @@ class WindowedCounterPlan(CounterPlan):
         return (self._begin(microseconds(context.clock())), back) if self._by_store else (back,)
 
     def _windows(self, asked: Sequence[tuple[Row, int | None]], context: Context, current: int | None) -> Plan:
-        # The windows of keys, each asked with the number of the last ones.
+        # The windows of keys; each key is given with the number of windows to be read.
         rows = [(*self._bare_out(key), *self._since(last, context, current)) for key, last in asked]
         template = self.windows if current is None else self.windows_at
         found: list[Any] = (yield Statement(template, rows)) if rows else []
@@ -294,7 +295,7 @@ class WindowedCounterPlan(CounterPlan):
 
 
 def _current(run: Operations) -> int | None:
-    # The begin of the current window, where the run is one of a batch that writes.
+    # The start of the current window, if the run belongs to a batch that writes.
     return run[0].args[2] if len(run[0].args) > 2 else None
 
 

@@ -1,12 +1,12 @@
-"""The statements of a windowed counter, beside those of a counter whose key is a key and the begin of a window."""
+"""The statements of a windowed counter, in addition to those of a counter whose key includes the start of a window."""
 
 from __future__ import annotations
 
 from roost.dialects.dialect import Answer, Gather, Template
 
-# When the current window began: by the database's clock, on SQLite by the store's; or the newest one that is stored,
-# where that is later. So a clock that has jumped back makes no window come back. PostgreSQL's clock goes on while a
-# statement runs, and an index takes nothing that may change: so it is asked once.
+# The start of the current window: by the database's clock, on SQLite by the store's; or of the newest stored window, if
+# that is later. So no window reappears after a clock has jumped back. PostgreSQL's clock advances while a statement
+# runs, and an index cannot be searched for a value that may change, so it is read once.
 START = {
     "sqlite": "max(?, coalesce((SELECT max(start) FROM {rows}), 0))",
     "mariadb": "GREATEST({clock} - MOD({clock}, {size}), COALESCE((SELECT MAX(w.start) FROM {rows} w), 0))",
@@ -14,15 +14,15 @@ START = {
 (SELECT greatest(m - MOD(m, {size}), coalesce((SELECT max(w.start) FROM {rows} w), 0)) FROM (SELECT {clock} AS m) c)""",
 }
 
-# The clock, and when the oldest and the newest window that are stored began.
+# The clock, and the starts of the oldest and the newest stored window.
 LOOK = {
     "sqlite": "SELECT 0, min(start), (SELECT max(start) FROM {rows}) FROM {rows}",
     "mariadb": "SELECT {clock}, (SELECT MIN(start) FROM {rows}), (SELECT MAX(start) FROM {rows})",
     "postgresql": "SELECT {clock}, (SELECT min(start) FROM {rows}), (SELECT max(start) FROM {rows})",
 }
 
-# The windows of keys on from one, asked with a key and what `since` takes: when that one began, or how long before the
-# current one, on SQLite behind the window that the clock shows.
+# The windows of keys from a first one on. The parameters are a key and those of `since`: the first window's start, or
+# its distance from the current window, on SQLite preceded by the start of the window by the store's clock.
 WINDOWS = {
     "sqlite": Template("SELECT start, n FROM {rows} WHERE {equal} AND start >= {since}", answer=Answer.ORDINAL),
     "mariadb": Template(
@@ -37,7 +37,7 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({arrays}, %s::bigint[]) WITH ORDINA
     ),
 }
 
-# SQLite's SUM errors past 64 bits: halves of 32 bits are summed instead, and order just the same.
+# SQLite's SUM fails beyond 64 bits: halves of 32 bits are summed instead, and give the same order.
 TOP = {
     "sqlite": """\
 SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows} WHERE start >= {since} GROUP BY {key}
@@ -61,11 +61,11 @@ CLEAR = {
     "postgresql": "DELETE FROM {rows} WHERE {equal} RETURNING start, n",
 }
 
-# Windows that are over, the oldest first, as many rows as a batch removes. What others hold is skipped.
+# Expired windows, the oldest first, as many rows as a batch deletes. Rows that other sessions hold are skipped.
 OVER = {
     "sqlite": "DELETE FROM {rows} WHERE ({cell}, slot) IN"
     " (SELECT {cell}, slot FROM {rows} WHERE start < ?{committed} ORDER BY start LIMIT ?)",
-    # A DELETE cannot skip; they are removed by their keys then.
+    # A DELETE cannot skip locked rows, so the rows are then deleted by their keys.
     "mariadb": "SELECT {cell}, slot FROM {rows} FORCE INDEX ({index}) WHERE start < %s{committed}"
     " ORDER BY start LIMIT %s FOR UPDATE SKIP LOCKED",
     "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY(\n"

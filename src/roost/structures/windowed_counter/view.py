@@ -1,6 +1,6 @@
-"""Windowed counter as a SQL view: the totals of each key and window; what is inserted counts in the current one.
+"""Windowed counter as a SQL view: the totals of each key and window; an INSERT counts in the current window.
 
-An INSERT removes what is over, as the library's writes do: so the table follows what is kept where only SQL writes.
+An INSERT also deletes expired rows, as the library's writes do, so the table does not grow if only SQL writes to it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from roost.types.columns import Column
 TOTAL = Column("total", ColumnType("int"))
 BEYOND = ": the sum would leave 64 bits"
 SET_BY_ROOST = ": start is set by Roost; leave it out"
-SWEEP = 4  # rows that are over and go with a row that is inserted; on MariaDB one
+SWEEP = 4  # expired rows that are deleted with each inserted row; on MariaDB one
 FIXED = ": a window's total cannot be changed; insert what is to be added"
 
-# A moment as the view shows it, and the moment of what it shows. Windows begin at whole seconds.
+# A window's start as the view shows it. Windows start at whole seconds.
 SQLITE_SHOWN = "strftime('%Y-%m-%d %H:%M:%S.000000', start / 1000000, 'unixepoch')"
 MARIADB_SHOWN = "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL start MICROSECOND"
 POSTGRESQL_SHOWN = "to_timestamp(0) + start * '1 microsecond'::interval"
@@ -33,7 +33,7 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
     key, rows, seconds = words.dialect.names(words.key), words.rows, structure.seconds
     clock = f"CAST(strftime('%s', 'now') AS INTEGER) / {seconds} * {structure.size}"
     start = f"max({clock}, coalesce((SELECT max(w.start) FROM {rows} w), 0))"
-    # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
+    # SUM, and so the view, fails beyond 64 bits: halves of 32 bits are summed instead, and a greater total is a REAL.
     low = "sum(n & 4294967295)"
     total = "n" if slots == 1 else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
     group = "" if slots == 1 else f" GROUP BY {key}, start"
@@ -64,7 +64,7 @@ def on_sqlite(plan: StructurePlan) -> sqlite.Made:
 
 
 def on_mariadb(plan: StructurePlan) -> mariadb.Made:
-    """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
+    """Return the view on MariaDB, with the statements of its inlets or procedures."""
     structure, _ = _counter(plan)
     start = _start(plan)
 
@@ -89,8 +89,8 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
                 f"    VALUES ({words.news(words.key)}, `the start`, CONNECTION_ID() % `the slots`,"
                 f" {words.news([TOTAL])})\n"
                 "    ON DUPLICATE KEY UPDATE n = n + VALUES(n)",
-                # The first look takes no lock: where nothing is over, one on the gap before what is not would hold up
-                # those who insert there.
+                # The first read takes no lock: if nothing has expired, a lock on the gap before the first row would
+                # delay clients that insert there.
                 f"IF (SELECT MIN(r.start) FROM {rows} r) < {first} THEN\n"
                 f"    SELECT {words.names(words.key, 'r.')}, r.start, r.slot INTO {over}, `over start`, `over slot`\n"
                 f"      FROM {rows} r FORCE INDEX ({plan.indexes[0]}) WHERE r.start < {first}\n"
@@ -138,7 +138,7 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             f"  ON CONFLICT ({key}, start, slot) DO UPDATE SET n = r.n + excluded.n\n"
             f"  WHERE r.n::numeric + excluded.n::numeric {in_range};",
             f"IF NOT FOUND THEN\n  {words.stop('22003', BEYOND)}\nEND IF;",
-            # At another level a row that has been removed since the snapshot would be an error.
+            # At another isolation level, a row that was deleted since the snapshot would cause an error.
             "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
             f"  DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}\n"
             f"    WHERE start < {start} - {_back(structure)} ORDER BY start LIMIT {SWEEP} FOR UPDATE SKIP LOCKED));\n"
