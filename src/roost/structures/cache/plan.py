@@ -238,7 +238,7 @@ class CachePlan(CacheReads):
     # --- writing: batches -----------------------------------------------------------------------------------------
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the stored form of the keys that an operation locks; with bounds, a value that all operations share."""
+        """Return the stored form of the keys that an operation locks; with bounds, one value for all operations."""
         if self.bounds is not None and _counts([op]):
             return {()}
         return self._keys_of(op)
