@@ -253,3 +253,17 @@ def test_a_server_that_takes_no_such_statement(caplog: pytest.LogCaptureFixture)
             assert "max_allowed_packet of the server is 1,048,576 bytes" in caplog.text
             other.read("SET GLOBAL max_allowed_packet = 16777216")
             assert writer.say(session, "1\t=\t1\t2") == ["0\t2\t2\tx"]
+
+
+def test_a_row_that_a_trigger_keeps_is_still_there_for_the_next_request(mariadb: Database) -> None:
+    mariadb.script(
+        "DROP TABLE IF EXISTS kept",
+        "CREATE TABLE kept (id int PRIMARY KEY)",
+        "INSERT INTO kept VALUES (6), (7)",
+        "CREATE TRIGGER keeps BEFORE DELETE ON kept FOR EACH ROW IF old.id = 7 THEN SIGNAL SQLSTATE '45000'; END IF",
+    )
+    with played(mariadb) as writer:
+        session = writer.session()
+        writer.say(session, "P\t1\tmain\tkept\tPRIMARY\tid")
+        said = writer.say(session, "\n".join([f"1\t=\t1\t{key}\t1\t0\tD" for key in ("7", "6", "\0", "7", "6")]))
+    assert said == ["1\t1\ttrigger", "0\t1\t1", "0\t1\t0", "1\t1\ttrigger", "0\t1\t0"]

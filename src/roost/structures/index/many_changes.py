@@ -189,6 +189,7 @@ class Modifications(Bulk):
                 for place in places:
                     results[place] = 1
             elif rows:
+                done.clear()  # those that are refused alone are still there
                 for place in range(begin, end):
                     results[place] = yield from alone(place)
             if not self._set:
