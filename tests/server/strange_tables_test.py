@@ -267,3 +267,22 @@ def test_a_row_that_a_trigger_keeps_is_still_there_for_the_next_request(mariadb:
         writer.say(session, "P\t1\tmain\tkept\tPRIMARY\tid")
         said = writer.say(session, "\n".join([f"1\t=\t1\t{key}\t1\t0\tD" for key in ("7", "6", "\0", "7", "6")]))
     assert said == ["1\t1\ttrigger", "0\t1\t1", "0\t1\t0", "1\t1\ttrigger", "0\t1\t0"]
+
+
+def test_a_range_by_all_the_columns_of_the_longest_key() -> None:
+    # MariaDB 10.11.19 crashes when it plans the search for a range of the 32nd column.
+    names = [f"c{place}" for place in range(32)]
+    with strange({}, options=("--skip-log-bin",)) as url:  # a server of its own
+        db = Database("mariadb", url)
+        db.script(
+            f"CREATE TABLE longest ({' int NOT NULL, '.join(names)} int NOT NULL, PRIMARY KEY ({', '.join(names)}))",
+            f"INSERT INTO longest VALUES ({'1, ' * 31} 1), ({'1, ' * 31} 5), ({'2, ' * 31} 2)",
+        )
+        key = "\t".join(["1"] * 32)
+        with played(db) as reader:
+            session = reader.session()
+            reader.say(session, "P\t1\tmain\tlongest\tPRIMARY\tc0,c31")
+            said = [reader.say(session, f"1\t{op}\t32\t{key}\t9\t0") for op in ("=", ">", ">=", "<", "<=")]
+            assert said == [["0\t2\t1\t1"], ["0\t2\t1\t5\t2\t2"], ["0\t2\t1\t1\t1\t5\t2\t2"], ["0\t2"], ["0\t2\t1\t1"]]
+            lines = [f"1\t>\t32\t{key}\t9\t0"] * 3
+            assert reader.say(session, "\n".join(lines)) == ["0\t2\t1\t5\t2\t2"] * 3

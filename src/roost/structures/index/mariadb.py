@@ -49,6 +49,7 @@ _KEYS = each(
 # At the moment at which an ALTER replaces the old table with the new one, information_schema contains neither; SHOW
 # CREATE TABLE waits for the ALTER. So if a table is missing, the query is repeated while SHOW CREATE TABLE finds it.
 ATTEMPTS = 20
+MOST_PARTS = 32  # of a key: MariaDB 10.11.19 crashes (signal 11) when it plans the search for a range of the last one
 _HAS_KEY = re.compile(rb"^ +(PRIMARY |UNIQUE |)KEY ", re.MULTILINE)
 
 _COUNTED = re.compile(r" AUTO_INCREMENT=\d+")
@@ -157,7 +158,15 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
         for _, _, column, collation, prefix, _, _ in parts:
             if prefix is not None or columns[column].kind in _UNORDERED:
                 break  # the columns from here on are not in an order for which a find could ask
-            made.append(Part(columns[column], collation == "D", columns[column].sql, collation != "D"))
+            made.append(
+                Part(
+                    columns[column],
+                    collation == "D",
+                    columns[column].sql,
+                    collation != "D",
+                    len(made) == MOST_PARTS - 1,
+                )
+            )
         if kind != "BTREE" or ignored == "YES" or not made:
             continue
         whole = len(made) == len(parts)

@@ -99,7 +99,8 @@ def _beyond(part: Part, null: bool, forward: bool, also_equal: bool) -> list[tup
     nulls_lead = forward is part.nulls_first
     if not null:
         sign = ">" if forward is not part.descending else "<"
-        found = [(f"{part.term} {sign}{equal} {column.ranged or column.hole}", True)]
+        condition = f"{part.term} {sign}{equal} {column.ranged or column.hole}"
+        found = [(f"({condition}) IS TRUE" if part.unranged else condition, True)]
         return found if nulls_lead or not column.nullable else [*found, (f"{column.sql} IS NULL", False)]
     if nulls_lead:
         return [("" if also_equal else f"{column.sql} IS NOT NULL", False)]

@@ -57,6 +57,7 @@ class Part:
     descending: bool
     term: str  # the column as it stands in a comparison: with the index's collation if that is not the column's
     nulls_first: bool  # whether NULL comes before all values in the order of the index
+    unranged: bool = False  # the database must not search for a range of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
