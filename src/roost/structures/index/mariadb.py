@@ -154,7 +154,7 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
     keys = []
     for name, parts in by_name.items():
         _, non_unique, _, _, _, kind, ignored = parts[0]
-        made = []
+        made: list[Part] = []
         for _, _, column, collation, prefix, _, _ in parts:
             if prefix is not None or columns[column].kind in _UNORDERED:
                 break  # the columns from here on are not in an order for which a find could ask
