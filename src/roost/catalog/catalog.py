@@ -180,10 +180,11 @@ def strange(
 def _there(sql: str) -> Generator[Statement, Any, Sequence[Row]]:
     # At READ COMMITTED the next statement sees what another process has just made; in one snapshot, no statement does.
     for _ in range(2):
-        found = yield Statement(each(sql), [()])
-        unseen = [name for name, problem, *_ in found[0] if problem == INVISIBLE]
+        rows: Sequence[Row]
+        (rows,) = yield Statement(each(sql), [()])
+        unseen = [name for name, problem, *_ in rows if problem == INVISIBLE]
         if not unseen:
-            return found[0]
+            return rows
     raise Conflict(f"{unseen[0]} was created by another session in the meantime")
 
 
