@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import roost
+from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database, database
 from tests.server.playing import Bench, bench
@@ -286,3 +287,27 @@ def test_a_range_by_all_the_columns_of_the_longest_key() -> None:
             assert said == [["0\t2\t1\t1"], ["0\t2\t1\t5\t2\t2"], ["0\t2\t1\t1\t1\t5\t2\t2"], ["0\t2"], ["0\t2\t1\t1"]]
             lines = [f"1\t>\t32\t{key}\t9\t0"] * 3
             assert reader.say(session, "\n".join(lines)) == ["0\t2\t1\t5\t2\t2"] * 3
+
+
+def test_a_moment_of_an_hour_that_comes_twice_names_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    try:
+        daemon = servers.mariadb_daemon()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with daemon:
+        db = Database("mariadb", servers.mariadb_server(daemon.url).database("twice"))
+        db.script(
+            "CREATE TABLE t (at timestamp(3) PRIMARY KEY, u int UNIQUE, n int)",
+            "SET time_zone = '+00:00'",
+            "INSERT INTO t VALUES ('2026-10-25 00:30', 1, 0), ('2026-10-25 01:30', 2, 0), ('2026-10-25 02:30', 3, 0)",
+        )
+        changes = ("+\t1", "U\t7", "D")
+        with played(db) as writer:
+            session = writer.session()
+            writer.say(session, "P\t1\tmain\tt\tu\tn")
+            earlier = [writer.say(session, f"1\t=\t1\t1\t1\t0\t{change}") for change in changes]
+            many = writer.say(session, "\n".join([f"1\t=\t1\t{u}\t1\t0\t+\t5" for u in (1, 2, 3)]))
+        assert earlier == [["1\t1\terror"]] * 3
+        assert many == ["1\t1\terror", "0\t1\t1", "0\t1\t1"]
+        assert db.sql("SELECT u, n FROM t ORDER BY u") == [(1, 0), (2, 5), (3, 5)]

@@ -70,6 +70,8 @@ _CODECS: Final = {
 _UTF8: Final = ("utf8mb4", "utf8mb3", "utf8")
 _BYTES: Final = ("CAST(", " AS BINARY)")  # the stored bytes
 _TEXT: Final = ("CAST(", " AS CHAR)")
+# A TIMESTAMP is compared in the session's time zone. In the hour that comes twice its text stands for the later moment.
+_MOMENT: Final = "IF(COALESCE(UNIX_TIMESTAMP(CAST({} AS DATETIME(6))), 0) = UNIX_TIMESTAMP({}), CAST({} AS CHAR), NULL)"
 _TWO_BYTES: Final = ("utf8mb3", "utf8", "ucs2")  # characters up to U+FFFF
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
@@ -260,6 +262,7 @@ def _column(
         addend=addend,
         array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
         summed_by=("", " + 0e0") if kind == "float" else ("", ""),
+        named_as=_MOMENT if kind == "timestamp" else "",
         shown_by=shown_by,
     )
 

@@ -320,6 +320,9 @@ class OpenedIndex:
         named = self.table.named
         if not named:
             return row
+        if None in row:
+            message = f"{self.table.name}: a TIMESTAMP of the primary key lies in an hour that the time zone has twice"
+            raise StatementFailed(f"{message}; another row would be modified")
         held = [column.holds(value) for column, value in zip(named, row, strict=True)]
         return tuple([value if each_ is UNHELD else each_ for value, each_ in zip(row, held, strict=True)])
 

@@ -31,12 +31,17 @@ class TableColumn:
     array: str = ""  # the type of its values in a list to which a table is joined; "" if a list would change them
     addend: Callable[[Any], Any] | None = None  # converts a value to be added to it, if different from `held`
     summed_by: tuple[str, str] = ("", "")  # the SQL around it where it is added to, if its text has fewer digits
+    named_as: str = ""  # what identifies a row, with {} for the column; NULL if it would be another row's
     shown_by: tuple[str, str] = ("", "")  # the SQL around it in a SELECT, so that its value is that of a token
 
     def shown(self, prefix: str = "") -> str:
         """Return the column as it stands in a SELECT."""
         before, behind = self.shown_by
         return f"{before}{prefix}{self.sql}{behind}"
+
+    def named(self, prefix: str = "") -> str:
+        """Return the column as a SELECT reads it to identify a row."""
+        return self.named_as.replace("{}", prefix + self.sql) or self.shown(prefix)
 
     def holds(self, value: Any) -> Any:
         """Return the value as this column stores it; `UNHELD` if it cannot."""
@@ -109,7 +114,7 @@ class Table:
 
     def naming(self, prefix: str = "") -> list[str]:
         """Return the columns that identify a row, as they stand in a SELECT."""
-        return [column.shown(prefix) for column in self.named] or [prefix + name for name in self.identity]
+        return [column.named(prefix) for column in self.named] or [prefix + name for name in self.identity]
 
     @property
     def one(self) -> str:
