@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 JOINED_STEP = 10 * SECOND  # after which a write in the application's own transaction stores the time
-MOST_OWED = 16  # writes by themselves of which none removes what is over
+MOST_OWED = 16  # single writes in a row that delete no expired rows
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -50,22 +50,22 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 _COLUMNS = tuple(Column(name, ColumnType("int")) for name in ("id", "latest", "ahead"))
 
 # The clock. MariaDB's UTC_TIMESTAMP is the moment at which the statement began, whatever the session's time zone (that
-# of SYSDATE or UNIX_TIMESTAMP is ambiguous in the hour that comes twice); PostgreSQL's now() would be the transaction's
-# begin, before it has waited for locks.
+# of SYSDATE or UNIX_TIMESTAMP is ambiguous in the hour that occurs twice); PostgreSQL's now() would be the
+# transaction's begin, before it has waited for locks.
 CLOCK = {
     "sqlite": "?",
     "mariadb": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 }
 
-# In a trigger on MariaDB, which works with others' rights: any client may say `SET timestamp`, and UTC_TIMESTAMP goes
-# by it. SYSDATE does not; by it the moment is ambiguous in the hour that comes twice: it serves where they disagree.
+# In a trigger on MariaDB, which runs with others' rights: any client may `SET timestamp`, on which UTC_TIMESTAMP
+# depends. SYSDATE does not, but is ambiguous in the hour that occurs twice; so it is used only if the two disagree.
 TRIGGER_CLOCK = """\
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', IF(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6)) BETWEEN 0 AND 3599,
     UTC_TIMESTAMP(6), CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00')))"""
 
-# The structure's time as an expression. On SQLite its row is there from the first write on. On PostgreSQL it is a query
-# that is evaluated once: with the clock itself, which moves, a condition could use no index.
+# The structure's time as an expression. On SQLite its row exists from the first write on. On PostgreSQL it is a query
+# that is evaluated once: with the clock itself, which advances, a condition could not use an index.
 NOW = {
     "sqlite": """\
 (SELECT max(m.column1 + coalesce(t.ahead, 0), coalesce(t.latest, 0), m.column2)
@@ -74,7 +74,7 @@ NOW = {
     "postgresql": "(SELECT greatest({clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {table} t)",
 }
 
-# For a view, which takes no parameters: on SQLite the system's clock, whatever the store's is.
+# For a view, which has no parameters: on SQLite the system's clock, whatever the store's is.
 SQLITE_CLOCK = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
 SQLITE_SHOWN = "(SELECT max({clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {table} t)"
 
@@ -106,8 +106,8 @@ class Seen:
     ahead: int = 0
     moment: int = 0  # the latest one
     read: int = 0  # by the store's clock, when the row was read
-    owed: int = 0  # writes by themselves since something was removed
-    contended: int = 0  # runs that are to lock before they decide, as somebody else has changed the same rows
+    owed: int = 0  # single writes since expired rows were deleted
+    contended: int = 0  # runs that must lock before they decide, since another session has changed the same rows
 
 
 def microseconds(moment: dt.datetime) -> int:
@@ -129,7 +129,7 @@ def datetime_of(moment: int) -> dt.datetime:
 
 
 def duration(where: str, value: Any, most: int) -> int:
-    """Return a timedelta, or a number of seconds, in microseconds; `Invalid` where it is none from 1 to `most`."""
+    """Return a timedelta, or a number of seconds, in microseconds; `Invalid` if it is not from 1 to `most`."""
     found: int | None = None
     if isinstance(value, dt.timedelta):
         found = value // _MICROSECOND
@@ -154,7 +154,7 @@ def at_moment(dialect: Dialect, moment: str) -> str:
 
 
 def shown_now(plan: StructurePlan) -> str:
-    """Return the expression of the present moment for a view."""
+    """Return the expression of the current moment for a view."""
     dialect, table = plan.dialect, f"roost_{plan.structure.name}_clock"
     if dialect.name == "sqlite":
         return SQLITE_SHOWN.format(table=table, clock=SQLITE_CLOCK)
@@ -164,12 +164,12 @@ def shown_now(plan: StructurePlan) -> str:
 class Clock:
     """A structure's time in one dialect's words. A plan makes one, and has its `tables` among its own.
 
-    tables: makes the table, and on servers its row: who made that in the application's transaction would be waited for.
-    now: the present moment as an expression, for a statement that reads or writes by itself; its placeholders take
+    tables: creates the table, and on servers its row: if an application's transaction created that, others would wait.
+    now: the current moment as an expression, for a single statement that reads or writes; its placeholders take
         `row(context)`.
     goes_on: the condition that the clock has not jumped and the time need not be stored, for statements that write
         without reading first.
-    clock: the same of the clock itself, never ahead of it; `clock_row(context)`.
+    clock: the same for the clock itself, never ahead of it; `clock_row(context)`.
     """
 
     def __init__(self, plan: StructurePlan) -> None:
@@ -194,9 +194,9 @@ class Clock:
             self.tables += (FIRST.format(table=name),)
 
     def keys(self, column: str, distinct: str = "") -> tuple[Template, Template]:
-        """Return the statements that list the keys whose moment is to come: the first ones, and those behind a key.
+        """Return the statements that list the keys whose moment is yet to come: the first ones, and those after a key.
 
-        distinct: "DISTINCT " where a key has many rows.
+        distinct: "DISTINCT " if a key has many rows.
         """
         key = self._dialect.names(self._key)
         head = f"SELECT {distinct}{key} FROM {self._rows} r WHERE r.{column} > {self.now}"
@@ -220,14 +220,14 @@ class Clock:
         return clock, seen.moment
 
     def is_due(self, context: Context) -> bool:
-        """Whether an operation by itself must leave its work to a batch, whose plan reads the time by `read`.
+        """Whether a single operation must leave its work to a batch, whose plan reads the time by `read`.
 
-        True once in a second, and when the clock has jumped.
+        True once per second, and when the clock has jumped.
         """
         return abs(microseconds(context.clock()) - self._seen(context).read) >= SECOND
 
     def stands(self, context: Context, moment: int) -> bool:
-        """Whether the time that a plain read has told is to be read by `read`: it is due, or does not go on."""
+        """Whether `read` must be called after a plain read: because it is due, or because the time has not advanced."""
         seen = self._seen(context)
         stands = not self._by_store and moment <= seen.moment
         seen.moment = max(seen.moment, moment)
@@ -246,13 +246,13 @@ class Clock:
         self._seen(context).contended = runs
 
     def owes(self, context: Context) -> bool:
-        """Count a write of one exchange, which removes nothing; True when it is a batch's turn to."""
+        """Count a write of one exchange, which deletes no expired rows; True if a batch must do it instead."""
         seen = self._seen(context)
         seen.owed += 1
         return seen.owed >= MOST_OWED
 
     def settled(self, context: Context) -> int:
-        """Return how many writes have removed nothing, to the batch that does it for them."""
+        """Return the number of writes that have deleted no expired rows, for a batch that does it for them."""
         seen = self._seen(context)
         owed, seen.owed = seen.owed, 0
         return owed
@@ -260,7 +260,7 @@ class Clock:
     def read(self, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
         """Return the current moment, after all locks were taken; store it if that is due.
 
-        The application's own transaction would keep the row locked until its end, and others would skip it meanwhile;
+        The application's own transaction would keep the row locked until its end, and others would skip it until then;
         so there it is stored rarely, and at READ COMMITTED only. At REPEATABLE READ, PostgreSQL would fail if another
         session has written the row, and MariaDB's writes wait for the row although they only read it.
 
@@ -270,7 +270,7 @@ class Clock:
         return (yield from self.answered(found, context, writes=writes))
 
     def question(self, context: Context) -> Statement:
-        """Return the statement of `read`, to go out along with others; `answered` takes its answer."""
+        """Return the statement of `read`, to be sent along with others; `answered` takes its answer."""
         return Statement(self._read, [self.clock_row(context)])
 
     def answered(self, found: Any, context: Context, *, writes: bool = True) -> Generator[Statement, Any, int]:
@@ -293,7 +293,7 @@ class Clock:
                     yield Statement(self._make, [wanted])
             else:
                 held = yield Statement(self._take_joined if context.joined else self._take, [()])
-                if held[0] and tuple(held[0][0]) == (latest, ahead):  # and nobody was first
+                if held[0] and tuple(held[0][0]) == (latest, ahead):  # nobody else has written it since
                     yield Statement(self._advance, [wanted])
         seen.moment, seen.read = max(seen.moment, moment), ours
         return moment

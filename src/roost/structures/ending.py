@@ -36,7 +36,7 @@ SELECT (q."#" - 1)::integer, {now}e.* FROM unnest({key_arrays}) WITH ORDINALITY 
     ),
 }
 
-# Creates the row or takes its lock, and changes nothing.
+# Creates or locks the row, and changes nothing.
 LOCK = {
     "mariadb": Template(
         "INSERT INTO {rows} ({columns}) VALUES {{rows}} ON DUPLICATE KEY UPDATE {ends} = {ends}", Gather.VALUES
@@ -71,7 +71,7 @@ INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
     ),
 }
 
-# Changes rows that are still as a plain read has shown them, and makes others: half the work of locking them first.
+# Changes rows that have not changed since a plain read, and creates missing ones: half the work of locking them first.
 CHANGE = {
     "mariadb": Template(
         """UPDATE (SELECT {key}, {old}, {names} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
@@ -81,17 +81,17 @@ CHANGE = {
 }
 INSERT = {"mariadb": Template("INSERT INTO {rows} ({columns}) VALUES {{rows}}", Gather.VALUES)}
 
-CONTENDED = 100  # runs that lock first, after one in which a row had changed
+CONTENDED = 100  # the number of runs that lock first, after a run in which a row had changed
 
-OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}  # room for HOT updates of what is not the moment
+OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}  # room for HOT updates of columns other than the moment
 
 
 class EndingPlan(StructurePlan):
-    """A structure whose keys have one row each, which is over after a moment.
+    """A structure whose keys have one row each, which expires at a moment.
 
-    values: the columns beside the key; the last one is the moment.
-    nothing: what a row has that was only made to be locked.
-    row: the columns that are the key of a row, where these are more than the structure's key.
+    values: the columns besides the key; the last one is the moment.
+    nothing: the values of a row that was only created to be locked.
+    row: the columns that identify a row, if these are more than the structure's key.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ class EndingPlan(StructurePlan):
             self._lock = dialect.choose(LOCK).format(self.words)
             self.take = each(f"SELECT 1 FROM {rows} WHERE {self.words['equal']}{dialect.for_update}")
         self.first_keys, self.later_keys = self.clock.keys(names[-1], "DISTINCT " if row else "")
-        # The present moment and the row of one key, with NULLs where there is none.
+        # The current moment and the row of one key, with NULLs if there is none.
         self.one = self.question_sql(now + self.words["values"], rows, self.words["r_equal"])
 
     def moment(self, context: Context) -> Row:
-        """Return the parameters of the present moment."""
+        """Return the parameters of the current moment."""
         return self.clock.row(context)
 
     def read(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, list[Row | None]]:
-        """Return the present moment with the row of each key, None where there is none. Locks nothing."""
+        """Return the current moment with the row of each key, None if there is none. Locks nothing."""
         now = self.clock.row(context)
         found = yield Statement(self.select, [now + key for key in keys])
         return [tuple(rows[0]) if rows else None for rows in found]
@@ -167,7 +167,7 @@ class EndingPlan(StructurePlan):
             yield from self.clock.read(context, writes=False)
 
     def may_change(self, context: Context) -> bool:
-        """Whether rows are to be changed by `change`, without locks before it."""
+        """Whether rows may be changed by `change`, without locking them before."""
         if self._change is None or context.joined or context.careful or self.clock.is_due(context):
             return False
         return self.clock.is_calm(context)
@@ -194,7 +194,7 @@ class EndingPlan(StructurePlan):
             raise Careful
 
     def locked(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, tuple[int, dict[Row, Row]]]:
-        """Lock the rows of keys, in their order, making them where they are missing; return the moment and the rows."""
+        """Lock the rows of keys, in their order, creating missing ones; return the moment and the rows."""
         if self.dialect.row_locks:
             lock = Statement(self._lock, [key + self._nothing for key in keys])
             _, found, time = yield Together((lock, Statement(self._select_locked, keys), self.clock.question(context)))
@@ -206,12 +206,12 @@ class EndingPlan(StructurePlan):
         return moment, {key: self._nothing if row is None else row[1:] for key, row in zip(keys, found, strict=True)}
 
     def write(self, rows: Sequence[Row], context: Context, over: int, written: int) -> Generator[Wanted, Any, None]:
-        """Write rows, and remove some that were over at a moment, for each of those that were written."""
+        """Write rows, and delete some rows that had expired at a moment, for each row that was written."""
         put = [Statement(self.put, rows)] if rows else []
         yield from self.sweep.remove(over, written, context, put)
 
     def removing(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, int]:
-        """Lock the rows of keys that are there; return the moment."""
+        """Lock the existing rows of keys; return the moment."""
         if self.take is not None:
             yield Statement(self.take, sorted(set(keys)))
             yield Control.LOCKED

@@ -15,7 +15,7 @@ from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
 MOST = 10**15  # microseconds: about 31 years
-UNTIL = Column("until", ColumnType("int"))  # the moment after which a row is over
+UNTIL = Column("until", ColumnType("int"))  # the moment at which a row expires
 
 
 def seconds(name: str, keep_for: Any) -> int:
@@ -27,7 +27,7 @@ def seconds(name: str, keep_for: Any) -> int:
 
 
 def reserved(name: str, columns: tuple[Column, ...]) -> None:
-    """Refuse a column that is called as Roost's own."""
+    """Refuse a column with the name of a column of Roost's own."""
     for column in columns:
         if column.name.lower() == UNTIL.name:
             raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
@@ -55,10 +55,10 @@ ALTERATIONS: dict[str, Alteration] = {"keep_for": change}
 
 
 class Lasting:
-    """What a plan has of rows that leave by themselves, in one dialect's words.
+    """The part of a plan for rows that expire, in one dialect's words.
 
-    row: the columns that are the key of a row.
-    tables: what makes the index on `until` and the table of the clock.
+    row: the columns that identify a row.
+    tables: the statements that create the index on `until` and the table of the clock.
     """
 
     def __init__(self, plan: StructurePlan, keep_for: int, row: Sequence[Column]) -> None:
@@ -74,19 +74,19 @@ class Lasting:
         self._delete = write(f"DELETE FROM {rows} WHERE {of_key}")
 
     def moment(self, context: Context) -> Generator[Wanted, Any, int]:
-        """Return the present moment, for what only reads."""
+        """Return the current moment, for operations that only read."""
         found = yield Statement(self._moment, [self.clock.row(context)])
         moment: int = found[0][0][0]
         return moment
 
     def stamp(self, context: Context) -> Generator[Wanted, Any, int]:
-        """Return the moment at which rows leave that are written now, once all locks are held."""
+        """Return the moment at which rows expire that are written now; called when all locks are held."""
         return (yield from self.clock.read(context)) + self.lasts
 
     def remove_keys(
         self, run: Operations, context: Context, locked: bool, head: Template | None
     ) -> Generator[Wanted, Any, list[int]]:
-        """Do as `StructurePlan.remove_keys`; rows that are over were none."""
+        """Do as `StructurePlan.remove_keys`, but do not count expired rows."""
         plan = self._plan
         keys = [plan.key_out(op.args[0]) for op in run]
         if not locked:

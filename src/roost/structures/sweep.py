@@ -21,29 +21,30 @@ if TYPE_CHECKING:
     from roost.structures.plan import Context, StructurePlan, Transaction
     from roost.types.columns import Column
 
-EACH = 2  # rows that go with each one that is written: so the table becomes smaller while it is too large
-MOST = 1_000  # that go with one batch
+EACH = 2  # expired rows that are deleted for each row that is written, so that a table that is too large shrinks
+MOST = 1_000  # rows that one batch deletes
 
 SELECT = "SELECT {key} FROM {rows} WHERE {column} <= {hole}{committed} ORDER BY {column} LIMIT {hole}{skip}"
-# An array is made once, before the rows are looked for; a plan may run a subquery more than once. The others read first
-# and delete what they have found: MariaDB cannot skip what is locked in a DELETE, SQLite would make a temporary table.
+# On PostgreSQL an array is evaluated once, before the search; a subquery could be run several times. The other
+# databases read first, and then delete: in a DELETE, MariaDB cannot skip locked rows, and SQLite would make a temporary
+# table.
 DELETE = {"postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({select}))"}
-# An index must be named: ordered by another, rows would be locked that stay.
+# The index must be named: with another one, rows would be locked that are not deleted.
 INDEXED = {"mariadb": " FORCE INDEX ({index})"}
 
 
 class Sweep:
-    """Removes rows of a structure whose moment has passed, in one dialect's words.
+    """Deletes the expired rows of a structure, in one dialect's words.
 
-    index: the statement that makes the index on the column. Its name is to be among the plan's `indexes`.
-    columns: the key of a row.
+    index: the statement that creates the index on the column. Its name must be among the plan's `indexes`.
+    columns: those that identify a row.
     """
 
     def __init__(self, plan: StructurePlan, column: str, columns: Sequence[Column]) -> None:
         dialect, rows = plan.dialect, plan.rows_table
         self.name = f"roost_{plan.structure.name}_over"
         self.index = f"CREATE INDEX {self.name} ON {rows} ({column})"
-        self._deletes: Template | None = None  # what was read, where that is a statement of its own
+        self._deletes: Template | None = None  # deletes the rows that were read, if reading is a separate statement
         key = dialect.names(columns)
         words = {
             "rows": rows + INDEXED.get(dialect.family, "").format(index=self.name),
@@ -67,7 +68,7 @@ class Sweep:
         self._joined = statement(joined_only(dialect))
 
     def remove_alone(self, moment: int) -> Transaction:
-        """Do the same for one operation by itself, on SQLite."""
+        """Do the same for a single operation, on SQLite."""
         assert self._deletes is not None
         for key in (yield self._statement.sql, (moment, EACH)):
             yield self._deletes.sql, tuple(key)
@@ -75,9 +76,9 @@ class Sweep:
     def remove(
         self, moment: int, written: int, context: Context, before: Sequence[Statement] = ()
     ) -> Generator[Wanted, Any, list[int]]:
-        """Remove rows that were over at a moment, some for each of those that are written.
+        """Delete rows that had expired at a moment, some for each row that is written.
 
-        before: statements that go out along with it, of which the answers are returned.
+        before: statements that are sent along with it, whose answers are returned.
         """
         work = list(before)
         if written:

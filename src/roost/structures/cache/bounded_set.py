@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# PostgreSQL reads `o` and `k` as they are under their locks. The upsert changes a row only where `k` has seen it; what
-# is deleted is counted, so a row that is gone by now, or was used again, shows in the number that is left.
+# On PostgreSQL `o` and `k` are read under their locks. The upsert changes a row only if `k` has seen it. The deleted
+# rows are counted, so a row that was deleted or used in the meantime shows in the resulting number.
 SET = {
     "mariadb": """\
 SELECT h.sequence + 1, h.n + 1, h.bytes + %s INTO `the sequence`, `the count`, `the bytes`
@@ -64,7 +64,7 @@ SOURCE = {"mariadb": "", "postgresql": "FROM g"}
 
 
 class BoundedSet:
-    """The texts of it, in one dialect's words."""
+    """The texts of a single `set`, in one dialect's words."""
 
     def __init__(self, dialect: str, words: Mapping[str, str]) -> None:
         self.text = SET[dialect].format(**words)

@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 FIRST_PAUSE = 0.005  # seconds until a waiting caller checks again; doubled each time
 LONGEST_PAUSE = 0.2
-MAKE: Final = object()  # what is asked for when the value is to be computed
+MAKE: Final = object()  # is yielded when the caller must compute the value
 
-# Yields an operation, operations of one transaction, seconds to wait, or MAKE; is sent the answer.
+# Yields an operation, operations of one transaction, seconds to wait, or MAKE; receives the answer.
 Computing = Generator[Any, Any, V]
 
 
@@ -39,7 +39,9 @@ def get_or_set(cache: Cache[Any, V], key: Any, ttl: Ttl, stale: float, lease: fl
     release = cache.release(key, token)
     stored = False
     try:
-        again: Item[V] | None = yield cache.gets(key)  # who had the lease before may have stored it meanwhile
+        again: Item[V] | None = yield cache.gets(
+            key
+        )  # the previous holder of the lease may have stored it in the meantime
         if again is not None and (item is None or again.token != item.token):
             return again.value
         value: V = yield MAKE

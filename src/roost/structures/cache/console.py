@@ -15,7 +15,7 @@ from roost.types.columns import Column
 
 
 class CacheConsole(Console[Cache[Any, Any]]):
-    """Keys, and the value of one; an imported record may have an end and flags, under the names that the view has."""
+    """Keys, and the value of one; an imported record may have an expiry time and flags, with the names of the view."""
 
     takes: ClassVar[Mapping[str, Any]] = {
         "key": (),
@@ -31,13 +31,13 @@ class CacheConsole(Console[Cache[Any, Any]]):
 
     @property
     def fields(self) -> Sequence[Column]:
-        """The columns of the key, the value, its end and its flags."""
+        """The columns of the key, the value, its expiry time and its flags."""
         return *self.structure.columns, EXPIRES, FLAGS
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that stores a value, by the clock of this machine.
+        """Return the operation that stores a value; its expiry time is compared with the clock of this machine.
 
-        A record that is over removes what is there.
+        An expired record removes the value of its key.
         """
         *key, value, expires, flags = values
         key = self.structure.key.value(key)
@@ -48,7 +48,7 @@ class CacheConsole(Console[Cache[Any, Any]]):
         return self.structure.set(key, value, ttl, flags or 0) if ttl > dt.timedelta(0) else self.structure.delete(key)
 
     def deletes(self, new: Structure) -> str:
-        """Say that a smaller bound lets values go."""
+        """Say that a smaller bound evicts values."""
         for bound in self.changes:
             before, after = getattr(self.structure, bound), getattr(new, bound)
             if after is not None and (before is None or after < before):

@@ -21,7 +21,7 @@ from roost.types.columns import Column
 UNTIL = Column("until", ColumnType("int"))
 TOKEN = Column("token", ColumnType("int"))
 LEASING = frozenset(["lease", "release"])  # verbs
-SWEEPS = 8  # expired leases of callers that have gone, removed with each lease that is granted
+SWEEPS = 8  # expired leases that are deleted with each lease that is granted
 
 TAKE = "UPDATE {leases} SET until = {hole}, token = {hole} WHERE {equal}"
 MAKE = "INSERT OR IGNORE INTO {leases} ({key}, until, token) VALUES ({key_holes}, 0, 0)"  # SQLite; LOCK elsewhere
@@ -37,7 +37,7 @@ class Leases:
         self.table = plan.create(name, (*key, UNTIL, TOKEN), words["key"]).replace(", WITHOUT ROWID", "")
         self._plan = plan
         self._clock = clock
-        self._cuts = dialect.name != "postgresql"  # what `_sweep` has found
+        self._cuts = dialect.name != "postgresql"  # whether a separate statement deletes what `_sweep` has found
         lock = dialect.choose(LOCK)
         self._lock = None if lock is None else lock.format(words)
         self._make = Template(MAKE.format(**words))

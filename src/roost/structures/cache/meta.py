@@ -15,7 +15,7 @@ from roost.structures.operation import Operation
 
 STALE, WON = 2**32, 2**33
 
-KEEP = -1  # in place of a ttl: the end stays, or nothing is made
+KEEP = -1  # in place of a ttl: the expiry time does not change, or no item is made
 PLAIN = -2  # in place of seconds: nobody asks for the right to compute the value, as in `gat`
 META = frozenset(["meta_get", "meta_set", "meta_delete", "meta_arithmetic"])  # verbs
 
@@ -61,7 +61,7 @@ def _left(now: int, until: int) -> int | None:
 
 
 def _get(op: Operation[Any], now: int, held: Held | None, cache: Cache[Any, Any]) -> tuple[Any, Held | None]:
-    # The result: the value as it is stored, the token, the time left, the flags, and the marks of its answer.
+    # The result: the stored value, the token, the remaining time, the flags, and the marks of the answer.
     _, ttl, vivified, recached = op.args
     if held is None:
         if vivified == KEEP:
@@ -89,7 +89,7 @@ def _get(op: Operation[Any], now: int, held: Held | None, cache: Cache[Any, Any]
 def _set(
     cache: Cache[Any, Any], op: Operation[Any], value: Any, now: int, held: Held | None
 ) -> tuple[Any, Held | None]:
-    # The result: HD, NS, EX or NF, and the token of what was stored.
+    # The result: HD, NS, EX or NF, and the token of the stored value.
     _, _, ttl, flags, mode, wanted, invalidates = op.args
     if held is None:
         if wanted is not None and mode in "SR":
@@ -123,7 +123,7 @@ def _delete(op: Operation[Any], now: int, held: Held | None) -> tuple[Any, Held 
 
 
 def _add(cache: Cache[Any, Any], op: Operation[Any], now: int, held: Held | None) -> tuple[Any, Held | None]:
-    # The result: HD, NF or EX, the number, the token and the time left.
+    # The result: HD, NF or EX, the number, the token and the remaining time.
     _, n, sign, wanted, ttl, vivified, first = op.args
     if held is None:
         if vivified == KEEP:

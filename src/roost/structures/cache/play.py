@@ -10,12 +10,12 @@ from roost.structures.operation import Operation
 from roost.types.column_types import INT_MAX, INT_MIN
 
 SLACK = 16  # `touch` writes nothing if the stored expiry time is early by less than this part of the ttl
-# Verbs whose outcome depends on the value that is there, which may be long: for others it is not read.
+# Verbs whose outcome depends on the stored value. It may be long, so it is not read for others.
 READ_VALUES = frozenset(["increment", "decrement", "append", "prepend"])
 VALUED = frozenset(
     ["set", "add", "replace", "cas", "append", "prepend", "meta_set"]
 )  # verbs whose second argument is a value
-MAKING = frozenset(["set", "set_many", "add"])  # verbs that store a value where there is none
+MAKING = frozenset(["set", "set_many", "add"])  # verbs that store a value even if there is none
 
 
 class Held(NamedTuple):

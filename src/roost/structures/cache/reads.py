@@ -33,7 +33,7 @@ class CacheReads(StructurePlan):
     _value_in: Callable[[Row], Row]
 
     def _found(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, list[Any]]:
-        # The value and the token of each key, none where there is none.
+        # The value and the token of each key, none if there is none.
         asked: list[Row] = [self.key_out(key) for key in keys]
         if self._timed and asked:
             now = yield from self._moment(context)
@@ -46,7 +46,7 @@ class CacheReads(StructurePlan):
         return [rows[0] if rows else None for rows in found]
 
     def _moment(self, context: Context) -> Generator[Wanted, Any, int]:
-        # The present moment, for what only reads.
+        # The current moment, for operations that only read.
         found = yield Statement(self._now, [self.clock.row(context)])
         moment: int = found[0][0][0]
         return moment
@@ -67,7 +67,7 @@ class CacheReads(StructurePlan):
     def plan_fetch(self, run: Operations, context: Context, _: bool) -> Plan:
         """Look up many keys, for memcached's protocol: the rows as they are stored, or None, in the order of the keys.
 
-        A row has the value, the token, the time that is left, and the flags with the bits of `meta.py`.
+        A row has the value, the token, the remaining time, and the flags with the bits of `meta.py`.
         """
         keys = [key for op in run for key in op.args[0]]
         found: list[Any] | None = None
@@ -86,7 +86,7 @@ class CacheReads(StructurePlan):
     def _fetched(
         self, fetch: Template, keys: Sequence[Row], context: Context
     ) -> Generator[Wanted, Any, list[Any] | None]:
-        # All keys in one statement; None where that cannot be: a text of an array ends at its first NUL, and values
+        # All keys in one statement; None if that is impossible: a text in an array ends at its first NUL, and values
         # that are fetched all at once must not be long.
         texts = [key for (key,) in keys]
         if "\0" in "".join(texts):

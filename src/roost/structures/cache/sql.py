@@ -9,7 +9,7 @@ from __future__ import annotations
 from roost.dialects.dialect import Answer, Gather, Template
 from roost.structures.plan import write
 
-# What is there and not over; `now` is the present moment: on SQLite two parameters, in front of the key.
+# The values that have not expired; `now` is the current moment: on SQLite two parameters, before the key.
 READ = {
     "sqlite": Template(
         "SELECT value, token, until - ?, flags, {old} FROM {rows} r WHERE until > ? AND {equal}", answer=Answer.ORDINAL
@@ -35,7 +35,7 @@ WITH m AS MATERIALIZED (SELECT {now} AS now)
 SELECT r.value, r.token, r.until - m.now, r.flags, {old} FROM m CROSS JOIN {array} q
   LEFT JOIN {rows} r ON r.{key} = q.value AND r.until > m.now"""
 
-# What is there under the locks, over or not.
+# The rows, expired or not, read under their locks.
 FIND = {
     "sqlite": Template("SELECT {value}, until, token, flags, {size} FROM {rows} WHERE {equal}", answer=Answer.ORDINAL),
     "mariadb": Template(
@@ -85,7 +85,7 @@ INSERT INTO {rows} AS r ({columns}) SELECT * FROM unnest({arrays})
     ),
 }
 
-# Makes a row or takes its lock.
+# Creates or locks a row.
 LOCK = {
     "sqlite": None,
     "mariadb": Template(
@@ -103,19 +103,20 @@ INSERT INTO {rows} ({key}, until, token) SELECT * FROM unnest({key_arrays}, %s::
     ),
 }
 
-# Rows that are over, the oldest first, as many as a write removes. What others hold is skipped, and not waited for.
+# Expired rows, the oldest first, as many as a write deletes. Rows that other sessions hold are skipped without waiting.
 OVER = (
     "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never}{{committed}} ORDER BY until LIMIT {hole}"
 )
 SWEEP = {
-    # These are removed by their keys then: a DELETE of MariaDB cannot skip, one of SQLite would make temporary tables.
+    # The rows are then deleted by their keys: in a DELETE, MariaDB cannot skip locked rows, and SQLite would make
+    # temporary tables.
     "sqlite": "{over}",
     "mariadb": "{over} FOR UPDATE SKIP LOCKED",
     "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({over} FOR UPDATE SKIP LOCKED)) RETURNING {size}",
 }
 SWEPT = {"sqlite": "{key}, {size}", "mariadb": "{key}, {size}", "postgresql": "ctid"}
 
-# One set by itself. It fails where the declaration is not stored: the token is NULL then.
+# A single set. If the declaration is not stored, the token is NULL, and the statement fails.
 ONE_SET = {
     "sqlite": """\
 INSERT INTO {rows} ({columns}) VALUES ({key_holes}, ?, coalesce({now} + ?, {never}), {one_token}, {hole}{one_more})

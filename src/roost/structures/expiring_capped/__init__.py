@@ -1,1 +1,1 @@
-"""Capped collection whose rows leave by themselves."""
+"""Capped collection whose rows expire."""

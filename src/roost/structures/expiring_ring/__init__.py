@@ -1,1 +1,1 @@
-"""Ring whose rows leave by themselves."""
+"""Ring whose rows expire."""

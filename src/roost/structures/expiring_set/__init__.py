@@ -1,1 +1,1 @@
-"""Set whose members leave by themselves."""
+"""Set whose members expire."""

@@ -12,18 +12,19 @@ from roost.structures.clock import SECOND, shown_now
 from roost.structures.plan import StructurePlan
 from roost.types.columns import Column
 
-MOST = 4  # rows that are over and go with a row that is inserted; on MariaDB one
+MOST = 4  # expired rows that are deleted with each inserted row; on MariaDB one
 
 
 class Ends:
-    """The words of one structure's view; all of them are empty where rows stay.
+    """The words of one structure's view; all of them are empty if its rows do not expire.
 
-    row: the columns that are the key of a row; without, nothing is swept.
-    column, excluded, values: what stands behind the columns of an INSERT, and of its upsert's assignments.
-    value: what stands behind its values.
-    where: the condition of a query of rows that are not over.
-    declared, read: on MariaDB the variables of an INSERT, and what sets them first; on PostgreSQL it sets `now`.
-    sweep: the statements that remove what is over.
+    row: the columns that identify a row; if empty, no expired rows are deleted.
+    column, excluded, values: the SQL after the columns of an INSERT, and after the assignments of its upsert.
+    value: the SQL after its values.
+    where: the condition of a query for rows that have not expired.
+    declared: on MariaDB the variables of an INSERT.
+    read: on MariaDB the statements that set them; on PostgreSQL one that sets `now`.
+    sweep: the statements that delete expired rows.
     """
 
     def __init__(self, plan: StructurePlan, row: Sequence[Column]) -> None:
@@ -49,9 +50,9 @@ class Ends:
                 ]
             case "postgresql":
                 self.variables = ("now bigint",)
-                self.read = [f"it.now := {self.now};"]  # once, for the value and for what is over
+                self.read = [f"it.now := {self.now};"]  # read once, for the new value and for the expired rows
                 self.value = f", it.now + {keep_for * SECOND}"
-                # At another level a row that has been removed since the snapshot would be an error.
+                # At another isolation level, a row that was deleted since the snapshot would cause an error.
                 self.sweep = [
                     "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
                     f"  DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}\n"
@@ -64,7 +65,7 @@ class Ends:
             self.sweep = []
 
     def living(self, prefix: str) -> str:
-        """Return the condition that a row is not over, to stand behind others."""
+        """Return the condition that a row has not expired, to follow others."""
         return f" AND {prefix}until > {self.now}" if self.lasts else ""
 
     def _on_mariadb(self, plan: StructurePlan, row: Sequence[Column]) -> None:
@@ -82,8 +83,8 @@ class Ends:
         self.value = f", {self.until}"
         over = ", ".join([f"`over {each.name}`" for each in row])
         is_over = " AND ".join([f"{rows}.`{each.name}` = `over {each.name}`" for each in row])
-        # The first look takes no lock: where nothing is over, one on the gap before what is not would hold up those who
-        # insert there.
+        # The first read takes no lock: if nothing has expired, a lock on the gap before the first row would delay
+        # clients that insert there.
         self.sweep = [
             f"IF (SELECT MIN(r.until) FROM {rows} r) <= `the now` THEN\n"
             f"    SELECT {dialect.names(row, 'r.')} INTO {over}\n"

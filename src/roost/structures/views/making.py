@@ -17,7 +17,7 @@ _DIALECTS: dict[str, ViewDialect] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTG
 
 
 def view_of(plan: StructurePlan, capabilities: Capabilities | None = None) -> View:
-    """Return the view of a structure, as it is made with these capabilities, or where there is everything."""
+    """Return the view of a structure, as it is made with these capabilities, or with all."""
     if not plan.has_view:
         raise Invalid(f"{plan.structure.name}: views on {plan.dialect.name} are not supported yet")
     return _dialect(plan).view(plan, capabilities)
@@ -30,7 +30,7 @@ def wanted_view(plan: StructurePlan) -> Generator[Statement, Any, View]:
 
 
 def found_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
-    """Return what is stored of a structure's view; nothing when it has none."""
+    """Return the stored view of a structure; empty if it has none."""
     return (yield from _dialect(plan).found(plan)) if plan.has_view else NO_VIEW
 
 
@@ -42,9 +42,9 @@ def is_made(plan: StructurePlan) -> Generator[Statement, Any, bool]:
 def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[Statement, Any, bool]:
     """Create the view if it is missing or of another version; return whether it was.
 
-    `Invalid` when a name of its is taken by something else.
+    `Invalid` if another object has one of its names.
 
-    dropped: the one that was there before; what the application added to it is made again.
+    dropped: the former view; what the application added to it is restored.
     """
     view, found = (yield from wanted_view(plan)), (yield from found_view(plan))
     if found.objects == view.objects:
@@ -54,7 +54,7 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
         for sql in changes:
             yield Statement(Template(sql), [()])
         return True
-    only_told = False  # what would be done is collected for somebody to read, and the view is still there
+    only_told = False  # the statements are only collected to be shown, and the view still exists
     if found.objects:
         dropped = yield from drop_view(plan)
         only_told = bool((yield from found_view(plan)).objects)
@@ -77,7 +77,7 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
 
 
 def drop_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
-    """Drop the view, and return what it was; `Invalid` when something of the application's own is made of it."""
+    """Drop the view, and return it; `Invalid` if an object of the application depends on it."""
     found = yield from found_view(plan)
     if found.objects and (goes_with := _dialect(plan).goes_with):
         found = yield from goes_with(plan, found)

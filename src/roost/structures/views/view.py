@@ -1,4 +1,4 @@
-"""What a SQL view of a structure is made of, in every dialect, and what a dialect does for it."""
+"""The parts of a structure's SQL view, in every dialect, and the functions that a dialect implements."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from roost.dialects.dialect import Statement
 from roost.structures.plan import StructurePlan
 
-MARK = "/* a view, made by Roost */"  # what tells a view: another object of that name is somebody else's
-MARKS = (MARK, "/* a front, made by Roost */")  # in version 0.1 they were called so
+MARK = "/* a view, made by Roost */"  # marks a view of Roost's: another object of that name belongs to somebody else
+MARKS = (MARK, "/* a front, made by Roost */")  # the second is the mark of version 0.1
 
-Capabilities = frozenset[str]  # what the server has and the user may do, in the dialect's own words
+Capabilities = frozenset[str]  # what the server offers and the account may do, as names that the dialect defines
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """One view: the statements that make it and those that drop it, each in their order.
 
-    objects: what a database that has it tells of each of its objects, by name; for comparing.
-    undo: for each statement of `make` the one that takes it back, where a transaction does not.
+    objects: for each of its objects, by name, the text that a database returns for it, to be compared.
+    undo: for each statement of `make` the one that undoes it, if a transaction cannot.
     """
 
     make: tuple[str, ...]
@@ -31,13 +31,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class FoundView:
-    """What a database has of a view: its objects as `View.objects` has them; none where there is no view.
+    """A view in a database: its objects, as in `View.objects`; none if there is no view.
 
-    own: the application's own triggers on it, as the statements that make them again.
-    said: what else was said about it, the same way: rights, a comment.
-    users: the application's own objects that are made of it and could not be without it; on PostgreSQL these and
-        `said` are asked for by themselves (`goes_with`).
-    drop: the statements that drop what is there, where only a part of the view may be.
+    own: the application's own triggers on it, as the statements that recreate them.
+        said: what else was said about it, the same way: rights, a comment.
+        users: the application's own objects that are made of it and could not be without it; on PostgreSQL these and
+            `said` are asked for by themselves (`goes_with`).
+        drop: the statements that drop what is there, where only a part of the view may be.
     """
 
     objects: Mapping[str, str]
@@ -51,18 +51,20 @@ NO_VIEW = FoundView({})
 
 
 def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Capabilities]:
-    """Return no capabilities: for a dialect whose views depend on none."""
+    """Return no capabilities, for a dialect whose views depend on none."""
     yield from ()
     return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ViewDialect:
-    """How one engine's views are made, and how they are found."""
+    """The functions that create and find the views of one engine."""
 
-    view: Callable[[StructurePlan, Capabilities | None], View]  # None: as where everything can be made
+    view: Callable[[StructurePlan, Capabilities | None], View]  # None: with all capabilities
     found: Callable[[StructurePlan], Generator[Statement, Any, FoundView]]
-    taken: Callable[[StructurePlan], Generator[Statement, Any, str]]  # which of its names something else has; "": none
+    taken: Callable[
+        [StructurePlan], Generator[Statement, Any, str]
+    ]  # describes another object that has one of its names; "": none
     capabilities: Callable[[StructurePlan], Generator[Statement, Any, Capabilities]] = nothing_asked
     # The statements that make another view of one that is whole, where no transaction hides that it was dropped.
     replace: Callable[[StructurePlan, FoundView], Generator[Statement, Any, Sequence[str]]] | None = None

@@ -1,4 +1,4 @@
-"""What `alter` does to the rows of a windowed counter."""
+"""The effect of `alter` on the rows of a windowed counter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from roost.structures.windowed_counter.start import START_COLUMN
 
 
 def change_slots_of_windows(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    """Add the slots that go to the first one of their window."""
+    """Add the contents of removed slots to the first slot of their window."""
     yield from change_slots(plan, old, new, [START_COLUMN])
 
 
 def change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    """Remove the windows that were over: with a larger `keep` those that no write has removed yet would come back.
+    """Delete the windows that had expired: with a larger `keep`, those that no write has deleted yet would reappear.
 
-    On SQLite the newest window that was counted in says what is over, since a store's clock may be any.
+    On SQLite the newest stored window also decides, since a store's clock may be any.
     """
     size: int = plan.structure.size
     found = yield Statement(plan.look, [()])

@@ -1,4 +1,4 @@
-"""What `check` verifies of a windowed counter, beside what it verifies of a counter."""
+"""The rules that `check` verifies for a windowed counter, in addition to those for a counter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roost.structures.rules import RuleWords
 
 
 def rules(plan: StructurePlan, size: int) -> Iterator[Rule]:
-    """Every window begins where one does."""
+    """Every window starts at a multiple of its length."""
     words = RuleWords(plan)
     yield (
         "start",

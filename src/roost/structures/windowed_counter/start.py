@@ -1,4 +1,4 @@
-"""The column that says when a window began: whole microseconds since 1970-01-01 UTC."""
+"""The column with a window's start: whole microseconds since 1970-01-01 UTC."""
 
 from __future__ import annotations
 
