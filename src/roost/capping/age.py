@@ -5,7 +5,7 @@ the database's own clock. A column stores the time in one of these ways:
 
     zoned                    a time independent of the session's zone: timestamptz, MariaDB's TIMESTAMP
     plain                    a time without a zone: timestamp, DATETIME, SQLite's texts; in UTC, or `offset` from UTC
-    date                     a day; it is too old when its last moment is
+date                     a day; its age counts from its end
     seconds, milliseconds    since 1970, in an integer
 
 Values before 2 January 1970 are not times: 0, '0000-00-00', an empty text, -infinity. Such rows stay, as with NULL.
@@ -25,8 +25,8 @@ from roost.structures.structure import Structure
 
 EPOCHS = {"s": "seconds", "ms": "milliseconds"}
 PER_SECOND = {"seconds": 1, "milliseconds": 1000}
-FIRST = "1970-01-02"  # what is before it tells no time; MariaDB's TIMESTAMP has no earlier day in every zone
-EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers of another unit are before 1980, or behind 5138
+FIRST = "1970-01-02"  # earlier values are not times; MariaDB's TIMESTAMP has no earlier day in every zone
+EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers in another unit would be before 1980, or after 5138
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +35,32 @@ class Age(Cap):
 
     older_than: int = 0  # seconds
     time: str = ""
-    offset: int = 0  # minutes that what is `plain` or a `date` is ahead of UTC
+    offset: int = 0  # minutes by which times that are `plain`, or a `date`, are ahead of UTC
 
     @property
     def by(self) -> str:
-        """The column that tells the time."""
+        """The column with the time."""
         assert self.newest_by is not None
         return self.newest_by
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the definition says beside kind and name."""
+        """The facts of the definition besides kind and name."""
         return {fact: getattr(self, fact) for fact in AGED_FACTS}
 
     @property
     def definition(self) -> str:
-        """What the catalog has."""
+        """The definition in the catalog."""
         return Aged(self.table, self.facts).definition
 
     @property
     def led_to(self) -> str:
-        """What the index is for, in words."""
+        """The purpose of the index, in words."""
         return f"the oldest rows by {self.by}"
 
     @property
     def without_index(self) -> str:
-        """What happens without one."""
+        """What a search without an index does, in words."""
         return "to find what is over reads the table"
 
     @property
@@ -70,28 +70,28 @@ class Age(Cap):
 
     @property
     def epoch(self) -> str | None:
-        """The unit of the numbers as the command line takes it; None where the column has moments."""
+        """The unit of the numbers, as the command line takes it; None if the column's type is for times."""
         return {time: epoch for epoch, time in EPOCHS.items()}.get(self.time)
 
     @property
     def zone(self) -> str:
-        """How far its times are ahead of UTC, as the command line expects it; "" if they are in UTC."""
+        """The offset of its times from UTC, as the command line expects it; "" if they are in UTC."""
         hours, minutes = divmod(abs(self.offset), 60)
         return f"{'-' if self.offset < 0 else '+'}{hours:02d}:{minutes:02d}" if self.offset else ""
 
     @property
     def seconds(self) -> int:
-        """How many seconds before the current UTC time the limit lies, in the column's own terms."""
+        """The number of seconds by which the limit lies before the current UTC time, for the column's offset."""
         return self.older_than - (self.offset * 60 if self.time in ("plain", "date") else 0)
 
     @property
     def units(self) -> int:
-        """The age in the column's own unit, where that is a number."""
+        """The age in the column's own unit, if that is a number."""
         return self.older_than * PER_SECOND[self.time]
 
     @property
     def first(self) -> str:
-        """The least value that is a time, as a literal."""
+        """The least value that counts as a time, as a literal."""
         return str(DAY * PER_SECOND[self.time]) if self.time in PER_SECOND else f"'{FIRST}'"
 
     def tells_no_time(self, type_: str, epoch: str | None, integer: bool) -> Invalid:
@@ -128,7 +128,7 @@ class Age(Cap):
 
 
 def cap_of(structure: Structure) -> Cap | None:
-    """Return how a structure from the catalog is capped; None for one that is no table of the application's."""
+    """Return how a structure from the catalog is capped; None if it is not a table of the application."""
     if isinstance(structure, Aged):
         facts = structure.facts or {}
         return Age(

@@ -14,7 +14,7 @@ from roost.structures.plan import Context, Operations, Plan, StructurePlan
 
 
 class AgedPlan(StructurePlan):
-    """A table that loses its rows by age, in one dialect's words."""
+    """A table that is capped by age, in one dialect's words."""
 
     wire = None
 
@@ -31,7 +31,7 @@ class AgedPlan(StructurePlan):
         self.age = cap
 
     def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
-        """Return which promises of `roost cap` the table does not keep."""
+        """Return the promises of `roost cap` that the table violates."""
         return (yield from self.adoption.broken(self.age))
 
     def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:

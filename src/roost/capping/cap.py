@@ -24,12 +24,12 @@ class Cap:
     per: tuple[str, ...]
     keep: int
     newest_by: str | None  # None: the order of `id`
-    id: tuple[str, ...]  # what tells rows apart: SQLite's rowid, or the primary key
-    index: bool = False  # whether Roost has made one
+    id: tuple[str, ...]  # the columns that identify a row: SQLite's rowid, or the primary key
+    index: bool = False  # whether Roost has made an index
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the definition says beside kind and name."""
+        """The facts of the definition besides kind and name."""
         return {fact: getattr(self, fact) for fact in FACTS}
 
     @classmethod
@@ -42,32 +42,32 @@ class Cap:
 
     @property
     def definition(self) -> str:
-        """What the catalog has."""
+        """The definition in the catalog."""
         return Adopted.from_facts(self.table, self.facts).definition
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The columns that tell which row of a key is newer, the first ones first."""
+        """The columns that determine which row of a key is newer, in the order of their importance."""
         return tuple(dict.fromkeys([*([self.newest_by] if self.newest_by else []), *self.id]))
 
     @property
     def led_to(self) -> str:
-        """What the index is for, in words."""
+        """The purpose of the index, in words."""
         return "a key's rows in their order"
 
     @property
     def without_index(self) -> str:
-        """What happens without one."""
+        """What a search without an index does, in words."""
         return "every INSERT reads the table"
 
     @property
     def index_name(self) -> str:
-        """The name of the index that Roost makes where none leads to a key's rows in their order."""
+        """The name of the index that Roost makes if none gives a key's rows in their order."""
         return f"roostcap_{self.table}"
 
 
 class CapWords:
-    """A cap in the words that all dialects have."""
+    """The parts of a cap's SQL that all dialects have in common."""
 
     def __init__(self, cap: Cap, dialect: Dialect) -> None:
         self.cap = cap
@@ -79,7 +79,7 @@ class CapWords:
         return f"{self.table}.{self.dialect.quoted(name)}"
 
     def columns(self, names: Sequence[str], prefix: str = "") -> str:
-        """Return the quoted names of columns, each behind a prefix."""
+        """Return the quoted names of columns, each after a prefix."""
         return ", ".join(prefix + self.dialect.quoted(name) for name in names)
 
     @property
@@ -94,20 +94,20 @@ class CapWords:
 
     @property
     def id(self) -> str:
-        """The columns that tell rows apart."""
+        """The columns that identify a row."""
         return ", ".join(map(self.column, self.cap.id))
 
     def over(self, row: str) -> str:
-        """Return the condition that a row is too old; of an age alone."""
+        """Return the condition that a row is too old; only for a cap by age."""
         raise NotImplementedError
 
     def shown(self, expression: str) -> str:
-        """Return a time as a driver can read it."""
+        """Return a time in a form that a driver can read."""
         return expression
 
     @property
     def has_key(self) -> str:
-        """The condition under which a row has a key: NULL is none."""
+        """The condition that a row has a key: NULL is not a key."""
         return " AND ".join(f"{self.column(name)} IS NOT NULL" for name in self.cap.per)
 
     def is_key(self) -> str:
@@ -116,7 +116,7 @@ class CapWords:
 
     @property
     def behind(self) -> str:
-        """The condition for the keys behind one; its parameters are those of `after`."""
+        """The condition for the keys after one; its parameters are those of `after`."""
 
         # Not (a, b) > (?, ?): MariaDB would read the whole index for it.
         def is_(i: int, how: str) -> str:
@@ -141,23 +141,23 @@ class CapWords:
 
     @property
     def index_columns(self) -> tuple[str, ...]:
-        """The columns of the index that Roost makes where none leads to a key's rows in their order."""
-        # In SQLite and MariaDB what tells rows apart stands at the end of every index.
+        """The columns of the index that Roost makes if none gives a key's rows in their order."""
+        # In SQLite and MariaDB every index ends with the columns that identify a row.
         newest = [self.cap.newest_by] if self.cap.newest_by and self.cap.id != (self.cap.newest_by,) else []
         return (*self.cap.per, *newest)
 
     @property
     def index_sql(self) -> str:
-        """The statement that makes it."""
+        """The statement that creates the index."""
         name = self.dialect.quoted(self.cap.index_name)
         return f"CREATE INDEX {name} ON {self.table} ({self.columns(self.index_columns)})"
 
 
 def read(sql: str, *values: Any) -> Statement:
-    """Return a statement that asks once."""
+    """Return a statement that reads, with one row of parameters."""
     return Statement(each(sql), [values])
 
 
 def write(sql: str, *values: Any) -> Statement:
-    """Return a statement that changes something."""
+    """Return a statement that writes."""
     return Statement(Template(sql), [values])

@@ -11,7 +11,7 @@ from roost.errors import Invalid
 
 Asking = Generator[Statement, Any, Any]
 
-SAFE = ("CASCADE", "SET NULL")  # what a foreign key may do when a row goes that it refers to
+SAFE = ("CASCADE", "SET NULL")  # the allowed actions of a foreign key when the row to which it refers is deleted
 
 
 class ForeignKeys(ABC):
@@ -20,7 +20,7 @@ class ForeignKeys(ABC):
     dialect: ClassVar[Dialect]
 
     def folded(self, name: str) -> str:
-        """Return a name as the database compares it, where it is not found as it is."""
+        """Return a name as the database compares it, if it is not found as it is."""
         return name.lower()
 
     def may_lose_rows(self, table: str) -> Asking:
@@ -58,7 +58,7 @@ class ForeignKeys(ABC):
 
     @abstractmethod
     def foreign_keys(self, parent: str) -> Asking:
-        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
+        """Return the foreign keys to a table: rows of table, name, column and the ON DELETE action."""
 
     @abstractmethod
     def fixed_columns(self, table: str) -> Asking:
@@ -66,7 +66,7 @@ class ForeignKeys(ABC):
 
     @abstractmethod
     def referring(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return table and column of the foreign keys that forbid to change some columns."""
+        """Return table and column of the foreign keys that forbid changing some columns."""
 
     @abstractmethod
     def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
@@ -74,7 +74,7 @@ class ForeignKeys(ABC):
 
 
 def _grouped(rows: Sequence[Row]) -> list[tuple[str, str, list[str]]]:
-    # Each foreign key: the table it is in, what it does, its columns.
+    # Each foreign key: its table, its action, its columns.
     found: dict[tuple[str, Any, str], list[str]] = {}
     for other, name, column, action in rows:
         found.setdefault((other, name, action), []).append(column)

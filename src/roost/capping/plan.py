@@ -18,7 +18,7 @@ from roost.structures.aged.declaration import Aged
 from roost.structures.plan import Context, Operations, Plan, StructurePlan
 from roost.structures.registry import from_definition
 
-MOST_TABLES = 100  # definitions and layouts whose words are remembered by one plan
+MOST_TABLES = 100  # definitions and layouts whose SQL one plan caches
 
 ADOPTIONS: dict[str, Adoption] = {
     each.dialect.name: each for each in (SQLiteAdoption(), PostgreSQLAdoption(), MariaDBAdoption())
@@ -26,7 +26,7 @@ ADOPTIONS: dict[str, Adoption] = {
 
 
 def adoption_for(dialect: Dialect) -> Adoption:
-    """Return how tables are capped in a dialect; `Invalid` for one in which that was never tried."""
+    """Return the adoption for a dialect; `Invalid` for one in which it was never tested."""
     if dialect.name not in ADOPTIONS:
         raise Invalid(f"a table of your own cannot be capped on {dialect.name} yet: there was no server to try it on")
     return ADOPTIONS[dialect.name]
@@ -50,7 +50,7 @@ class AdoptedPlan(StructurePlan):
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
-        """Return the plan for the table as it is capped now."""
+        """Return the plan for the table's present cap."""
         found = self._told.get(definition)
         if found is None:
             try:
@@ -72,12 +72,12 @@ class AdoptedPlan(StructurePlan):
         return found
 
     def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
-        """Return which promises of `roost cap` the table does not keep."""
+        """Return the promises of `roost cap` that the table violates."""
         assert self.cap is not None
         return (yield from self.adoption.broken(self.cap))
 
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Read newest first, by the index."""
+        """Read rows, newest first, by the index."""
         assert self.cap is not None
         words = yield from self.adoption.reading(self.cap)
         results: list[Any] = []
@@ -104,7 +104,7 @@ class AdoptedPlan(StructurePlan):
         return results
 
     def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Count in the index."""
+        """Count rows in the index."""
         assert self.cap is not None
         words = yield from self.adoption.reading(self.cap)
         results: list[Any] = []
@@ -157,7 +157,7 @@ class AdoptedPlan(StructurePlan):
         return [None] * len(run)
 
     def _key(self, key: Sequence[Any]) -> Generator[Statement, Any, Row | Invalid]:
-        # The values as the columns have them, or what is wrong.
+        # The values in the form of the columns, or an error.
         assert self.cap is not None
         if len(key) != len(self.cap.per):
             wanted = ", ".join(self.cap.per)
@@ -166,7 +166,7 @@ class AdoptedPlan(StructurePlan):
 
 
 def row_type(names: tuple[str, ...]) -> Any:
-    """Make the named tuple for columns of these names; its values can be pickled, as the class cannot."""
+    """Make the named tuple for columns of these names; the class cannot be pickled, but its values can."""
     made: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     return type("Row", (made,), {"__slots__": (), "__reduce__": lambda row: (_row, (names, tuple(row)))})
 

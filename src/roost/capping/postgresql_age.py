@@ -16,13 +16,13 @@ from roost.capping.age import PER_SECOND, Age
 from roost.capping.postgresql_sql import CUT, PATH, PATIENCE, SHORT, SPARE, TRIES, PostgreSQLWords
 
 NONE_LEFT = 2_000_000_000
-MOST = 1_000_000  # rows that go at once
+MOST = 1_000_000  # rows that are deleted at once
 TIMED = 21  # pg_trigger.tgtype: for each row, after INSERT or UPDATE
 TYPES = {"zoned": "timestamptz", "plain": "timestamp", "date": "date"}
 
 
 class PostgreSQLAgeWords(PostgreSQLWords):
-    """A cap by age in PostgreSQL's words."""
+    """A cap by age: its SQL for PostgreSQL."""
 
     cap: Age
     takes = "bigint"
@@ -34,7 +34,7 @@ class PostgreSQLAgeWords(PostgreSQLWords):
 
     @property
     def index_columns(self) -> tuple[str, ...]:
-        """The column of the index that Roost makes where none leads to what is over."""
+        """The column of the index that Roost makes if none finds the rows that are too old."""
         return (self.cap.by,)
 
     def over(self, row: str) -> str:
@@ -49,12 +49,12 @@ class PostgreSQLAgeWords(PostgreSQLWords):
         return f"{by} > {cap.first}::{type_} AND {by} < {f'({now})::date' if type_ == 'date' else now}"
 
     def shown(self, expression: str) -> str:
-        """Return a time as a driver can read it: not every one is a moment to Python."""
+        """Return a time in a form that a driver can read: Python does not support all of them."""
         return f"{expression}::text"
 
     @property
     def cut(self) -> str:
-        """The statement that deletes some of what is over."""
+        """The statement that deletes some of the rows that are too old."""
         return f"SELECT {self.named(self.functions[1])}({CUT})"
 
     def _victims(self, limit: str) -> str:
@@ -66,7 +66,7 @@ class PostgreSQLAgeWords(PostgreSQLWords):
 
     @property
     def bodies(self) -> dict[str, str]:
-        """What the functions do, by name."""
+        """The bodies of the functions, by name."""
         commit, trim = self.functions
         return {commit: self._committing, trim: self._trimming}
 
@@ -132,10 +132,10 @@ DECLARE
 END"""
 
     def settings(self, function: str) -> tuple[bool, str]:
-        """Return whether a function runs as its owner, and what is set while it does, as the server tells it.
+        """Return whether a function runs as its owner, and the settings while it runs, as the server returns them.
 
-        A plan that was made when the table was small is kept for as long as the session lives: so that it goes by the
-        index, it may not do otherwise.
+        A plan that was made when the table was small is kept until the session ends: other plans than the one by the
+                index are disabled.
         """
         plans = "enable_indexscan=on;enable_seqscan=off;enable_sort=off;enable_bitmapscan=off"
         limits = f";lock_timeout={PATIENCE};{plans}"
@@ -143,7 +143,7 @@ END"""
 
     @property
     def triggers(self) -> dict[str, tuple[int, str, str]]:
-        """What keeps the table short, by name: its kind, its function, and the statement that makes it."""
+        """The triggers by name: their type, their function, and the statement that creates them."""
         name, quoted = self.functions[0], self.dialect.quoted
         return {
             name: (

@@ -27,10 +27,10 @@ from roost.dialects.sqlite import SQLITE
 from roost.errors import Invalid, Missing
 
 ROWID = ("rowid", "_rowid_", "oid")
-ROWS = ("new", "old")  # how triggers call the row that they are fired for
-STORED = (int, float, str, bytes)  # what a column can hold
+ROWS = ("new", "old")  # the names of the row in a trigger
+STORED = (int, float, str, bytes)  # the types of values in a column
 EACH = 2  # old rows that each written row deletes: more than one, so that the table shrinks
-SAMPLE = 100  # of the oldest and of the newest times that are looked at
+SAMPLE = 100  # the number of oldest, and of newest, times that are examined
 # `julianday()` takes '2026' for the number of a day, and '19:50' for a time on 1 January 2000.
 DAY_FIRST = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
 IS_DAY_FIRST = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -38,14 +38,14 @@ ZONED = re.compile(r"[+-](?!00:00$)\d\d:\d\d$")
 
 
 class SQLiteWords(CapWords):
-    """A cap in SQLite's words."""
+    """A cap's SQL for SQLite."""
 
     def excess(self, limit: int, prefix: str = "") -> str:
-        """Return the query for rows that a key has too many, newest first, by what tells them apart.
+        """Return the query for the excess rows of a key, newest first; it returns the columns that identify them.
 
-        prefix: the row of a trigger that the key is from; without, it is given by parameters.
+        prefix: the row of a trigger from which the key is taken; if empty, the key is given by parameters.
         """
-        # By another name than the table's own, so that the row of a trigger is not taken for it.
+        # With an alias, so that it is not confused with the row of a trigger.
         quoted, cap = self.dialect.quoted, self.cap
         order = ", ".join(f"i.{quoted(name)} DESC" for name in cap.order)
         is_key = " AND ".join(f"i.{quoted(name)} = {prefix + quoted(name) if prefix else '?'}" for name in cap.per)
@@ -56,7 +56,7 @@ class SQLiteWords(CapWords):
 
     @property
     def triggers(self) -> dict[str, str]:
-        """What keeps the table short, by name."""
+        """The statements that create the triggers, by name."""
         table, quoted = self.cap.table, self.dialect.quoted
         changed = " OR ".join(f"NEW.{quoted(name)} IS NOT OLD.{quoted(name)}" for name in self.cap.per)
         body = self.delete(f"\n    ({self.excess(1, 'NEW.')})")
@@ -71,15 +71,15 @@ class SQLiteWords(CapWords):
 
 
 class SQLiteAgeWords(SQLiteWords):
-    """A cap by age in SQLite's words."""
+    """A cap by age: its SQL for SQLite."""
 
     cap: Age
 
     def over(self, row: str) -> str:
         """Return the condition that a row is too old.
 
-        The index has texts in the order of their characters: 'T' between day and hour stays for up to a day longer, and
-        what is no time, or only a day, is told by `julianday`.
+        The index has texts in the order of their characters: with 'T' between day and hour a row stays for up to a day
+                longer. `julianday` detects texts that are not times, or only a day.
         """
         cap, by = self.cap, f"{row}.{self.dialect.quoted(self.cap.by)}"
         since = f"{by} > {cap.first} AND {by} <"
@@ -91,7 +91,7 @@ class SQLiteAgeWords(SQLiteWords):
         return f"{since} {text} AND {by} GLOB '{DAY_FIRST}' AND {is_over}"
 
     def excess(self, limit: int, prefix: str = "") -> str:
-        """Return the query for rows that are over, oldest first, by what tells them apart."""
+        """Return the query for rows that are too old, oldest first; it returns the columns that identify them."""
         return (
             f"SELECT {self.columns(self.cap.id, 'i.')} FROM {self.table} AS i WHERE {self.over('i')}\n"
             f"    ORDER BY i.{self.dialect.quoted(self.cap.by)} LIMIT {limit}"
@@ -99,7 +99,7 @@ class SQLiteAgeWords(SQLiteWords):
 
     @property
     def triggers(self) -> dict[str, str]:
-        """What keeps the table short, by name."""
+        """The statements that create the triggers, by name."""
         table, quoted = self.cap.table, self.dialect.quoted
         excess = f"\n    ({self.excess(1)})"
         body = f"  {self.delete(excess)};\n" * EACH
@@ -115,13 +115,13 @@ class SQLiteAgeWords(SQLiteWords):
 
 
 class SQLiteAdoption(Adoption):
-    """Triggers on the table."""
+    """Caps tables in SQLite by triggers."""
 
     dialect = SQLITE
     definition_of = "SELECT definition FROM roost_catalog WHERE lower(name) = lower({name})"
 
     def words(self, cap: Cap) -> SQLiteWords:
-        """Return a cap in SQLite's words."""
+        """Return a cap's SQL for SQLite."""
         return SQLiteAgeWords(cap, SQLITE) if isinstance(cap, Age) else SQLiteWords(cap, SQLITE)
 
     def folded(self, name: str) -> str:
@@ -129,7 +129,7 @@ class SQLiteAdoption(Adoption):
         return "".join([each.lower() if each.isascii() else each for each in name])
 
     def layout(self, table: str, newest_by: str | None) -> Asking:
-        """Return a table's `Layout`, or raise what keeps it from being capped."""
+        """Return a table's `Layout`, or raise the reason why it cannot be capped."""
         found = yield read(
             "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main' AND lower(name) = lower(?)", table
         )
@@ -159,18 +159,18 @@ class SQLiteAdoption(Adoption):
         return Layout(name, columns, id_)
 
     def default_order(self, cap: Cap) -> str:
-        """Return in words what tells which row is newer, where nothing was said."""
+        """Return in words how the newer row is determined by default."""
         return "rowid"
 
     def fits(self, cap: Cap) -> Asking:
-        """Raise `Invalid` when a column of the key is generated, or rows may be taken for others."""
+        """Raise `Invalid` if a column of the key is generated, or rows may be confused."""
         if unfit := self.unfit(cap.table):
             raise Invalid(f"{unfit}; rename the table")
         found = yield read("SELECT name FROM pragma_table_xinfo(?) WHERE hidden IN (2, 3)", cap.table)
         generated = [name for (name,) in found[0] if name in cap.per]
         if generated:
             raise Invalid(f"{cap.table}.{generated[0]} is generated, so an UPDATE that changes it cannot be seen")
-        # By a primary key that compares otherwise than its columns do, one row could be taken for another.
+        # If a primary key compares differently from its columns, two rows could be confused.
         words = self.words(cap)
         where = " AND ".join(f"{words.column(name)} = ?" for name in cap.id)
         found = yield read(f"EXPLAIN QUERY PLAN SELECT 1 FROM {words.table} WHERE {where}", *(0,) * len(cap.id))
@@ -191,12 +191,12 @@ class SQLiteAdoption(Adoption):
             )
 
     def time(self, age: Age, epoch: str | None) -> Asking:
-        """Return how the column tells the time: its type says little, so its oldest and newest values are looked at."""
+        """Return the form of the column's times: its type says little, so its oldest and newest values are examined."""
         words, table = self.words(age), age.table
         by = words.column(age.by)
         found = yield read("SELECT upper(type) FROM pragma_table_xinfo(?) WHERE name = ?", table, age.by)
         is_date = found[0] == [("DATE",)] or found[0] == [["DATE"]]
-        # The least and the greatest of what is no text stand before all texts.
+        # The least and the greatest values that are not texts sort before all texts.
         some = f"SELECT typeof({by}), {by} FROM {words.table} WHERE {by} IS NOT NULL ORDER BY {by}"
         found = yield read(f"SELECT * FROM ({some} LIMIT {SAMPLE}) UNION SELECT * FROM ({some} DESC LIMIT {SAMPLE})")
         for type_, value in found[0]:
@@ -215,7 +215,7 @@ class SQLiteAdoption(Adoption):
         return "date" if is_date or (texts and all(len(text) <= 10 for text in texts)) else "plain"
 
     def unfit(self, table: str) -> str:
-        """Return why no table of this name can be capped; "" when one can."""
+        """Return why no table of this name can be capped; "" if it can."""
         # DELETE resolves this name first, and a trigger cannot give its table an alias.
         reason = "in its triggers that is the name of the row that came or went, so rows of other keys would be deleted"
         return f"{table}: {reason}" if self.folded(table) in ROWS else ""
@@ -231,7 +231,7 @@ class SQLiteAdoption(Adoption):
         )
 
     def foreign_keys(self, parent: str) -> Asking:
-        """Return the foreign keys to a table: rows of table, number, column and what ON DELETE says."""
+        """Return the foreign keys to a table: rows of table, number, column and the ON DELETE action."""
         found = yield read(
             'SELECT m.name, f.id, f."from", f.on_delete FROM sqlite_master m, pragma_foreign_key_list(m.name) f'
             " WHERE m.type = 'table' AND lower(f.\"table\") = lower(?) ORDER BY 1, 2, f.seq",
@@ -245,7 +245,7 @@ class SQLiteAdoption(Adoption):
         return [name for (name,) in found[0]]
 
     def referring(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return table and column of the foreign keys that forbid to change some columns."""
+        """Return table and column of the foreign keys that forbid changing some columns."""
         found = yield read(
             'SELECT m.name, f."from" FROM sqlite_master m, pragma_foreign_key_list(m.name) f'
             " WHERE m.type = 'table' AND lower(f.\"table\") = lower(?) AND f.on_update NOT IN ('CASCADE', 'SET NULL')"
@@ -262,25 +262,25 @@ class SQLiteAdoption(Adoption):
         return found[0][0][-1].startswith("SEARCH")
 
     def index(self, cap: Cap) -> Asking:
-        """Return how a key's rows are found: by all columns of the key, and in their order without a sort."""
+        """Return the plan by which a key's rows are found; it must use all columns of the key, and need no sort."""
         found = yield read(f"EXPLAIN QUERY PLAN {self.words(cap).excess(1)}", *(0,) * len(cap.per))
         steps = [step for *_, step in found[0]]
         good = len(steps) == 1 and steps[0].startswith("SEARCH") and steps[0].count("=?") >= len(cap.per)
         return str(steps[0]).replace(" i ", f" {cap.table} ", 1) if good else ""
 
     def is_own_index(self, cap: Cap, old: Cap | None, index: str) -> bool:
-        """Return whether the index that leads to a key's rows is one that Roost has made."""
+        """Return whether Roost has made the index that finds a key's rows."""
         return old is not None and old.index and old.index_name in index
 
     def size(self, cap: Cap, columns: Sequence[str], rows: int) -> Asking:
-        """Return about how many bytes a table has, from a hundred rows; only the order of magnitude matters."""
+        """Estimate the bytes of a table from a hundred rows; only the order of magnitude matters."""
         words = self.words(cap)
         size = " + ".join(f"coalesce(length(CAST({words.column(name)} AS BLOB)), 1)" for name in columns)
         found = yield read(f"SELECT coalesce(avg(size), 0) FROM (SELECT {size} AS size FROM {words.table} LIMIT 100)")
         return int(rows * found[0][0][0])
 
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
-        """Make the triggers: from then on no key gets more rows."""
+        """Create the triggers: from then on no key gets more rows."""
         yield from self.probe(cap)
         yield from make_private(catalog)
         yield from self.still(cap, old)
@@ -300,15 +300,15 @@ class SQLiteAdoption(Adoption):
         return cap
 
     def _own_triggers(self, cap: Cap) -> Asking:
-        # SQLite fires the triggers that were made last first. Ours may delete the very row that came, when it is older
-        # than the others: so it has to be the first that was made, and the application's see the row before it goes.
+        # SQLite fires the newest trigger first. Roost's trigger may delete the inserted row itself, if it is older than
+        # the others. So it must be the oldest trigger: the application's triggers then see the row first.
         if cap.newest_by is None:
             return []
         found = yield from self._triggers_on(cap.table)
         return [(name, sql) for name, sql in found if name not in self.words(cap).triggers]
 
     def _triggers_on(self, table: str) -> Asking:
-        # Name and text, in the order in which they were made.
+        # Name and text, in the order of their creation.
         found = yield read(
             "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?) ORDER BY rowid",
             table,
@@ -316,7 +316,7 @@ class SQLiteAdoption(Adoption):
         return found[0]
 
     def drop(self, cap: Cap, keep_index: bool) -> Asking:
-        """Remove the triggers, and the index if Roost has made it."""
+        """Drop the triggers, and the index if Roost has made it."""
         for name in self.words(cap).triggers:
             yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
         if cap.index and not keep_index:
@@ -339,12 +339,12 @@ class SQLiteAdoption(Adoption):
         return deleted, len(found[0]) < SLICE
 
     def changed(self, cap: Cap) -> Asking:
-        """Return the names of the triggers that are not as Roost makes them."""
+        """Return the names of the triggers that differ from those that Roost makes."""
         stored = dict((yield from self._triggers_on(cap.table)))
         return [name for name, sql in self.words(cap).triggers.items() if stored.get(name) != sql]
 
     def shown_columns(self, cap: Cap) -> Asking:
-        """Return the names of the columns that SELECT * shows: only virtual tables have hidden ones."""
+        """Return the names of the columns of SELECT *: only virtual tables have hidden ones."""
         found = yield read("SELECT name FROM pragma_table_xinfo(?) WHERE hidden <> 1", cap.table)
         return tuple([name for (name,) in found[0]])
 

@@ -30,8 +30,8 @@ from roost.structures.capped.reads import HEAD
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, numbered, write
 
-# Creates the head or takes its lock, and raises the sequence by the number of adds. SQLite reads the heads, and writes
-# them at the end: RETURNING would take longer.
+# Creates or locks the head, and raises the sequence by the number of adds. SQLite reads the heads, and writes them at
+# the end: RETURNING would take longer.
 ALLOCATE = {
     "mariadb": Template(
         """\
@@ -51,7 +51,7 @@ INSERT INTO {head} AS h ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, 
     ),
 }
 
-# Inserts rows, and counts only those whose id was not there.
+# Inserts rows; counts only those whose id did not exist.
 ADD = {
     "sqlite": write("INSERT INTO {rows} ({columns}) VALUES ({holes}) ON CONFLICT ({pairs}) DO NOTHING", "{holes}"),
     "mariadb": Template(
@@ -63,10 +63,10 @@ ADD = {
     ),
 }
 
-# What makes room. PostgreSQL deletes the oldest n rows of a key, where the newest `keep` sequences do not protect them.
-# MariaDB cannot read the table that it changes, and a row deleted costs it a view's trigger: there the oldest row
-# becomes the new one. It is asked by its sequence, as if none were missing, and OLDER tells whether there is another
-# one before it. SQLite deletes up to the sequence of the n-th oldest.
+# Make room. PostgreSQL deletes the oldest n rows of a key, unless they are among the newest `keep` sequences. MariaDB
+# cannot read the table that it changes, and a deleted row costs a view's trigger: there the oldest row becomes the new
+# one. It is found by the sequence that it has if no row is missing, and OLDER tells whether there is a row before it.
+# SQLite deletes up to the sequence of the n-th oldest row.
 SWEEP = Template(
     """\
 DELETE FROM {rows} AS r USING unnest({key_arrays}, %s::bigint[], %s::bigint[]) AS q ({key}, n, last)
@@ -92,9 +92,9 @@ SELECT q.`#` FROM (SELECT 0 AS `#`, {key}, sequence FROM {rows} WHERE 0 UNION AL
     Answer.ORDINAL,
 )
 
-# One add by itself: it fails where there is no head yet, where the id is there, and where the count is wrong. What
-# PostgreSQL reads of the rows may be older than its lock of the head: then the row that is to go is gone, or has
-# another sequence, and the number of deleted rows tells.
+# A single add: it fails if there is no head yet, if the id exists, and if the count is wrong. The rows that PostgreSQL
+# reads may be older than its lock of the head: then the row to be evicted does not exist any more, or has another
+# sequence, which the number of deleted rows shows.
 ONE_ADD = {
     "mariadb": """\
 SELECT h.sequence + {one}, h.n INTO `the sequence`, `the count` FROM {head} h WHERE {h_equal} FOR UPDATE;
@@ -116,7 +116,7 @@ r AS (DELETE FROM {rows} r USING (SELECT {e_ids}, e.sequence FROM {rows} e
   WHERE {r_equal} AND {same_id} AND r.sequence = e.sequence AND NOT ({r_equal_id}) RETURNING 1),
 i AS (INSERT INTO {rows} ({columns}) SELECT {values_holes}, o.sequence, %s FROM o)""",
 }
-# In the application's transaction the head is made first: MariaDB would lock the gap where there is none.
+# In the application's transaction the head is created first: without a head, MariaDB would lock a gap.
 MAKE_HEAD = """\
 INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, 0, 0) ON DUPLICATE KEY UPDATE n = n;
 """
@@ -125,7 +125,7 @@ ADDED = {
     "postgresql": "CASE WHEN o.n <= {keep} AND (SELECT count(*) FROM r) = (o.n >= {keep})::int THEN 0 END",
 }
 
-LEAST = {"sqlite": 16}  # adds of a run: to look up a few costs no exchange there
+LEAST = {"sqlite": 16}  # the minimum number of adds in a run: looking up a few ids needs no exchange there
 CAREFUL_RUNS = 100  # careful runs after a failed optimistic one
 
 
@@ -135,11 +135,11 @@ class Request(NamedTuple):
     key: Row
     id: Row
     others: Row | None  # None: remove
-    op: Operation[Any]  # for messages: that of this row alone
+    op: Operation[Any]  # for messages: the operation of this row alone
 
     @property
     def adds(self) -> bool:
-        """Whether it adds."""
+        """Whether this is an add."""
         return self.others is not None
 
 
@@ -185,21 +185,21 @@ class OptimisticAdds:
         self._one_add_joined = MAKE_HEAD.format(**words) + self._one_add
         self._added = ADDED.get(dialect.name, "").format(**words)
         self._mariadb = dialect.name == "mariadb"
-        self._careful_runs = 0  # how many runs are to look first
+        self._careful_runs = 0  # the number of next runs that must be careful
 
     @classmethod
     def made(
         cls, structure: Capped[Any, Any], dialect: Dialect, words: Mapping[str, str], put_head: Template, one: str
     ) -> OptimisticAdds | None:
-        """Return it, or None where there is no such way."""
+        """Return the optimistic adds of a collection; None if it cannot have them."""
         if dialect.name not in ADD or (structure.on_full, structure.on_duplicate) != ("evict", "error"):
             return None
         if structure.rows.unknown:
-            return None  # a swapped row would keep the old one's values there
+            return None  # a replaced row would keep the old row's values in these columns
         return cls(structure, dialect, words, put_head, one)
 
     def takes(self, keys: Sequence[Row], ids: Sequence[Row], context: Context) -> Counter[Row] | None:
-        """Return how many adds of a run each key has; None where the run is to look first."""
+        """Return the number of adds of each key in a run; None if the run must be careful."""
         if context.joined or len(keys) < self._least:
             return None
         if context.careful:
@@ -210,11 +210,11 @@ class OptimisticAdds:
             return None
         adds = Counter(keys)
         if max(adds.values()) > self._keep or len(set(zip(keys, ids, strict=True))) < len(keys):
-            return None  # one is refused, or gone again, by what else is in the run
+            return None  # an add is refused, or evicted again, because of others in the run
         return adds
 
     def exchange(self, key: Row, id_: Row, others: Row, at: Any, joined: bool) -> Exchange | None:
-        """Add one row; None where it is to look first."""
+        """Add one row; None if this must be careful."""
         if self._careful_runs:
             return None
         values = (*id_, *others, at)
@@ -228,11 +228,11 @@ class OptimisticAdds:
     def add(
         self, adds: Mapping[Row, int], keys: Sequence[Row], columns: Sequence[Sequence[Any]], at: Any
     ) -> Generator[Wanted, Any, None]:
-        """Add rows, and make room for them; `Careful` where it is not as assumed.
+        """Add rows, and make room for them; `Careful` if an assumption is wrong.
 
-        adds: how many rows each key gets.
-        keys: that of each row.
-        columns: those of the key, the id and the others.
+        adds: the number of new rows of each key.
+        keys: the key of each row.
+                columns: those of the key, the id and the others.
         """
         keep = self._keep
         asked = sorted(adds)
@@ -248,7 +248,7 @@ class OptimisticAdds:
         rows.sort(key=self._in_key_order)
         put: list[Row] = rows
         room: list[Row] = []
-        first: list[Row] = []  # the first one that goes: another before it would be in its place
+        first: list[Row] = []  # the first row to be evicted of each key: no other row may be before it
         heads: list[Row] = []
         victims = end = 0
         if self._older is not None:
@@ -260,7 +260,7 @@ class OptimisticAdds:
             sequence += n_added
             out = max(0, n + n_added - keep)
             more = n_added - out
-            last = sequence - keep  # of those that may go
+            last = sequence - keep  # the last sequence that may be evicted
             victims += out
             begin, end = end, end + n_added
             if more or self._allocate is None:
@@ -280,7 +280,7 @@ class OptimisticAdds:
         try:
             answers = yield Together(changes)
         except StatementFailed:
-            raise Careful from None  # a swap's id is there already; what fails in the other way too is told there
+            raise Careful from None  # an id exists already; other errors occur again in the careful run
         for change, answer in zip(changes, answers, strict=True):
             if (
                 (change.template is self._add and answer != len(put))

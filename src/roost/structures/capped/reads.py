@@ -10,9 +10,9 @@ from roost.types.columns import Column
 
 
 def places(dialect: Dialect, score: Column | None) -> dict[str, str]:
-    """Return the words for a row's place among those of its key, and for the order of rows.
+    """Return the SQL for a row's place among those of its key, and for the order of rows.
 
-    `first` is the order in which they go; `best` is the opposite, as an index has them.
+    `first` is the order in which rows are evicted; `best` is the opposite order, which is that of an index.
     """
     words = {"best": "sequence" if score is None else f"{dialect.name_of(score)} DESC, sequence"}
     for table in ("", "r", "e"):
@@ -51,7 +51,7 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q 
     ),
 }
 
-# Which of these ids are there, and at which place: their sequence, in a ranked collection behind their score.
+# Which of these ids exist, and at which place: their sequence, in a ranked collection after their score.
 FIND = {
     "sqlite": Template(
         "SELECT {place} FROM {rows} WHERE {equal_pair}",
@@ -79,7 +79,7 @@ SELECT (q."#" - 1)::integer, {e_place} FROM unnest({pair_arrays}) WITH ORDINALIT
     ),
 }
 
-# The rows that go first, the oldest ones or the worst. Asked with (key, n).
+# The rows that are evicted first, the oldest or the worst. Parameters: (key, n).
 OLDEST = {
     "sqlite": Template(
         "SELECT {ids}, {place} FROM {rows} WHERE {equal} ORDER BY {first} LIMIT ?", answer=Answer.ORDINAL
@@ -99,8 +99,8 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}, %s::bigint[]) WITH OR
     ),
 }
 
-# MariaDB is slow with as many statements as there are keys. Where one row of a key is wanted, as nearly always, a list
-# of keys is joined instead: a quarter of the time. The inner query reads a snapshot whatever the outer one locks.
+# MariaDB is slow with one statement per key. If only one row of each key is needed, as nearly always, a list of keys is
+# joined instead, in a quarter of the time. The inner query reads a snapshot whatever the outer one locks.
 OLDEST_ONE = Template(
     """\
 SELECT q.`#`, {r_ids}, r.sequence FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q

@@ -24,25 +24,25 @@ class Game:
         self.sequence = 0
         self.n = 0
         self.adds = 0
-        self.ids: dict[Row, int] = {}  # the ids that the run names, with their sequence; 0: not there
-        self.stored: set[Row] = set()  # which of them were there before
+        self.ids: dict[Row, int] = {}  # the ids that the run names, with their sequence; 0: does not exist
+        self.stored: set[Row] = set()  # those of them that existed before
         self.line: deque[tuple[Row, int]] = deque()  # the oldest rows, oldest first, then the run's own
         self.put: dict[Row, tuple[Row, int]] = {}  # rows to write
         self.dead: dict[Row, None] = {}  # rows to delete
-        self.change = 0  # of the count, so far
+        self.change = 0  # the change of the count so far
         self.changed = False
         self.recounted = False
 
     def may_evict(self) -> bool:
-        """Whether an add of the run may need a victim."""
+        """Whether an add of the run may have to evict a row."""
         return self.structure.on_full == "evict" and self.n + self.adds > self.structure.keep
 
     def victims(self) -> int:
-        """How many of the oldest rows the run may have to look at: what it evicts, and what it named before."""
+        """The number of oldest rows that the run may need: those that it evicts, and those that it names."""
         return max(0, self.n + self.adds - self.structure.keep) + len(self.stored) + len(self.dead)
 
     def find(self, id_: Row, place: Row) -> None:
-        """Take the sequence of an id that is stored."""
+        """Store the sequence of an id that exists."""
         self.ids[id_] = place[0]
         self.stored.add(id_)
 
@@ -52,7 +52,7 @@ class Game:
         self.line.extend((id_, sequence) for id_, (_, sequence) in self.put.items())
 
     def mend(self, counted: int) -> None:
-        """Take the rows that are really stored for the count."""
+        """Correct the count to the number of rows that are stored."""
         self.n = counted + self.change
         self.recounted = self.changed = True
 
@@ -67,7 +67,7 @@ class Game:
         if there:
             if structure.on_duplicate == "error":
                 return Duplicate(f"{request.op!r}: {structure.id.value(id_)!r} is there already")
-            self.put.pop(id_, None)  # what is written last stands last in line
+            self.put.pop(id_, None)  # rows that are written last are evicted last
         else:
             if self.n >= structure.keep and structure.on_full == "reject":
                 if not self.recounted:
@@ -87,7 +87,7 @@ class Game:
     def _evict(self) -> None:
         line = self.line
         while line and self.ids.get(line[0][0], line[0][1]) != line[0][1]:
-            line.popleft()  # it was removed or refreshed meanwhile
+            line.popleft()  # the run has removed or refreshed it
         protected = not line or line[0][1] > self.sequence + 1 - self.structure.keep
         if protected and not self.recounted:
             raise Miscounted

@@ -1,11 +1,11 @@
-"""How the rows of a ring are read: two ranges of slots, divided at the newest row's slot."""
+"""Reads of a ring's rows: two ranges of slots, divided at the newest row's slot."""
 
 from __future__ import annotations
 
 from roost.dialects.dialect import Answer, Gather, Template
 
 # The newest row is in slot `sequence % keep`: the slots up to it hold the newer rows, the others the older ones. Both
-# are runs of the primary key, so neither is sorted; the few rows found are put in order in Python. Asked with (key, n).
+# are runs of the primary key, so neither is sorted; Python sorts the few rows found. Parameters: (key, n).
 LATEST = {
     "sqlite": Template(
         """\
@@ -42,7 +42,7 @@ SELECT (q."#" - 1)::integer, e.*
     ),
 }
 
-# Where all rows of each key are wanted there are no runs to tell apart: no head is read. Asked with the key.
+# If all rows of each key are needed, the two runs need not be distinguished, so no head is read. Parameters: the key.
 WHOLE = {
     "mariadb": Template(
         """\
@@ -60,9 +60,9 @@ SELECT (q."#" - 1)::integer, e.* FROM unnest({key_arrays}) WITH ORDINALITY AS q 
     ),
 }
 
-# MariaDB reads the two runs slowly, a statement for each key. The newest sequences are known by the head, so a few rows
-# are as many steps into the primary key: a third of the time. Finds less than there is where rows in between were
-# removed. PostgreSQL gains nothing from it; on MySQL it was not tried. Asked with (key, n).
+# MariaDB reads the two runs slowly, with one statement per key. The head tells the newest sequences, so a few rows take
+# as many lookups in the primary key, and a third of the time. It finds too few rows if some in between were deleted.
+# PostgreSQL gains nothing from it; on MySQL it was not tried. Parameters: (key, n).
 NEWEST = Template(
     """\
 SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key}, 0 AS n FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
@@ -74,7 +74,7 @@ SELECT q.`#`, {r_row} FROM (SELECT 0 AS `#`, {key}, 0 AS n FROM {head} WHERE 0 U
 
 FEW = 50  # rows that are read in this way
 
-# The same two runs upwards, each begun at the first slot beyond `after`. Asked with (key, after, n).
+# The same two runs in ascending order, each from the first slot after `after` on. Parameters: (key, after, n).
 ENTRIES = {
     "sqlite": Template(
         """\
