@@ -79,6 +79,31 @@ def owned_by(visits: Application, owner: str) -> None:
     visits(f"ALTER TABLE visits OWNER TO {owner}")
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_a_table_that_was_moved_to_another_schema_is_capped_again_or_released(
+    store_url: str, visits: Application, connect: Connect, again: bool
+) -> None:
+    with roost.Store(store_url) as store:
+        cap(store, keep=2)
+    visits("CREATE SCHEMA moved")
+    for table in ("visits", "roost_catalog", "roost_writers"):
+        visits(f"ALTER TABLE {table} SET SCHEMA moved")
+    visits(f"ALTER DATABASE {visits.url.rpartition('/')[2]} SET search_path = moved")
+    moved = connect()
+    with roost.Store(store_url) as store:
+        assert {found.rule for found in store.check()} == {"triggers"}
+        if again:
+            cap(store, keep=2)
+        else:
+            bursts.uncap(store, "visits")
+        add(moved, 5)
+        assert count(moved) == (2 if again else 5)
+        assert store.check() == []
+    functions = moved("SELECT DISTINCT pronamespace::regnamespace::text FROM pg_proc WHERE proname LIKE 'roostcap%'")
+    triggers = moved("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'roostcap%'")
+    assert (functions, triggers) == (([("moved",)], [(4,)]) if again else ([], [(0,)]))
+
+
 BECOME = "CREATE FUNCTION become() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN OLD; END $$"
 BEFORE_DELETE = "CREATE TRIGGER own BEFORE DELETE ON visits FOR EACH ROW EXECUTE FUNCTION become()"
 

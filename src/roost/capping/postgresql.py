@@ -298,6 +298,7 @@ class PostgreSQLAdoption(Adoption):
         if old is not None and old.index and not cap.index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
         words: PostgreSQLWords = yield from self.here(cap)
+        yield from self._drop_former(cap)
         yield from self._drop_strangers(words)
         for sql in words.function_sql:
             yield write(sql)
@@ -359,6 +360,7 @@ class PostgreSQLAdoption(Adoption):
         """Remove triggers and functions, wherever the table went, and the index if Roost has made it."""
         for sql in self.patience:
             yield write(sql)
+        yield from self._drop_former(cap)
         found = yield read(
             "SELECT format('%%I.%%I', n.nspname, p.proname) FROM pg_proc p\n"
             "  JOIN pg_namespace n ON n.oid = p.pronamespace\n"
@@ -370,6 +372,30 @@ class PostgreSQLAdoption(Adoption):
         if cap.index and not keep_index:
             yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
+    def _drop_former(self, cap: Cap) -> Asking:
+        # A table that was moved to another schema takes its triggers along; their functions stay, and do not find it.
+        words = self.words(cap)
+        functions = list(words.functions)
+        found = yield read(
+            "SELECT t.tgname, p.pronamespace::bigint FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
+            "  JOIN pg_class c ON c.oid = t.tgrelid\n"
+            "  WHERE c.oid = to_regclass(%s) AND p.proname = ANY (%s) AND p.pronamespace <> c.relnamespace",
+            *(words.table, functions),
+        )
+        if not found[0]:
+            return
+        for trigger, _ in found[0]:
+            yield write(f"DROP TRIGGER {self.dialect.quoted(trigger)} ON {words.table}")
+        found = yield read(  # unless another table has that name there now, and is capped
+            "SELECT p.oid::regprocedure::text FROM pg_proc p\n"
+            "  WHERE p.proname = ANY (%s) AND p.pronamespace::bigint = ANY (%s) AND pg_has_role(p.proowner, 'USAGE')\n"
+            "    AND NOT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid\n"
+            "      WHERE f.pronamespace = p.pronamespace AND f.proname = ANY (%s))",
+            *(functions, [schema for _, schema in found[0]], functions),
+        )
+        for (function,) in found[0]:
+            yield write(f"DROP FUNCTION {function}")
+
     def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
         assert isinstance(words, PostgreSQLWords)
@@ -380,9 +406,10 @@ class PostgreSQLAdoption(Adoption):
     def _stored(self, cap: Cap) -> Asking:
         # Our triggers on the table: kind, whether they fire, their function, and how they compare OLD and NEW.
         found = yield read(
-            "SELECT t.tgname, t.tgtype::int, t.tgenabled::text, p.proname,\n"
+            "SELECT t.tgname, t.tgtype::int, t.tgenabled::text,\n"
+            "  CASE WHEN p.pronamespace = c.relnamespace THEN p.proname ELSE 'of another schema' END,\n"
             f"  t.tgqual IS NULL OR strpos(pg_get_triggerdef(t.oid), ' WHEN ({CHANGED}(ROW(') > 0\n"
-            "  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
+            "  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid\n"
             "  WHERE t.tgrelid = to_regclass(%s) AND t.tgname = ANY (%s)",
             self.dialect.quoted(cap.table),
             list(self.words(cap).triggers),
