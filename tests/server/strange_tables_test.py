@@ -311,3 +311,25 @@ def test_a_moment_of_an_hour_that_comes_twice_names_no_other_row(monkeypatch: py
         assert earlier == [["1\t1\terror"]] * 3
         assert many == ["1\t1\terror", "0\t1\t1", "0\t1\t1"]
         assert db.sql("SELECT u, n FROM t ORDER BY u") == [(1, 0), (2, 5), (3, 5)]
+
+
+@pytest.mark.parametrize("made", ["partitions", "children"])
+def test_rows_are_modified_while_what_has_them_is_rewritten(postgresql: Database, made: str) -> None:
+    # What is prepared takes its snapshot before it waits; the table's own rows of the catalog stay as they are.
+    postgresql.script("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", *MADE[made], FILL.format("anew_1 (id, n)"))
+    index = roost.Index("anew", "PRIMARY", ["id", "n"])
+    with (
+        roost.Store(postgresql.url, lock_wait=60, timeout=60) as store,
+        closing(postgresql.connect()) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        for _ in range(8):
+            assert store.run_all(index.update("=", 1, (1, 7))) == (1,)
+        other.execute("LOCK TABLE anew_1")
+        updating = pool.submit(store.run_all, index.update("=", 1, (1, 8)))
+        until(lambda: postgresql.sql(WAITING) != [], "nobody waits")
+        other.execute("TRUNCATE anew_1")
+        other.execute(FILL.format("anew_1 (id, n)"))
+        other.commit()
+        assert updating.result() == (1,)
+    assert postgresql.sql("SELECT n FROM anew") == [(8,)]

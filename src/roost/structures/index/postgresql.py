@@ -39,32 +39,38 @@ SELECT n.oid::int8, c.xmin::text,
       WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum)::text,
     ARRAY(SELECT ROW(x.indexrelid, x.xmin, i.xmin)::text FROM pg_catalog.pg_index x, pg_catalog.pg_class i
       WHERE i.oid = x.indexrelid AND x.indrelid = c.oid ORDER BY x.indexrelid)::text,
-    CASE WHEN {rewritten} THEN clock_timestamp()::text END
+    {files}
   FROM (SELECT to_regclass(%s)::oid) n (oid) LEFT JOIN pg_catalog.pg_class c ON c.oid = n.oid
   WHERE n.oid IS NOT NULL"""
-_VERSIONS = each(_QUESTION.format(rewritten="c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid)"))
-# The same for tables with partitions or children, and for views: it includes these tables, and those below a view.
+_REWRITTEN = "{0}.relfilenode <> 0 AND {0}.relfilenode <> pg_relation_filenode({0}.oid)"
+_VERSIONS = each(
+    _QUESTION.format(files=f"CASE WHEN {_REWRITTEN.format('c')} THEN clock_timestamp()::text END"),
+)
+# The same for tables with partitions or children, and for views: the answer has the files of these tables, and of those
+# below a view, as nothing in the catalog's rows of the table itself tells that one of them was rewritten or replaced.
+_FILES = f"""md5(string_agg(
+          concat_ws(' ', p.oid, CASE WHEN k.oid IS NULL OR ({_REWRITTEN.format("k")}) THEN clock_timestamp()::text
+            ELSE k.relfilenode::text END), ',' ORDER BY p.oid))"""
 _ALL_VERSIONS = each(
     _QUESTION.format(
-        rewritten="""\
+        files=f"""\
 CASE c.relkind
-      WHEN 'p' THEN EXISTS (
-        SELECT FROM pg_partition_tree(c.oid) p LEFT JOIN pg_catalog.pg_class k ON k.oid = p.relid
-        WHERE k.oid IS NULL OR (k.relfilenode <> 0 AND k.relfilenode <> pg_relation_filenode(k.oid)))
-      ELSE EXISTS (
-        WITH RECURSIVE below AS (
+      WHEN 'p' THEN (
+        SELECT {_FILES}
+        FROM pg_partition_tree(c.oid) p (oid) LEFT JOIN pg_catalog.pg_class k ON k.oid = p.oid)
+      ELSE (
+        WITH RECURSIVE p AS (
           SELECT c.oid
           UNION
-          SELECT b.oid FROM below CROSS JOIN LATERAL (
-            SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = below.oid
+          SELECT b.oid FROM p CROSS JOIN LATERAL (
+            SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = p.oid
             UNION ALL
             SELECT d.refobjid FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_depend d
                 ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid
-              WHERE r.ev_class = below.oid AND d.refclassid = 'pg_catalog.pg_class'::regclass
+              WHERE r.ev_class = p.oid AND d.refclassid = 'pg_catalog.pg_class'::regclass
           ) b (oid)
         )
-        SELECT FROM below JOIN pg_catalog.pg_class k ON k.oid = below.oid
-        WHERE k.relfilenode <> 0 AND k.relfilenode <> pg_relation_filenode(k.oid))
+        SELECT {_FILES} FROM p JOIN pg_catalog.pg_class k ON k.oid = p.oid)
     END"""
     )
 )
