@@ -256,12 +256,13 @@ def test_a_server_that_takes_no_such_statement(caplog: pytest.LogCaptureFixture)
             assert writer.say(session, "1\t=\t1\t2") == ["0\t2\t2\tx"]
 
 
-def test_a_row_that_a_trigger_keeps_is_still_there_for_the_next_request(mariadb: Database) -> None:
+@pytest.mark.parametrize("state", ["45000", "02000"])
+def test_a_row_that_a_trigger_keeps_is_still_there_for_the_next_request(mariadb: Database, state: str) -> None:
     mariadb.script(
         "DROP TABLE IF EXISTS kept",
         "CREATE TABLE kept (id int PRIMARY KEY)",
         "INSERT INTO kept VALUES (6), (7)",
-        "CREATE TRIGGER keeps BEFORE DELETE ON kept FOR EACH ROW IF old.id = 7 THEN SIGNAL SQLSTATE '45000'; END IF",
+        f"CREATE TRIGGER keeps BEFORE DELETE ON kept FOR EACH ROW IF old.id = 7 THEN SIGNAL SQLSTATE '{state}'; END IF",
     )
     with played(mariadb) as writer:
         session = writer.session()
@@ -333,3 +334,21 @@ def test_rows_are_modified_while_what_has_them_is_rewritten(postgresql: Database
         other.commit()
         assert updating.result() == (1,)
     assert postgresql.sql("SELECT n FROM anew") == [(8,)]
+
+
+def test_the_schema_of_a_type_may_be_renamed(postgresql: Database) -> None:
+    postgresql.script(
+        "CREATE SCHEMA words",
+        "CREATE TYPE words.mood AS ENUM ('sad', 'happy')",
+        "CREATE TABLE moods (mood words.mood PRIMARY KEY, n int)",
+        "INSERT INTO moods VALUES ('sad', 1)",
+    )
+    moods = roost.Index("moods", "PRIMARY", ["mood", "n"])
+    with played(postgresql) as writer, roost.Store(postgresql.url) as store:
+        session = writer.session()
+        asked = "1\t=\t1\tsad\n1\t=\t1\tsad\t1\t0\t+\t\0\t1"
+        assert writer.say(session, f"P\t1\tmain\tmoods\tPRIMARY\tmood,n\n{asked}")[1:] == ["0\t2\tsad\t1", "0\t1\t1"]
+        assert store.run(moods.find("=", "sad")) == [("sad", 2)]
+        postgresql.script("ALTER SCHEMA words RENAME TO feelings")
+        assert writer.say(session, asked) == ["0\t2\tsad\t2", "0\t1\t1"]
+        assert store.run(moods.find("=", "sad")) == [("sad", 3)]

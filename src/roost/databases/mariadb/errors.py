@@ -50,6 +50,7 @@ WORDS = {
     **dict.fromkeys([1118, 1406], "toobig"),
     **dict.fromkeys([1906, 3105], "generated"),
     1467: "167",
+    1643: "trigger",  # SIGNAL SQLSTATE "02…"
     1644: "trigger",
     **dict.fromkeys([1142, 1143, 1227, 1370], "denied"),
 }

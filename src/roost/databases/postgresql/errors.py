@@ -60,8 +60,9 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case _, "57014":  # by statement_timeout, or by somebody
             return worded(Busy(f"{place}: a statement was cancelled ({error.diag.message_primary})"), "timeout")
         case _, "22P05":
-            return Invalid(f"{text}: the database's encoding has no such character; a UTF8 database has all of them")
-        case _, "3F000":
+            message = "the database's encoding has no such character; a UTF8 database has all of them"
+            return worded(Invalid(f"{text}: {message}"), "type", 1)
+        case _, "3F000" if "CREATE" in sql:  # not that of a type, which somebody has renamed
             return Invalid(f"{text}: no schema in search_path exists")
         case _, "42P01" if PRIVATE.search(error.diag.message_primary or ""):
             return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
