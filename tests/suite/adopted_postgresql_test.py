@@ -79,6 +79,31 @@ def owned_by(visits: Application, owner: str) -> None:
     visits(f"ALTER TABLE visits OWNER TO {owner}")
 
 
+def test_rows_of_tables_that_inherit_later_are_neither_counted_nor_deleted(store_url: str, visits: Application) -> None:
+    visits("CREATE TABLE events (id serial PRIMARY KEY, at timestamptz)")
+    visits("CREATE INDEX events_at ON events (at)")
+    with roost.Store(store_url) as store:
+        cap(store, keep=3)
+        assert sum(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600))) == 0
+    for table in ("visits", "events"):
+        visits(f"CREATE TABLE old_{table} () INHERITS ({table})")
+    add(visits, 3)
+    visits("INSERT INTO old_visits SELECT id, uid, visitor, '2007' FROM ONLY visits")  # with the same ids
+    visits("INSERT INTO events (at) VALUES (now())")
+    visits("INSERT INTO old_events SELECT id, at - interval '1 day' FROM events")
+    add(visits, 1)
+    visits("INSERT INTO events (at) VALUES (now())")
+    found = [
+        visits(f"SELECT id FROM ONLY {name} ORDER BY 1") for name in ("visits", "old_visits", "events", "old_events")
+    ]
+    assert found == [[(2,), (3,), (4,)], [(1,), (2,), (3,)], [(1,), (2,)], [(1,)]]
+    with roost.Store(store_url) as store:
+        assert {(found.structure, found.rule) for found in store.check()} == {
+            ("visits", "tables"),
+            ("events", "tables"),
+        }
+
+
 @pytest.mark.parametrize("again", [True, False])
 def test_a_table_that_was_moved_to_another_schema_is_capped_again_or_released(
     store_url: str, visits: Application, connect: Connect, again: bool

@@ -59,7 +59,7 @@ class PostgreSQLAgeWords(PostgreSQLWords):
 
     def _victims(self, limit: str) -> str:
         return (
-            f"SELECT {self.columns(self.cap.id, 'v.')} FROM {self.named(self.cap.table)} v\n"
+            f"SELECT {self.columns(self.cap.id, 'v.')} FROM {self.only} v\n"
             f"    WHERE {self.over('v')} ORDER BY v.{self.dialect.quoted(self.cap.by)} LIMIT {limit}\n"
             "    FOR UPDATE SKIP LOCKED"
         )
@@ -92,7 +92,7 @@ END"""
     def _trimming(self) -> str:
         # First all at once; if another session holds dependent rows, one by one, and the rest is left for later.
         # snapshot that is too old for it fails at once, and then nothing is done.
-        table = self.named(self.cap.table)
+        table = self.only
         same = self._same_id("d", "g")
         alone = self._same_id("d", "roostcap.each")
         return f"""<<roostcap>>

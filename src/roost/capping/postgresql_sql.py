@@ -109,11 +109,16 @@ class PostgreSQLWords(CapWords):
         return f"{self.dialect.quoted(self.home.schema)}.{self.dialect.quoted(name)}"
 
     @property
+    def only(self) -> str:
+        """The table without those that inherit from it: they may have other rows with the same primary keys."""
+        return f"ONLY {self.named(self.cap.table)}"
+
+    @property
     def cut(self) -> str:
         """The statement that deletes some of the excess rows of one key, which is its parameter."""
         notes = self._note([f"i.{self.dialect.quoted(name)}" for name in self.cap.per], str(CUT - SPARE))
         return (
-            f"SELECT {self.named(self.functions[-1])}(json_build_array({notes})) FROM {self.named(self.cap.table)} i\n"
+            f"SELECT {self.named(self.functions[-1])}(json_build_array({notes})) FROM {self.only} i\n"
             f"  WHERE {self._same(self.cap.per, 'i', lambda *_: '%s')} LIMIT 1"
         )
 
@@ -145,7 +150,7 @@ class PostgreSQLWords(CapWords):
     def _delete(self) -> str:
         # Deletes excess rows of some keys, but not all of them: a key may have millions until `cap` has trimmed it.
         cap, quoted, types = self.cap, self.dialect.quoted, self.home.types
-        table = self.named(cap.table)
+        table = self.only
         ks = [f"r.k{i}" for i in range(len(cap.per))]
         columns = ", ".join(
             f"k{i} {types[name].named}{types[name].collation and f' COLLATE {types[name].collation}'}"
@@ -264,7 +269,7 @@ END"""
   latest bigint := txid_snapshot_xmax(txid_current_snapshot());
 BEGIN
   IF NOT has_table_privilege({oid}, 'DELETE') THEN RETURN 0; END IF;
-  LOCK TABLE {self.named(self.cap.table)} IN ROW EXCLUSIVE MODE;
+  LOCK TABLE {self.only} IN ROW EXCLUSIVE MODE;
   IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = {oid} AND pg_get_userbyid(c.relowner) = current_user
     AND CASE WHEN current_setting('transaction_isolation') = 'read committed' OR c.xmax = '0' THEN true
       ELSE txid_status(roostcap.latest - 2147483648
@@ -338,7 +343,7 @@ END"""
     @property
     def probe_sql(self) -> list[str]:
         """The statements that tell whether a row still exists after the owner has deleted it."""
-        table, function = self.named(self.cap.table), f"{self.named(self.probe)}()"
+        table, function = self.only, f"{self.named(self.probe)}()"
         ids = self.columns(self.cap.id, "i.")
         return [
             f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = {PATH}\n"
