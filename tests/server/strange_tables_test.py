@@ -352,3 +352,23 @@ def test_the_schema_of_a_type_may_be_renamed(postgresql: Database) -> None:
         postgresql.script("ALTER SCHEMA words RENAME TO feelings")
         assert writer.say(session, asked) == ["0\t2\tsad\t2", "0\t1\t1"]
         assert store.run(moods.find("=", "sad")) == [("sad", 3)]
+
+
+def test_a_find_that_waits_for_a_locked_table_sees_what_was_written_under_the_lock(mariadb: Database) -> None:
+    mariadb.script("DROP TABLE IF EXISTS anew", "CREATE TABLE anew (id int PRIMARY KEY, n int)", FILL.format("anew"))
+    waiting = "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting for table%'"
+    index = roost.Index("anew", "PRIMARY", ["id", "n"])
+    with (
+        roost.Store(mariadb.url, lock_wait=60, timeout=60) as store,
+        closing(mariadb.connect()) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert store.run(index.find("=", 1)) == [(1, 7)]
+        cursor = other.cursor()
+        for text in ("SET autocommit = 1", "LOCK TABLES anew WRITE", "DELETE FROM anew"):
+            cursor.execute(text)
+        finding = pool.submit(store.run, index.find("=", 1))
+        until(lambda: mariadb.sql(waiting) != [], "nobody waits")
+        for text in (FILL.format("anew"), "UNLOCK TABLES"):
+            cursor.execute(text)
+        assert finding.result() == [(1, 7)]

@@ -18,7 +18,7 @@ START TRANSACTION"""
 READ_SETTINGS = """\
 SET SESSION {own}, lock_wait_timeout = {metadata};
 SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"""
-BEGIN_READ = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"  # one snapshot
+BEGIN_READ = "START TRANSACTION READ ONLY"  # one snapshot, from its first row on: a lock on the table is older
 
 # Of what is said outside of transactions. The servers' defaults are 50 seconds, and a day for a table's lock.
 WAITS = "innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"
