@@ -414,6 +414,29 @@ def test_what_could_not_be_kept_by_passes_is_refused(
 
 
 @passes
+@pytest.mark.parametrize(
+    ("column", "answer"),
+    [
+        ("TEXT", "at is a text, which cannot be in the index"),
+        ("JSON", "at is a longtext, which cannot be in the index"),
+        ("MULTIPOINT NOT NULL", "at is a multipoint, which cannot be in the index"),
+        ("VARCHAR(20) COMPRESSED", "at is a compressed varchar, which cannot be in the index"),
+        ("VARBINARY(4000)", "uid and at have up to 4,000 bytes, and an index takes 3,072 at most"),
+    ],
+)
+def test_an_order_that_no_index_can_have_is_refused_before_anything_is_made(
+    open_store: Open, application: Application, column: str, answer: str
+) -> None:
+    application(f"CREATE TABLE visits (id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT, at {column})")
+    store = open_store()
+    with pytest.raises(roost.Invalid, match=answer):
+        cap(store)
+    assert (store.structures(), store.check()) == ([], [])
+    application("ALTER TABLE visits MODIFY at ENUM('compressed')")
+    cap(store)
+
+
+@passes
 def test_a_renamed_table_can_be_written_and_check_says_what_to_do(open_store: Open, visits: Application) -> None:
     store = open_store()
     cap(store, keep=2)

@@ -35,6 +35,8 @@ from roost.errors import Busy, DatabaseError, Invalid, Missing
 
 LATE = 10  # seconds after which a note should have been processed: a pass runs every second
 LONGEST = 64  # characters of a name
+INDEXED = 3072  # bytes of an index's columns
+SHAPES = ("geometry", "geometrycollection", "point", "linestring", "polygon")  # and several of the last three: multi…
 NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
 TEXTS = frozenset(["char", "varchar", "enum"])
 BYTES = frozenset(["binary", "varbinary"])
@@ -121,6 +123,26 @@ class MariaDBAdoption(Adoption):
         for name in cap.per:
             if types[name] not in KEYS:
                 raise Invalid(f"{cap.table}.{name} is a {types[name]}, which cannot be a key")
+        yield from self._fits_an_index(cap)
+
+    def _fits_an_index(self, cap: Cap) -> Asking:
+        # Nothing could be rolled back once the catalog has the entry.
+        names = [*cap.per, *([cap.newest_by] if cap.newest_by else [])]
+        found = yield read(
+            "SELECT COLUMN_NAME, DATA_TYPE,\n"
+            "  DATA_TYPE IN ('varchar', 'varbinary') AND COLUMN_TYPE LIKE '%%COMPRESSED%%',\n"
+            "  IF(DATA_TYPE IN ('enum', 'set'), 0, COALESCE(CHARACTER_OCTET_LENGTH, 0))\n"
+            "  FROM information_schema.COLUMNS\n"
+            f"  WHERE {HERE} AND TABLE_NAME = %s AND COLUMN_NAME IN ({self.dialect.holes(len(names))})",
+            *(cap.table, *names),
+        )
+        for name, type_, compressed, _ in found[0]:
+            if compressed or type_.endswith(("text", "blob")) or type_.removeprefix("multi") in SHAPES:
+                what = f"a compressed {type_}" if compressed else f"a {type_}"
+                raise Invalid(f"{cap.table}.{name} is {what}, which cannot be in the index that is needed")
+        if (length := sum(row[-1] for row in found[0])) > INDEXED:
+            most = f"up to {length:,} bytes, and an index takes {INDEXED:,} at most"
+            raise Invalid(f"{cap.table}: {' and '.join(names)} have {most}")
 
     def time(self, age: Age, epoch: str | None) -> Asking:
         """Return how the column tells the time, by its type."""
