@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -372,3 +374,26 @@ def test_a_find_that_waits_for_a_locked_table_sees_what_was_written_under_the_lo
         for text in (FILL.format("anew"), "UNLOCK TABLES"):
             cursor.execute(text)
         assert finding.result() == [(1, 7)]
+
+
+def test_rights_on_columns_alone(mariadb: Database, postgresql: Database, caplog: pytest.LogCaptureFixture) -> None:
+    who = f"col{secrets.token_hex(4)}"
+    for db, grantee in (mariadb, f"{who}@'127.0.0.1'"), (postgresql, who):
+        db.script(
+            "DROP TABLE IF EXISTS parts",
+            "CREATE TABLE parts (id int PRIMARY KEY, n int, secret int)",
+            "INSERT INTO parts VALUES (1, 2, 3)",
+            f"CREATE USER {grantee}",
+            f"GRANT SELECT (id, n), UPDATE (n) ON parts TO {grantee}",
+        )
+        where = urlsplit(db.url)
+        limited = Database(db.name, where._replace(netloc=f"{who}@{where.hostname}:{where.port}").geturl())
+        with played(limited) as writer:
+            session = writer.session()
+            said = writer.say(session, "P\t1\tmain\tparts\tPRIMARY\tn\nP\t2\tmain\tparts\tPRIMARY\tsecret")
+            if db is mariadb:
+                assert said == ["1\t1\tdenied"] * 2
+                assert f"SHOW command denied to user '{who}'" in caplog.text
+            else:
+                asked = "1\t=\t1\t1\n2\t=\t1\t1\n1\t=\t1\t1\t1\t0\t+\t1\n1\t=\t1\t1\t1\t0\tD"
+                assert writer.say(session, asked) == ["0\t1\t2", "1\t1\tdenied", "0\t1\t1", "1\t1\tdenied"]

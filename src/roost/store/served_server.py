@@ -306,7 +306,7 @@ class ServerDatabase(Database):
             return error
         table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
         if isinstance(table, Error):
-            return table
+            return kept(table)
         if table is not None and version == self._remembered.version:
             if len(tables) >= MOST_OPENED:
                 tables.clear()
