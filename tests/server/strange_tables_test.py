@@ -169,6 +169,7 @@ MADE = {
     "children": ["CREATE TABLE anew (id int PRIMARY KEY, n int)", "CREATE TABLE anew_1 (k int) INHERITS (anew)"],
     "view": ["CREATE TABLE anew_1 (id int, n int)", "CREATE VIEW anew AS SELECT * FROM anew_1"],
 }
+EMPTIED = ["DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "GRANT USAGE ON SCHEMA public TO PUBLIC"]
 FILL = "INSERT INTO {} VALUES (1, 7)"
 REWRITTEN = [
     ("table", "anew", ["TRUNCATE anew", FILL.format("anew")]),
@@ -197,7 +198,7 @@ def test_rows_are_found_while_their_table_is_rewritten(
     postgresql: Database, made: str, locked: str, rewrite: list[str]
 ) -> None:
     # The find waits with a snapshot that sees none of the rows which are there when it goes on.
-    postgresql.script("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", *MADE[made])
+    postgresql.script(*EMPTIED, *MADE[made])
     postgresql.script(FILL.format(f"{'anew_1' if made == 'children' else 'anew'} (id, n)"))
     index = roost.Index("anew", "PRIMARY", ["id", "n"])
     with (
@@ -319,7 +320,7 @@ def test_a_moment_of_an_hour_that_comes_twice_names_no_other_row(monkeypatch: py
 @pytest.mark.parametrize("made", ["partitions", "children"])
 def test_rows_are_modified_while_what_has_them_is_rewritten(postgresql: Database, made: str) -> None:
     # What is prepared takes its snapshot before it waits; the table's own rows of the catalog stay as they are.
-    postgresql.script("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", *MADE[made], FILL.format("anew_1 (id, n)"))
+    postgresql.script(*EMPTIED, *MADE[made], FILL.format("anew_1 (id, n)"))
     index = roost.Index("anew", "PRIMARY", ["id", "n"])
     with (
         roost.Store(postgresql.url, lock_wait=60, timeout=60) as store,
