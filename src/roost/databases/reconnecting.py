@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("roost")
 
-PAUSE = 0.05  # seconds between two attempts to reach a server that is away
-ROLE = 1.0  # seconds after which one of several servers is asked again whether it still writes
+PAUSE = 0.05  # seconds between two attempts to reach a server that is down
+ROLE = 1.0  # seconds after which one of several servers is asked again whether it still accepts writes
 
 
 class Reconnecting(ServerExecutor):
@@ -34,26 +34,26 @@ class Reconnecting(ServerExecutor):
         self.wait = wait
         self.broken = False
         self.raw: Any = None
-        self.primary: Reconnecting | None = None  # the one that tells its position, of a connection to a replica
+        self.primary: Reconnecting | None = None  # of a replica's connection: the one that reads the primary's position
         self.reached: str | None = None  # the position that the replica is known to have
         self._follows = follows
-        self._begin: list[str] = []  # what is to be sent with the transaction's first statement
-        self._mark = ""  # what each text of the transaction begins with
-        self._away = False  # no server that writes was found at once
-        self._role_known = 0.0  # by the monotonic clock, until when the server is taken for the one that writes
-        self.may_move = follows or engine.several  # it is asked before each use whether this is the server to ask
+        self._begin: list[str] = []  # the statements to be sent with the transaction's first statement
+        self._mark = ""  # the beginning of each text of the transaction
+        self._away = False  # no server that accepts writes was found at once
+        self._role_known = 0.0  # by the monotonic clock: until then the server is assumed to accept writes
+        self.may_move = follows or engine.several  # before each use it is checked whether this is the right server
         super().__init__(None, engine.trace)
         self._connect(wait)
 
     def _anew(self, work: Callable[[], T], wait: Wait) -> T:
-        # On a new connection, as often as that is lost as well.
+        # Runs on a new connection, and repeats if that is lost as well.
         callers, self.wait = self.wait, wait
         try:
             while True:
                 try:
                     self.reconnect(wait)
                     return work()
-                except (ConnectionLost, ReadOnly):  # another server may write from now on
+                except (ConnectionLost, ReadOnly):  # another server may accept writes from now on
                     self.pause(wait)
         finally:
             self.wait = callers
@@ -77,7 +77,7 @@ class Reconnecting(ServerExecutor):
     def _has_moved(self) -> bool:
         # A server that has become a replica lags behind, and a read alone does not reveal that.
         if self._follows and self.raw.replica:
-            return False  # `is_current` asks it
+            return False  # `is_current` checks it
         if self._follows and self.engine.replicas:
             return True
         if self.raw.home != self.engine.home:
@@ -94,7 +94,7 @@ class Reconnecting(ServerExecutor):
         return not self.engine.several or self.raw.home == self.engine.home
 
     def _begin_somehow(self, word: Control) -> None:
-        # The server may have closed an idle connection, or have been started anew: nothing is lost with it.
+        # The server may have closed an idle connection, or may have been restarted: nothing is lost with it.
         left = 0
         while True:
             try:
@@ -105,12 +105,12 @@ class Reconnecting(ServerExecutor):
             except ConnectionLost:
                 self.pause(self.wait)
                 self.reconnect(self.wait)
-            except (Busy, Conflict):  # the same batch: somebody holds rows of other writers, or what is between them
+            except (Busy, Conflict):  # the same batch: another session holds writers' rows, or the gaps between them
                 self.settle()
                 if self.wait.left <= 0:
                     raise
                 self.engine.waits.sleep(PAUSE * self.engine.random.random())
-            except ReadOnly:  # to the first batch of a connection, whose writer is noted with BEGIN
+            except ReadOnly:  # raised for the first batch of a connection, whose writer is stored with BEGIN
                 left += 1
                 self.settle()
                 if left > LEAVES:
@@ -123,14 +123,14 @@ class Reconnecting(ServerExecutor):
             self.reconnect(self.wait)
 
     def leave_primary(self) -> None:
-        """Close the connection to the primary that tells its position."""
+        """Close the connection that reads the primary's position."""
         primary, self.primary = self.primary, None
         if primary is not None:
             primary.hang_up()
 
     def _leave(self) -> None:
-        # Raises the error that is handled where no server was found that writes. Where this one does, it may have been
-        # made the one that writes since.
+        # Re-raises the error being handled if no server was found that accepts writes. If this one does, it may have
+        # become the primary since.
         if self.only_reads():
             try:
                 self._anew(self._find_writing, self.wait)
@@ -143,12 +143,12 @@ class Reconnecting(ServerExecutor):
     def reconnect(self, wait: Wait) -> None:
         """Reconnect, with as many attempts as there is time for; raise the error of the last attempt."""
         self._begin, self._mark = [], ""
-        if self.raw.replica:  # it may hang: its primary is asked at once
+        if self.raw.replica:  # it may hang: the primary is used at once
             self.engine.replicas.leave()
         self.hang_up()
         try:
             self._connect(wait)
-        except Invalid as error:  # the URL is right: somebody has changed the server's settings
+        except Invalid as error:  # the URL is right: the server's settings have changed
             raise CannotOpen(str(error)) from error.__cause__
         self.engine.events.count("reconnects")
         self.broken = False
@@ -174,11 +174,11 @@ class Reconnecting(ServerExecutor):
     def _watch(self) -> None:
         try:
             self.raw.watch = self.engine.waits.watch(self.raw.fileno())
-        except (self.failures, OSError) as error:  # what is said on it first fails, and waits for nothing
+        except (self.failures, OSError) as error:  # the first text that is sent on it fails without waiting
             log.debug("a connection was closed when it had just been opened: %s", error)
 
     def hang_up(self) -> None:
-        """Close the driver's connection, and wait for its socket no longer."""
+        """Close the driver's connection, and stop waiting for its socket."""
         self.raw.unwatch()
         self.close_raw()
 
@@ -197,11 +197,11 @@ class Reconnecting(ServerExecutor):
 
     @abstractmethod
     def settle(self) -> None:
-        """Roll back what is open. Never raises."""
+        """Roll back an open transaction. Never raises."""
 
     @abstractmethod
     def begin(self, word: Control) -> None:
-        """Begin a transaction for a batch, NOWAIT, alone or for reading, or leave in `_begin` how it is begun."""
+        """Begin a transaction for a batch, NOWAIT, alone or for reading, or store in `_begin` how to begin it."""
 
     @abstractmethod
     def close_raw(self) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 from roost.databases.engine import Wait
 from roost.errors import ConnectionLost, Invalid, ReadOnly
 
-LAG = 0.1  # seconds that a replica may take to come up to a position
-PRIMARY_FOR = 1.0  # seconds for which the primary is read where no replica is there, or none is up to it
-SHARE = 20  # times as long as it took to find none, where that is longer: one that hangs takes a twentieth of the time
-FIND = 2.0  # seconds that a replica may take until it is connected to; libpq takes 1 for 2
-STALENESS = 1.0  # seconds, where the URL says nothing else
+LAG = 0.1  # seconds that a replica may take to reach a position
+PRIMARY_FOR = 1.0  # seconds for which the primary is read if no replica is found, or none is up to date
+SHARE = 20  # the same, in multiples of the time that finding none took, if that is longer: a twentieth of the time
+FIND = 2.0  # seconds that connecting to a replica may take; libpq treats 1 as 2
+STALENESS = 1.0  # seconds, unless the URL says otherwise
 
 
 class Replicas:
@@ -31,11 +31,11 @@ class Replicas:
     def __init__(self, staleness: float | None) -> None:
         self.staleness = staleness
         self.wrote = 0.0  # by the monotonic clock: when a write of this store was answered last
-        self._known = -math.inf, ""  # when the primary was asked for its position, and what it answered
-        self._late = 0.0  # until when the primary is read
+        self._known = -math.inf, ""  # when the primary was asked for its position, and its answer
+        self._late = 0.0  # the time until which the primary is read
 
     def __bool__(self) -> bool:
-        """Whether a replica is to be looked for."""
+        """Whether to look for a replica."""
         return self.staleness is not None and time.monotonic() >= self._late
 
     def leave(self, lost: float = 0.0) -> None:
@@ -46,7 +46,7 @@ class Replicas:
         self._late = time.monotonic() + max(PRIMARY_FOR, SHARE * lost)
 
     def is_up(self, connection: Any) -> bool:
-        """Return whether a replica has all that a read must see; wait briefly for it to catch up."""
+        """Return whether a replica has all data that a read must see; wait briefly for it to catch up."""
         assert self.staleness is not None
         asked, position = self._known
         now = time.monotonic()
@@ -62,7 +62,7 @@ class Replicas:
 
 
 def _ask_primary(connection: Any) -> str:
-    # On a connection to the primary that belongs to the reader's, and is closed with it.
+    # Uses a connection to the primary that belongs to the reader's connection, and is closed with it.
     while True:
         try:
             if connection.primary is None:
@@ -78,7 +78,7 @@ def _ask_primary(connection: Any) -> str:
 
 
 def staleness_of(options: dict[str, str], place: str, hosts: int) -> float | None:
-    """Take `reads` and `staleness` out of a URL's options; return the seconds, None where reads go to the primary."""
+    """Take `reads` and `staleness` out of a URL's options; return the seconds, None if reads go to the primary."""
     reads, given = options.pop("reads", "primary"), options.pop("staleness", None)
     if reads not in ("primary", "replica"):
         raise Invalid(f"{place}: reads is primary or replica, not {reads!r}")

@@ -23,19 +23,20 @@ from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
 
-# Yields what is to be run, is sent the answer (see `Statement`), returns one result per operation, in their order.
+# Yields statements and control words, receives their answers (see `Statement`), and returns one result per operation,
+# in their order.
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
 
 same: Callable[[Row], Row] = tuple  # the converter of columns that need none: it returns the row itself
 
-PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds that are spelled alike whatever a session's settings
+PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds whose text does not depend on a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
 
-# Roost's own columns beside the user's.
+# Roost's own columns, in addition to the user's.
 SLOT = Column("slot", ColumnType("int"))
 SEQUENCE = Column("sequence", ColumnType("int"))
 AT = Column("at", ColumnType("datetime"))
@@ -51,22 +52,23 @@ class Context:
     clock: Callable[[], dt.datetime]  # for the column `at`, in UTC
     spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
-    careful: bool = False  # the optimistic way was tried and did not hold
-    nowait: bool = False  # a lock that somebody else holds is not waited for
+    careful: bool = False  # an optimistic attempt has failed
+    nowait: bool = False  # do not wait for locks that other sessions hold
     seen: dict[str, Seen] = field(default_factory=dict)  # by structure, what a store has seen of its time
-    used: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, keys that were read, to be noted
+    # By structure: keys that were read, whose use is to be stored.
+    used: dict[str, dict[Row, None]] = field(default_factory=dict)
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
         return replace(self, careful=True)
 
     def without_waiting(self) -> Context:
-        """Return the context for running a batch that waits for nobody's lock."""
+        """Return the context for running a batch without waiting for locks."""
         return replace(self, nowait=True)
 
 
 def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
-    """Return a clock that tells the same moments in UTC, as columns hold them; `Invalid` for one without a zone."""
+    """Return a clock that returns the same times in UTC, as columns store them; `Invalid` for one without a zone."""
 
     def now() -> dt.datetime:
         moment = clock()
@@ -81,13 +83,13 @@ def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
 
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
-# collations, and the order of the join keeps it from scanning the table. On MariaDB IN over rows does scan, locks what
-# it sees, and deadlocks.
+# collations, and the order of the join prevents a scan of the table. On MariaDB, IN over rows scans, locks every row
+# that it reads, and deadlocks.
 CUT_JOINED = """\
 DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
   STRAIGHT_JOIN {rows} r ON {same_pair}"""
 
-# Removes rows by their key and what tells them apart below it.
+# Deletes rows by their key and the columns that identify them within it.
 CUT = {
     "sqlite": Template("DELETE FROM {rows} WHERE {equal_pair}"),
     "mariadb": Template(CUT_JOINED, Gather.VALUES),
@@ -101,18 +103,18 @@ CUT = {
 Facts = dict[str, Any]  # of a definition
 Alteration = Callable[[Any, Facts, Facts], Generator[Statement, Any, None]]
 
-# What `check` verifies: a rule, and a query for the keys that break it, with what is wrong in words as the last column.
+# A rule that `check` verifies: its name, and a query for the keys that violate it; the last column describes how.
 Rule = tuple[str, str]
 
 
 class Careful(Exception):
-    """Raised by a plan whose optimistic statement did not hold: undo the batch, run it again with `careful`."""
+    """Raised by a plan whose optimistic statement failed: undo the batch, and run it again with `careful`."""
 
 
 class Question(NamedTuple):
-    """One operation that only reads, as one statement: a snapshot of its own, with the declaration compared in it.
+    """One operation that only reads, as one statement: with its own snapshot, in which it compares the declaration.
 
-    answer: makes the result of the rows that were fetched; there are none where the declaration is not stored.
+    answer: makes the result from the fetched rows; there are none if the declaration is not stored.
     """
 
     sql: str
@@ -120,14 +122,14 @@ class Question(NamedTuple):
     answer: Callable[[list[Row]], Any]
 
 
-# On SQLite: one operation as a transaction of its own. Yields texts with their parameters, is sent the rows that each
-# returns. The first one fails where the declaration is not stored. What is out of the ordinary (a duplicate, a full
-# collection) raises `Careful`: the batch has the answer.
+# On SQLite: one operation as a transaction of its own. Yields texts with their parameters, and receives the rows of
+# each. The first one fails if the declaration is not stored. Unusual cases (a duplicate, a full collection) raise
+# `Careful`: a batch handles them.
 Transaction = Generator[tuple[str, Row], list[Row], Any]
 
 
 class TargetPlan:
-    """What operations are asked of, in one dialect's words."""
+    """A target of operations, in one dialect's words."""
 
     structure: Any
 
@@ -144,14 +146,14 @@ class StructurePlan(TargetPlan):
     """One structure in one dialect's words: the statements that make its tables, and the plan of its operations."""
 
     structure: Structure
-    made_by: str  # what to do where it is missing
+    made_by: str  # the advice to be given if it is missing
     tables: tuple[str, ...]
-    indexes: tuple[str, ...] = ()  # that `check` looks for
+    indexes: tuple[str, ...] = ()  # the indexes that `check` looks for
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, what its SQL view is made of
-    together: ClassVar[Mapping[str, str]] = {}  # verbs that one run plays together, in their order
-    wire: ClassVar[type[Wire] | None] = Wire  # how it shows over HandlerSocket; None: as the table that it is
-    lock: Template | None = None  # takes the heads of a run of mixed operations; SQLite's one writer needs none
+    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, the parts of its SQL view
+    together: ClassVar[Mapping[str, str]] = {}  # verbs that one run simulates together, in their order
+    wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
+    lock: Template | None = None  # locks the heads of a run of mixed operations; SQLite's one writer needs none
 
     def __init__(self, structure: Structure, dialect: Dialect) -> None:
         self.structure = structure
@@ -169,12 +171,12 @@ class StructurePlan(TargetPlan):
         self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
-        # Whoever writes keeps the definition from being changed until its COMMIT.
+        # A writer prevents changes of the definition until its COMMIT.
         self.held = self.stored
         if dialect.for_share:
             self.held = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         self.held_nowait = Statement(definition_of(dialect, dialect.for_share + dialect.nowait), [(name,)])
-        # LOCK TABLE fails where the table is missing, so it is sent only by a store that has found the declaration.
+        # LOCK TABLE fails if the table is missing, so only a store that has found the declaration sends it.
         self.writing = dialect.lock_table.format(self.rows_table, "ROW EXCLUSIVE")
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
         # What such a store sends along with a batch's first statement, if it writes, to compare the definition.
@@ -189,12 +191,12 @@ class StructurePlan(TargetPlan):
             self.is_stored = self.is_stored.replace("%", "%%")
         self.stays_stored = self.is_stored + dialect.for_share
         if self.writing:
-            # Behind the table lock a statement has a new snapshot, but not in a transaction that keeps its first one.
+            # After the table lock a statement has a new snapshot, except in a transaction that keeps its first one.
             shared = f"SELECT FROM roost_catalog d WHERE d.name = {literal(name)}{dialect.for_share}"
             committed = dialect.read_committed
             self.stays_stored = f"{self.is_stored} AND CASE WHEN {committed} THEN true ELSE EXISTS ({shared}) END"
-        # What one operation by itself is, by its verb: one statement that reads (of one that may write it can raise
-        # `Careful`), or a transaction of its own. Where it is neither, or the function returns None, it needs a batch.
+        # The forms of a single operation, by its verb: one statement that reads (`Careful` if it has to write after
+        # all), or a transaction of its own. If it has neither, or the function returns None, it needs a batch.
         self.questions: dict[str, Callable[[Operation[Any], Context], Question | None]] = {}
         self.transactions: dict[str, Callable[[Operation[Any], Context], Transaction | Exchange | None]] = {}
         if dialect.singles:
@@ -205,11 +207,11 @@ class StructurePlan(TargetPlan):
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
 
     def rules(self) -> Iterator[Rule]:
-        """Return the invariants of its tables; that values fit their columns is verified of every structure."""
+        """Return the invariants of its tables, besides those of all structures: that values fit their columns."""
         return iter(())
 
     def broken(self) -> Generator[Statement, Any, list[tuple[str, Row | None, str]]]:
-        """Return what `check` finds by other means than queries for keys: a rule, the key, and what is wrong."""
+        """Return violations that are not found by queries for keys: a rule, the key, and a description."""
         yield from ()
         return []
 
@@ -219,11 +221,11 @@ class StructurePlan(TargetPlan):
         return self.dialect.views and self.dialect.name in self.views
 
     def guarded(self, value: str) -> str:
-        """Return an expression for a value, NULL where the declaration is not stored: its column refuses that."""
+        """Return an expression for a value; it is NULL if the declaration is not stored, which its column refuses."""
         return f"(SELECT {value} FROM roost_catalog c WHERE {self.stays_stored})"
 
     def question_sql(self, columns: str, source: str, condition: str, order: str = "") -> str:
-        """Return the text of a `Question`: rows of `source`, called r, or one of NULLs where none meets the condition.
+        """Return the text of a `Question`: rows of `source`, called r, or one row of NULLs if none meets the condition.
 
         columns: the first of them is never NULL in a row.
         """
@@ -233,7 +235,7 @@ class StructurePlan(TargetPlan):
         )
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
-        """Return the plan for what the catalog has, where that is not this declaration; `Mismatch` if it cannot be."""
+        """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""
         found = self._as_stored.get(definition)
         if found is None:
             structure = overlap(self.structure, definition)
@@ -267,7 +269,7 @@ class StructurePlan(TargetPlan):
         return results
 
     def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
-        """Take the locks of all that operations of several kinds write; return whether there was any."""
+        """Take the locks for all rows that operations of several kinds write; return whether there were any."""
         locks = self.locks(operations, context)
         if not locks:
             return False
@@ -277,9 +279,9 @@ class StructurePlan(TargetPlan):
         return True
 
     def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Wanted, Any, Any]:
-        """Make or lock the heads of some keys, and lock those of others where they are there.
+        """Create or lock the heads of some keys, and lock those of others if they exist.
 
-        A head that is made for a key which nothing is added to could not be told from one that was cleared.
+        A head that is created for a key to which nothing is added could not be distinguished from a cleared one.
         """
         assert self.lock is not None
         assert self.take is not None
@@ -292,11 +294,11 @@ class StructurePlan(TargetPlan):
         return answer
 
     def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the asking rows of `seize` for what operations write, in the order of locks."""
+        """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
         return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the asking rows of `lock` for the keys that operations write, in key order."""
+        """Return the parameters of `lock` for the keys that operations write, in key order."""
         raise NotImplementedError
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
@@ -308,7 +310,7 @@ class StructurePlan(TargetPlan):
         return self.structure.key.value(self._key_in(tuple(stored)))
 
     def key_after(self, table: str) -> tuple[Template, Template]:
-        """Return the statements that list a table's keys: the first ones, and those behind a key."""
+        """Return the statements that list a table's keys: the first ones, and those after a key."""
         names = self.dialect.names(self.structure.key.columns)
         head = f"SELECT DISTINCT {names} FROM {table}"
         tail = f"ORDER BY {names} LIMIT {self.dialect.placeholder}"
@@ -329,15 +331,15 @@ class StructurePlan(TargetPlan):
         return results
 
     def moment(self, context: Context) -> Row:
-        """Return the parameters of the present moment, with which the statements that list keys begin."""
+        """Return the parameters of the current moment, with which the statements that list keys begin."""
         return ()
 
     first_keys: Template
     later_keys: Template
-    take: Template | None = None  # takes the lock of a head that is there; SQLite's one writer needs none
+    take: Template | None = None  # locks a head that exists; SQLite's one writer needs none
 
     def remove_keys(self, run: Operations, locked: bool, rows: Template, head: Template | None) -> Plan:
-        """Delete the rows of keys, and do with their heads what `head` says; the results are the rows each had."""
+        """Delete the rows of keys, and run `head` for their heads; the results are the numbers of rows."""
         keys = [self.key_out(op.args[0]) for op in run]
         if not locked:
             if self.take is not None:
@@ -358,7 +360,7 @@ class StructurePlan(TargetPlan):
 
 
 def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], given: str) -> str:
-    """Return the assignments by which an upsert makes another row of one: `a = excluded.a, b = excluded.b`.
+    """Return the assignments by which an upsert replaces a row: `a = excluded.a, b = excluded.b`.
 
     unknown: the stored columns that the declaration does not know. They get their defaults, as in a new row.
     """
@@ -374,9 +376,9 @@ def definition_of(dialect: Dialect, lock: str = "") -> Template:
 
 
 def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template | None:
-    """Make the template that locks the rows that are there, or fails at once; None where every statement can.
+    """Make the template that locks existing rows, or fails at once; None if every statement can do so itself.
 
-    A row that somebody else has inserted and not committed is there too.
+    A row that another session has inserted and not committed exists, too.
     """
     if not dialect.nowait:
         return None
@@ -387,7 +389,7 @@ def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template
 
 
 def locking(template: Template, dialect: Dialect) -> Template:
-    """Return the query for a transaction of the application: what is committed now, whatever snapshot it has taken.
+    """Return the query for the application's transaction: it reads what is committed now, whatever the snapshot.
 
     Plain reads of MariaDB and MySQL see the snapshot under REPEATABLE READ, rows that others have evicted since; a
     locking read never does. PostgreSQL has failed by then (40001): whoever changes rows writes a new version of their
@@ -402,21 +404,21 @@ def locking(template: Template, dialect: Dialect) -> Template:
 
 
 def each(sql: str) -> Template:
-    """Make the template of a query that goes out once per row."""
+    """Make the template of a query that is sent once per row."""
     return Template(sql, answer=Answer.ORDINAL)
 
 
 def write(sql: str, values: str = "") -> Template:
-    """Make the template of a modification that goes out once per row.
+    """Make the template of a modification that is sent once per row.
 
-    values: what stands between the parentheses behind VALUES, where SQLite can take several rows there.
+    values: the SQL in the parentheses after VALUES, if SQLite can take several rows there.
     """
     many = Template(sql.replace(f"VALUES ({values})", "VALUES {{rows}}"), Gather.VALUES) if values else None
     return Template(sql, many=many)
 
 
 def nth(dialect: Dialect, columns: Sequence[Column]) -> str:
-    """Return `r.a = q.column2 AND r.b = q.column3`: what SQLite calls the columns of VALUES, behind an ordinal."""
+    """Return `r.a = q.column2 AND r.b = q.column3`: SQLite's names of the columns of VALUES, after an ordinal."""
     return " AND ".join(f"r.{dialect.name_of(column)} = q.column{place}" for place, column in enumerate(columns, 2))
 
 
@@ -430,7 +432,7 @@ def numbered(keys: Sequence[Row], newest: dict[Row, int]) -> list[int]:
 
 
 def dealt(run: Operations, results: Sequence[Any]) -> list[Any]:
-    """Return the results of a run's rows as those of its operations: a list for one that carries many."""
+    """Return the results of a run's rows as those of its operations: a list for one with many rows."""
     each = iter(results)
     return [list(islice(each, len(op.args))) if op.verb in RUNS else next(each) for op in run]
 

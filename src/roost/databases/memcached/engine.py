@@ -48,18 +48,18 @@ from roost.structures.memcached_set.commands import (
 
 log = logging.getLogger("roost")
 
-NOTED = "roost:servers:{name}"  # the item that says over which servers a structure is spread
+NOTED = "roost:servers:{name}"  # the item that lists the servers over which a structure is spread
 MANY_PLACES = 100_000
 PIECE = 65_536  # bytes read at once
 LINE = b"\r\n"
-SILENCE = (TimeoutError, BlockingIOError)  # what a server that does not answer in time is
-FAILURES = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY", b"BADCLASS")  # their answer is one line
+SILENCE = (TimeoutError, BlockingIOError)  # the errors if a server does not answer in time
+FAILURES = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR", b"BUSY", b"BADCLASS")  # answers of one line
 
 # How a server lists its items. A walk along the hash table (memcached 1.6.9 and later) meets every item; one along the
 # LRU lists misses an item that is moved from a list ahead of it to one behind it. An older server says BADCLASS.
 BY_HASH = b"lru_crawler metadump hash\r\n"
 BY_LRU = b"lru_crawler metadump all\r\n"
-CRAWLER_TRIES = 100  # a server walks for one client at a time, and at times for itself
+CRAWLER_TRIES = 100  # a server lists items for one client at a time, and sometimes for itself
 CRAWLER_PAUSE = 0.01  # seconds between tries
 
 # Statistics that `Store.doctor` judges.
@@ -74,7 +74,7 @@ def _exchange(client: Client, sent: bytes, end: bytes) -> bytes:
     answer: bytes = sock.recv(PIECE)
     while not answer.endswith(end) and not (answer.endswith(LINE) and answer.startswith(FAILURES)):
         more = sock.recv(PIECE) if answer else b""
-        if not more:  # a listing that ends at the end of a line is none either
+        if not more:  # the connection was closed: even at the end of a line, the listing is incomplete
             raise MemcacheUnexpectedCloseError
         answer += more
     _raise_error(answer.rstrip())
@@ -159,21 +159,21 @@ class MemcachedEngine:
         self._by_name = {server.name: server for server in self._servers}
         self._hash = RendezvousHash([server.name for server in self._servers])
         self._places: dict[str, Server] = {}
-        self._silent: set[Server] | None = None  # those that have let the time pass, in the turn of several callers
+        self._silent: set[Server] | None = None  # in a turn of several callers: servers that have not answered in time
 
     def for_turn(self) -> MemcachedEngine:
-        """Return it for a turn of several callers: a server that hangs costs them `timeout` once, not for each item."""
+        """Return an engine for a turn of several callers: they wait once for a server that hangs, not for each item."""
         found = copy.copy(self)
         found._silent = set()
         return found
 
     def forget(self) -> None:
-        """Let go of connections that another process has."""
+        """Forget connections that belong to the parent process."""
         for server in self._servers:
             server.drop()
 
     def close(self) -> None:
-        """Close all connections, those in use when they are given back."""
+        """Close all connections; those in use are closed when they are returned."""
         for server in self._servers:
             server.closed = True
             server.drop()
@@ -262,7 +262,7 @@ class MemcachedEngine:
             self._silent.add(server)
 
     def _ask(self, server: Server, call: Callable[[Client], Any]) -> Any:
-        # What only reads: a connection that broke under it says nothing of the next one, which is tried once.
+        # Reads: if the connection breaks, a new one may work, so it is tried once.
         for last in (False, True):
             client = self._take(server)
             try:
@@ -276,7 +276,7 @@ class MemcachedEngine:
                 client.close()
                 raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
             except BaseException:
-                client.close()  # an interrupt: its answer is still to come
+                client.close()  # an interrupt: the answer may still arrive
                 raise
             else:
                 server.give(client)
@@ -284,7 +284,7 @@ class MemcachedEngine:
         raise AssertionError
 
     def _tell(self, server: Server, call: Callable[[Client], Any]) -> Any:
-        # What writes is sent once. When no answer comes, nobody knows.
+        # Writes are sent once. If no answer arrives, the outcome is unknown.
         client = self._take(server)
         try:
             answer = call(client)
@@ -295,7 +295,7 @@ class MemcachedEngine:
                 f"memcached at {server.name} did not answer a command: {worded(error)}; it may have been done"
             ) from error
         except MemcacheServerError as error:
-            client.close()  # as pymemcache does: what it answers next may belong to this
+            client.close()  # as pymemcache does: the next answer may belong to this request
             answer = worded(error)
             if "too large" in answer:
                 raise TooLarge(answer) from error
@@ -376,8 +376,8 @@ class MemcachedEngine:
         return 0 if left < 0 else max(1, left)
 
     def _limit(self, _: Limit) -> int:
-        # Of those that answer: sets on them are served while others are away. One that comes back and takes smaller
-        # items refuses what is too large for it, and then all are asked again.
+        # The smallest limit of the servers that answer: sets on them are served while others are down. If one returns
+        # with a smaller limit, it refuses larger items, and then all are asked again.
         limits, failed = [], []
         for server in self._servers:
             try:
@@ -418,7 +418,7 @@ _RUN: dict[type, Callable[[MemcachedEngine, Any], Any]] = {
 
 
 def _text(command: Command) -> tuple[str, tuple[Any, ...]]:
-    # What a trace is told: the command in memcached's words, and what it carries.
+    # The arguments of a trace: the command as memcached spells it, and its data.
     match command:
         case Get(items):
             return f"gets {' '.join(items)}", ()
