@@ -40,7 +40,6 @@ WITH_EXAMPLE = [
     "Ring",
     "Set",
     "Store",
-    "WindowedCounter",
 ]
 
 

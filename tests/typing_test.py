@@ -328,7 +328,7 @@ def test_an_async_store() -> None:
             assert assert_type(await store.check(), list[roost.Violation]) == []
             assert len(await store.structures()) == len(STRUCTURES)
             assert assert_type(store.stats(), roost.Stats).operations > 0
-            catalog, _, _ = assert_type(store.ddl(pageviews, view=False), list[str])
+            catalog, *_ = assert_type(store.ddl(pageviews, view=False), list[str])
             assert assert_type(catalog, str).startswith("CREATE TABLE")
             first, second = await asyncio.gather(store.run(by_id.total(5)), store.run(words.members("a")))
             assert assert_type(first, int) == 8

@@ -41,7 +41,6 @@ from roost.structures.kinds import (
     RateLimit,
     Ring,
     Set,
-    WindowedCounter,
 )
 from roost.structures.lease.declaration import Grant
 from roost.structures.memcached_set.declaration import SetInfo
@@ -100,7 +99,6 @@ __all__ = [
     "Violation",
     "Where",
     "While",
-    "WindowedCounter",
     "binary",
     "decimal",
     "text",

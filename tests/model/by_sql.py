@@ -129,8 +129,7 @@ def _one(connection: sqlite3.Connection, sql: str, *values: Any) -> Any:
 
 
 _WAYS: dict[str, Callable[[sqlite3.Connection, Any], Any]] = {
-    "counter": _counter,
-    "windowed_counter": _windowed,
+    "counter": lambda connection, op: (_windowed if op.structure.window else _counter)(connection, op),
     "ring": _rows,
     "capped": _rows,
     "ranked": _rows,

@@ -45,7 +45,7 @@ class Model:
             return play(operation)
         results = [play(each) for each in _each(operation)]
         error = next((result for result in results if isinstance(result, type)), None)
-        if error is not None or operation.structure.kind in ("counter", "windowed_counter", "capped"):
+        if error is not None or operation.structure.kind in ("counter", "capped"):
             return error
         return results
 
@@ -53,9 +53,12 @@ class Model:
         totals = self.totals.setdefault(operation.structure.name, Totals())
         before = self.adding.get(operation.structure.name)
         self.adding[operation.structure.name] = operation.verb
-        if (operation.verb, before) not in (("add", "add"), ("increment", "increment")) and _overflows(totals):
+        if (operation.verb, before) != ("add", "add") and _overflows(totals):
             return roost.Overflow  # judged on the sum of the adds up to the next other operation, not on each of them
-        match operation.verb, operation.args:
+        args = operation.args
+        if operation.structure.window and operation.verb in ("total", "totals", "top"):
+            args = args[:1]  # no time goes by: its window is longer than any test
+        match operation.verb, args:
             case (("add" | "increment"), ((key,), n)):
                 totals[key] += n
                 return None if operation.verb == "add" else totals[key]
@@ -70,11 +73,6 @@ class Model:
             case (("clear" | "forget"), ((key,),)):
                 return totals.pop(key, 0)
         return None
-
-    def windowed_counter(self, operation: Any) -> Any:
-        # No time goes by: its window is longer than any test.
-        args = operation.args[:1] if operation.verb in ("total", "totals", "top") else operation.args
-        return self.counter(roost.Operation(operation.structure, operation.verb, args))
 
     def ring(self, operation: Any) -> Any:
         ring = operation.structure

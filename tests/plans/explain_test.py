@@ -193,7 +193,6 @@ LOOK_UPS: list[tuple[Structure, str, tuple[Any, ...], str]] = [
     (sightings, "find", ("a", 1, 2), f"SEARCH roost_sightings_rows {PK} (site=? AND page=? AND who=?)"),
     (sightings, "oldest", ("a", 3), "SEARCH roost_sightings_rows USING INDEX roost_sightings_newest (site=?)"),
     (ranking, "oldest", ("a", 1), "SEARCH roost_ranking_rows USING INDEX roost_ranking_best (board=?)"),
-    (pageviews, "one_slot", ("/a", 0), f"SEARCH roost_pageviews_rows {PK} (key=? AND slot=?)"),
 ]
 
 

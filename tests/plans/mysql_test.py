@@ -35,7 +35,6 @@ from tests.values.shapes import (
     baskets,
     likes,
     pageviews,
-    places,
     seen,
     sightings,
     tags,
@@ -43,7 +42,7 @@ from tests.values.shapes import (
     visits,
 )
 
-STRUCTURES: list[Structure] = [pageviews, places, visits, seen, things, baskets, sightings, likes, tags]
+STRUCTURES: list[Structure] = [visits, seen, things, baskets, sightings, likes, tags]
 AT = NOW.replace(tzinfo=None)
 
 
@@ -81,30 +80,6 @@ def test_the_same_is_found_in_texts_of_mariadb() -> None:
         "VALUES(s",
         "VALUES(a",
     }
-
-
-# --- counter -----------------------------------------------------------------------------------------------------
-
-ADD = """\
-INSERT INTO roost_pageviews_rows (`key`, slot, n) VALUES (%s, %s, %s), (%s, %s, %s) AS new
-  ON DUPLICATE KEY UPDATE n = roost_pageviews_rows.n + new.n"""
-PUT = """\
-INSERT INTO roost_pageviews_rows (`key`, slot, n) VALUES (%s, %s, %s), (%s, %s, %s) AS new
-  ON DUPLICATE KEY UPDATE n = new.n"""
-
-
-def test_a_counter() -> None:
-    adds = [pageviews.add("/b", 5), pageviews.add("/a", 10)]
-    plan = plan_for(pageviews, MYSQL)
-    assert play(plan, adds, 4, spot=3).sent == [(ADD, ("/a", 3, 10, "/b", 3, 5))]
-    sent, results = play(plan, adds, 2, [[(1,)], [(2,)]], 4, careful=True, spot=3)
-    assert sent == [
-        (ADD, ("/a", 3, 0, "/b", 3, 0)),
-        ("SELECT n FROM roost_pageviews_rows WHERE `key` = %s AND slot = %s FOR UPDATE", ("/a", 3)),
-        ("SELECT n FROM roost_pageviews_rows WHERE `key` = %s AND slot = %s FOR UPDATE", ("/b", 3)),
-        (PUT, ("/a", 3, 11, "/b", 3, 7)),
-    ]
-    assert results == [None, None]
 
 
 # --- ring --------------------------------------------------------------------------------------------------------
@@ -263,16 +238,6 @@ def test_a_column_is_added_where_it_is_not_there_yet() -> None:
     assert altered(visits, wider, cut_short)[1:-1] == added[1:]
 
 
-def test_slots_that_go_are_added_to_the_first() -> None:
-    moved, deleted, _ = altered(roost.Counter("hits", slots=2), roost.Counter("hits", slots=1))
-    assert moved == (
-        "INSERT INTO roost_hits_rows (`key`, slot, n) "
-        "SELECT * FROM (SELECT `key`, 0 AS slot, n AS total FROM roost_hits_rows WHERE slot = 1) moved\n"
-        "  ON DUPLICATE KEY UPDATE n = roost_hits_rows.n + moved.total"
-    )
-    assert deleted == "DELETE FROM roost_hits_rows WHERE slot >= 1"
-
-
 # --- a lock that somebody else has ---------------------------------------------------------------------------------
 
 
@@ -299,13 +264,6 @@ UNION ALL
     assert at_once(baskets.clear(42), [], [[(1,)]], 0, 0) == [(taken, (42,))]
     taken = "(SELECT 0 FROM roost_likes_head WHERE `key` = %s FOR UPDATE NOWAIT)"
     assert at_once(likes.add(7, "ada"), [], 1, [], 1, 1) == [(taken, (7,))]
-
-
-def test_of_a_counter_the_slots_that_will_be_written() -> None:
-    taken = "(SELECT 0 FROM roost_pageviews_rows WHERE `key` = %s AND `slot` = %s FOR UPDATE NOWAIT)"
-    assert at_once(pageviews.add("/a", 5), [], 1) == [(taken, ("/a", 0))]
-    ((sql, params),) = at_once(pageviews.clear("/a"), [], 16, [[]], 0)
-    assert (sql.count("NOWAIT"), params[:4]) == (16, ("/a", 0, "/a", 1))
 
 
 def test_the_definition_is_not_waited_for_either() -> None:

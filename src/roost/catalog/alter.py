@@ -20,6 +20,7 @@ from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
 from roost.structures.views.making import drop_view, found_view, make_view
 from roost.structures.views.view import NO_VIEW
+from roost.structures.words.making import make_programs
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]
@@ -111,6 +112,7 @@ def _change(
         yield Statement(catalog.outdated, [(name, name)])
         yield Statement(catalog.remember, [(name,)])
         yield Statement(catalog.change, [(plan.structure.definition, name)])
+    yield from make_programs(plan)
     kind = plan.structure.kind
     return changes + [
         f"{fact}: {fact_in_words(kind, fact, old.get(fact))} -> {fact_in_words(kind, fact, new.get(fact))}"

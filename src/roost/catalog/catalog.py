@@ -12,6 +12,7 @@ from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import facts_of
 from roost.structures.views.making import drop_view, is_made, make_view, view_of
+from roost.structures.words.making import make_programs, programs_differ
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
 
@@ -212,7 +213,8 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
     """Return every statement that makes structures, and their views, in a database that has none of them."""
     made = [*catalog.tables.values()]
     for plan in plans:
-        made += [*plan.tables, entry(plan), *(view_of(plan).make if view and plan.has_view else ())]
+        programs = [sql for routine in plan.routines for sql in routine.make]
+        made += [*plan.tables, *programs, entry(plan), *(view_of(plan).make if view and plan.has_view else ())]
     return made
 
 
@@ -257,8 +259,13 @@ def create(
     for plan in dict.fromkeys(missing):
         if not catalog.dialect.transactional_ddl:
             yield from _clear_away(plan)
-        for sql in [*plan.tables, entry(plan)]:
+        for sql in plan.tables:
             yield Statement(Template(sql), [()])
+        yield from make_programs(plan)  # before the entry: what is in the catalog can be called
+        yield Statement(Template(entry(plan)), [()])
+    for plan in plans:
+        if plan not in missing and plan.structure.name not in former:
+            yield from make_programs(plan)
     if view:
         for plan in plans:
             if plan.has_view and plan.structure.name not in former:
@@ -274,7 +281,7 @@ def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Ge
         found = yield Statement(catalog.definition, [(plan.structure.name,)])
         if not found[0] or found[0][0][0] != plan.structure.definition:
             return False
-        if view and plan.has_view and not (yield from is_made(plan)):
+        if (yield from programs_differ(plan)) or (view and plan.has_view and not (yield from is_made(plan))):
             return False
     return True
 
@@ -342,7 +349,10 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
 
 
 def _drop_tables(plan: StructurePlan) -> list[str]:
-    return [f"DROP TABLE IF EXISTS {table}" for table in plan.layout]
+    return [
+        *(sql for routine in plan.routines for sql in routine.drop),
+        *(f"DROP TABLE IF EXISTS {table}" for table in plan.layout),
+    ]
 
 
 def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, str]]]:

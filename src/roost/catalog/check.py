@@ -14,6 +14,7 @@ from roost.errors import Invalid
 from roost.structures.plan import MORE, MOST, Rule, StructurePlan, each
 from roost.structures.registry import from_definition, plan_for
 from roost.structures.views.making import found_view, wanted_view
+from roost.structures.words.making import programs_differ
 from roost.types.columns import Column
 
 # The columns of a table: name, type, whether it is NOT NULL.
@@ -101,6 +102,9 @@ def _check_structure(plan: StructurePlan) -> Checking:
     found = found or (yield from _check_layout(plan))
     if found:
         return found
+    for name_ in (yield from programs_differ(plan)):
+        message = f"{name_} is not as Roost makes it; store.create({name}) makes it anew"
+        found.append(Violation(name, "program", None, message))
     for rule, sql in _rules(plan):
         broken = yield Statement(each(f"{sql} LIMIT {MOST + 1}"), [()])
         for row in broken[0][:MOST]:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from roost.structures.aged.declaration import FURTHEST
+from roost.structures.counter.declaration import SECONDS
 from roost.structures.durations import WANTED, seconds_of
-from roost.structures.windowed_counter.declaration import SECONDS
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]

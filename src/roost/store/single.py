@@ -66,7 +66,7 @@ class Single:
         plan: StructurePlan | None = op.structure.plans.get(self._dialect)
         if plan is None:
             return UNANSWERED
-        if self._exchanges and self._token not in plan.trusted_by:
+        if (self._exchanges or plan.routines) and self._token not in plan.trusted_by:
             return UNANSWERED  # the statement would fail if another declaration is stored
         verb = op.verb
         reads = verb in READS
@@ -104,7 +104,7 @@ class Single:
                 try:
                     if type(work) is Question:
                         rows = connection.ask(work.sql, work.row, plan.by_settings)
-                        if not rows:
+                        if not rows and work.compares:
                             return UNANSWERED  # the declaration is not stored
                         result = work.answer(rows)
                     else:

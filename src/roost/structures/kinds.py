@@ -39,9 +39,6 @@ from roost.structures.ring.plan import RingPlan
 from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
-from roost.structures.windowed_counter.console import WindowedCounterConsole
-from roost.structures.windowed_counter.declaration import WindowedCounter
-from roost.structures.windowed_counter.plan import WindowedCounterPlan
 
 __all__ = [
     "Adopted",
@@ -58,7 +55,6 @@ __all__ = [
     "RateLimit",
     "Ring",
     "Set",
-    "WindowedCounter",
 ]
 
 register(Cache, CachePlan, CacheConsole)
@@ -70,6 +66,5 @@ register(ExpiringCapped, ExpiringCappedPlan, ExpiringCappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
 register(ExpiringSet, ExpiringSetPlan, ExpiringSetConsole)
-register(WindowedCounter, WindowedCounterPlan, WindowedCounterConsole)
 register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)

@@ -18,6 +18,7 @@ from roost.errors import Error, Invalid, Mismatch
 from roost.structures.clock import Seen
 from roost.structures.operation import RUNS, Operation
 from roost.structures.overlap import difference, overlap
+from roost.structures.steps import Routine
 from roost.structures.structure import Structure
 from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
@@ -112,14 +113,16 @@ class Careful(Exception):
 
 
 class Question(NamedTuple):
-    """One operation that only reads, as one statement: with its own snapshot, in which it compares the declaration.
+    """One operation that only reads, as one statement with its own snapshot.
 
-    answer: makes the result from the fetched rows; there are none if the declaration is not stored.
+    answer: makes the result from the fetched rows.
+    compares: the statement also compares the declaration: there are no rows if it is not stored.
     """
 
     sql: str
     row: Row
     answer: Callable[[list[Row]], Any]
+    compares: bool = True
 
 
 # On SQLite: one operation as a transaction of its own. Yields texts with their parameters, and receives the rows of
@@ -149,6 +152,7 @@ class StructurePlan(TargetPlan):
     made_by: str  # the advice to be given if it is missing
     tables: tuple[str, ...]
     indexes: tuple[str, ...] = ()  # the indexes that `check` looks for
+    routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, the parts of its SQL view
     together: ClassVar[Mapping[str, str]] = {}  # verbs that one run simulates together, in their order
@@ -183,8 +187,7 @@ class StructurePlan(TargetPlan):
         self.compared = (Statement(Template(self.writing), [()]), self.stored) if self.writing else (self.held,)
         self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
-        for verb, run in self.together.items():
-            self._verbs[verb] = self._verbs[run]
+        self._verbs |= {verb: self._verbs[run] for verb, run in self.together.items() if run in self._verbs}
         literal = dialect.literal
         self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
         if dialect.placeholder == "%s":

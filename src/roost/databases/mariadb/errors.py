@@ -49,6 +49,7 @@ WORDS = {
     **dict.fromkeys([1265, 1292, 1366, 1411, 1525], "type"),
     **dict.fromkeys([1118, 1406], "toobig"),
     **dict.fromkeys([1906, 3105], "generated"),
+    **dict.fromkeys([1305, 1318], "routine"),  # there is none, or one with other parameters
     1467: "167",
     1643: "trigger",  # SIGNAL SQLSTATE "02…"
     1644: "trigger",

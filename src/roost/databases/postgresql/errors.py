@@ -40,6 +40,7 @@ WORDS = {
     "22007": "type",
     "22008": "type",
     "42804": "type",
+    "42883": "routine",
     "428C9": "generated",
     "P0001": "trigger",
     "42501": "denied",

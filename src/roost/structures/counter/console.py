@@ -13,10 +13,13 @@ from roost.types.columns import Column
 
 
 class CounterConsole(Console[Counter[Any]]):
-    """Keys with their totals; an imported record adds n, or 1 where it has none."""
+    """Keys with their totals; an imported record adds n, or 1 where it has none.
 
-    takes: ClassVar[Mapping[str, Any]] = {"key": (), "slots": None}
-    changes: ClassVar[Sequence[str]] = ("slots",)
+    With windows also those of one key in which something was counted, newest first.
+    """
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": (), "slots": None, "window": None, "keep": None}
+    changes: ClassVar[Sequence[str]] = ("keep", "slots")
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
         """Return one operation for all totals."""
@@ -28,12 +31,16 @@ class CounterConsole(Console[Counter[Any]]):
         return Table(("total",), [(total,) for total in totals], [{"total": total} for total in totals])
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the total."""
-        return self.structure.total(key)
+        """Return the operation that reads the total, or the windows."""
+        return self.structure.series(key) if self.structure.window else self.structure.total(key)
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return the total."""
-        return Table(("total",), [(found,)], {"total": found})
+        """Return the total, or the windows in which something was counted."""
+        if not self.structure.window:
+            return Table(("total",), [(found,)], {"total": found})
+        rows = [(start, total) for start, total in reversed(found) if total][:n]
+        windows = [{"start": start, "total": total} for start, total in rows]
+        return Table(("start", "total"), rows, {"total": sum(total for _, total in found), "windows": windows})
 
     @property
     def fields(self) -> Sequence[Column]:

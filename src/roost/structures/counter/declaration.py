@@ -1,10 +1,10 @@
-"""Counter: an exact total per key."""
+"""Counter: an exact total per key, or per key and window of time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
@@ -12,13 +12,15 @@ from roost.structures.structure import Group, Structure, column_facts, key_from
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
 from roost.types.columns import Column
 
-if TYPE_CHECKING:
-    from roost.structures.windowed_counter.declaration import WindowedCounter
-
 K = TypeVar("K")
-L = TypeVar("L")
 
 MAX_SLOTS = 1024  # a read sums as many rows as there are slots
+SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+MAX_SECONDS = 366 * 86400
+MAX_KEEP = 1_000_000  # windows
+MICROSECONDS = 1_000_000  # of a second; the unit in which a window's start is stored, since 1970-01-01 UTC
+
+START = Column("start", ColumnType("int"))
 
 
 class Counter(Structure, Generic[K]):
@@ -29,48 +31,51 @@ class Counter(Structure, Generic[K]):
         `roost.decimal(…)`, or a NamedTuple of those. Keys are compared byte for byte: `/Home` is not `/home`.
     slots: the number of rows over which adds to one key are spread, 1 to 1,024. None means the engine's default: 1 on
         SQLite, which has one writer; 16 elsewhere. A read sums these rows.
-
-    window, keep: count per window of time (say, an hour) and keep the last windows only: see `WindowedCounter`.
+    window: count per window of time: "minute", "hour", "day", or a timedelta of whole seconds, at most 366 days. An add
+        counts in the current window. Days and hours are in UTC; a window of another length begins at a multiple of that
+        length since 1970-01-01 UTC. The clock is the database server's, on SQLite the store's.
+    keep: with `window`, the number of windows, the current one included. Older ones are never read, and later adds
+        delete them.
 
     Each slot holds |n| < 2^63; an add that would exceed that raises `Overflow`, and never wraps. Totals are Python
     ints of any size. The slotted upsert is from https://planetscale.com/blog/the-slotted-counter-pattern.
 
     >>> import roost
     >>> pageviews = roost.Counter("pageviews")
+    >>> views = roost.Counter("views", window="hour", keep=72)
     >>> with roost.Store("sqlite://") as store:
-    ...     store.create(pageviews)
+    ...     store.create(pageviews, views)
     ...     store.run_all(pageviews.add("/home"), pageviews.add("/home", 2), pageviews.total("/home"))
+    ...     store.run_all(views.add("/home"), views.increment("/home"), views.total("/home", last=24))
+    ...     [(hour, n)] = store.run(views.series("/home", last=1))
+    ...     hour.minute, hour.tzinfo, n
     (None, None, 3)
+    (None, 2, 2)
+    (0, datetime.timezone.utc, 2)
     """
 
     kind = "counter"
-    options: ClassVar[tuple[str, ...]] = ("slots",)
-
-    def __new__(cls, *_: Any, window: str | timedelta | None = None, **__: Any) -> Self:
-        """Return a `WindowedCounter` if `window` is given."""
-        if cls is Counter and window is not None:
-            from roost.structures.windowed_counter.declaration import WindowedCounter  # derived from this class
-
-            cls = WindowedCounter  # type: ignore[assignment]
-        return super().__new__(cls)
+    options: ClassVar[tuple[str, ...]] = ("keep", "slots")
+    reads = ("series",)
 
     @overload
-    def __init__(self: Counter[str], name: str, *, slots: int | None = None) -> None: ...
-    @overload
-    def __init__(self, name: str, *, key: type[K] | ColumnType[K], slots: int | None = None) -> None: ...
-    @overload
-    def __init__(  # type: ignore[misc]
-        self: WindowedCounter[str], name: str, *, window: str | timedelta, keep: int, slots: int | None = None
-    ) -> None: ...
-    @overload
-    def __init__(  # type: ignore[misc]
-        self: WindowedCounter[L],
+    def __init__(
+        self: Counter[str],
         name: str,
         *,
-        key: type[L] | ColumnType[L],
-        window: str | timedelta,
-        keep: int,
         slots: int | None = None,
+        window: str | timedelta | None = None,
+        keep: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: type[K] | ColumnType[K],
+        slots: int | None = None,
+        window: str | timedelta | None = None,
+        keep: int | None = None,
     ) -> None: ...
 
     def __init__(
@@ -82,15 +87,35 @@ class Counter(Structure, Generic[K]):
         window: str | timedelta | None = None,
         keep: int | None = None,
     ) -> None:
-        if keep is not None:
-            raise Invalid(f"{name}: keep is a number of windows, and goes with window")
         super().__init__(name, Group.declared(name, "key", key))
         self.slots = None if slots is None else whole(slots, 1, MAX_SLOTS)
         if self.slots != slots:
             raise Invalid(f"{name}: slots is None or a whole number from 1 to {MAX_SLOTS:,}, not {slots!r}")
         self._check_key = self.key.check
-        slots = self.slots
-        self._define({"name": name, "key": key, "slots": slots}, key=column_facts(self.key.columns), slots=slots)
+        self.seconds = None if window is None else _seconds(name, window)
+        self.window = next((word for word, n in SECONDS.items() if n == self.seconds), self.seconds)
+        self.keep = None if keep is None else whole(keep, 1, MAX_KEEP)
+        made_with: dict[str, Any] = {"name": name, "key": key, "slots": slots}
+        facts: dict[str, Any] = {"key": column_facts(self.key.columns)}
+        if self.seconds is None:
+            if keep is not None:
+                raise Invalid(f"{name}: keep is a number of windows, and goes with window")
+        else:
+            if self.keep is None:
+                raise Invalid(
+                    f"{name}: keep is a number of windows, a whole number from 1 to {MAX_KEEP:,}, not {keep!r}"
+                )
+            taken = [each.name for each in self.key.columns if each.name.lower() == START.name]
+            if taken:
+                raise Invalid(f"{name}: a column cannot be called {taken[0]!r}; Roost has one of that name")
+            made_with |= {"window": timedelta(seconds=self.seconds), "keep": keep}
+            facts |= {"window": self.window, "keep": self.keep}
+        self._define(made_with, **facts, slots=self.slots)
+
+    @property
+    def size(self) -> int:
+        """The length of a window in microseconds; 0 without windows."""
+        return (self.seconds or 0) * MICROSECONDS
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -107,9 +132,9 @@ class Counter(Structure, Generic[K]):
     def increment(self, key: K, n: int = 1) -> Operation[int]:
         """Add `n` as `add` does and return the exact new total; `Overflow` when a slot would leave 64 bits.
 
-        No two callers get the same total while every `n` is positive. The price is that slots no longer help: all slots
-        of the key are locked and read, so other writers of the key wait until the transaction ends. For a counter that
-        is mainly incremented (order numbers, tickets), declare `slots=1`: then it costs hardly more than `add`.
+        With `window` it is the total of the current window. No two callers get the same total while every `n` is
+        positive. The price is that slots do not help: increments of one key wait for each other until the transaction
+        ends.
 
         >>> import roost
         >>> tickets = roost.Counter("tickets", slots=1)
@@ -144,35 +169,80 @@ class Counter(Structure, Generic[K]):
     def _wrong(self, n: Any) -> Invalid:
         return Invalid(f"{self.name}.n: {n!r} is not a whole number of 64 bits ({INT_MIN} to {INT_MAX})")
 
-    def total(self, key: K) -> Operation[int]:
-        """Read the total; 0 for a key that was never counted."""
-        return Operation(self, "total", (self._check_key(key),))
+    def total(self, key: K, last: int | None = None) -> Operation[int]:
+        """Read the total; 0 for a key that was never counted.
 
-    def totals(self, keys: Iterable[K]) -> Operation[dict[K, int]]:
-        """Read the totals of several keys; the dict has every given key, in the given order."""
+        last: with `window`, of the last windows only, the current one included (None: of all that are kept).
+        """
+        return Operation(self, "total", (self._check_key(key), *self._last(last)))
+
+    def totals(self, keys: Iterable[K], last: int | None = None) -> Operation[dict[K, int]]:
+        """Read the totals of several keys; the dict has every given key, in the given order. last: as for `total`."""
         if isinstance(keys, (str, bytes)):
             raise Invalid(f"{self.name}: totals takes several keys, not the single {keys!r}")
-        return Operation(self, "totals", (tuple([self._check_key(key) for key in keys]),))
+        return Operation(self, "totals", (tuple([self._check_key(key) for key in keys]), *self._last(last)))
 
-    def top(self, n: int = 10) -> Operation[list[tuple[K, int]]]:
-        """Read the `n` greatest totals, greatest first, equal ones in key order. Scans every key."""
-        return Operation(self, "top", (self._n(n),))
+    def top(self, n: int = 10, last: int | None = None) -> Operation[list[tuple[K, int]]]:
+        """Read the `n` greatest totals, greatest first, equal ones in key order. Scans every key.
+
+        last: as for `total`.
+        """
+        return Operation(self, "top", (self._n(n), *self._last(last)))
+
+    def series(self, key: K, last: int | None = None) -> Operation[list[tuple[datetime, int]]]:
+        """Read the last windows (None: all that are kept), oldest first: each one's start, in UTC, and its total.
+
+        A window in which nothing was counted has the total 0. `Invalid` for a counter without `window`.
+        """
+        if self.seconds is None:
+            raise Invalid(f"{self.name}: series needs windows: declare the counter with window= and keep=")
+        return Operation(self, "series", (self._check_key(key), *self._last(last)))
+
+    def _last(self, last: Any) -> tuple[int | None, ...]:
+        # What an operation has as its last argument; without windows it has none.
+        if self.seconds is None:
+            if last is not None:
+                raise Invalid(f"{self.name}: last is a number of windows: declare the counter with window= and keep=")
+            return ()
+        found = None if last is None else whole(last, 1, MAX_KEEP)
+        if found is None and last is not None:
+            raise Invalid(f"{self.name}: last is a number of windows from 1 on, not {last!r}")
+        return (found,)
 
     def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after`, in key order."""
+        """Read the first `n` keys after `after`, in key order; with `window`, those of windows that are kept."""
         return super().keys(after, n)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:
             case "add_all":
                 return [f"{{{few(f'{self.key.value(row[:-1])!r}: {row[-1]}' for row in args)}}}"]
-            case "totals":
-                return [repr([self.key.value(key) for key in args[0]])]
-            case "top":
-                return [repr(args[0])]
+            case "total" | "totals" | "top" | "series":
+                first, *last = args
+                if verb != "top":
+                    first = [self.key.value(key) for key in first] if verb == "totals" else self.key.value(first)
+                return [repr(first), *(f"last={each}" for each in last)]
         return super()._arguments(verb, args)
 
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Counter[Any]:
         """Make the declaration from the facts of a definition."""
-        return cls(name, key=key_from(name, "key", facts["key"]), slots=facts["slots"])
+        window = facts.get("window")
+        return cls(
+            name,
+            key=key_from(name, "key", facts["key"]),
+            slots=facts["slots"],
+            window=timedelta(seconds=int(str(window))) if str(window).isdecimal() else window,
+            keep=facts.get("keep"),
+        )
+
+
+def _seconds(name: str, window: Any) -> int:
+    if isinstance(window, timedelta):
+        seconds, rest = divmod(window, timedelta(seconds=1))
+        if not rest and 1 <= seconds <= MAX_SECONDS:
+            return seconds
+    elif isinstance(window, str) and window in SECONDS:
+        return SECONDS[window]
+    words = ", ".join(map(repr, SECONDS))
+    raise Invalid(f"{name}: window is {words}, or a timedelta of whole seconds, at most 366 days; not {window!r}")

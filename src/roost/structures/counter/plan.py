@@ -1,425 +1,440 @@
-"""Counter: adds to one key become one upsert of one slot; a read sums the slots, in Python's ints.
+"""A counter's table, programs and reads.
 
-An increment locks all slots of its key, and concurrent adds wait; so its sum is the total at one moment.
+The table has a row for each key, window and slot. An add is one upsert into a slot that the connection's number
+chooses, so that writers of one key do not wait for each other. Increments of a key all use slot 0, so each of them sees
+those before it. Sums are exact, whatever their size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import MOST_ANSWER, Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
-from roost.structures.counter.alter import ALTERATIONS
-from roost.structures.counter.check import rules
-from roost.structures.counter.declaration import Counter
-from roost.structures.counter.view import VIEWS
+from roost.structures.clock import CLOCK, datetime_of
+from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
+from roost.structures.counter.relation import VIEWS
 from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import (
-    SLOT,
-    Alteration,
-    Careful,
-    Context,
-    N,
-    Operations,
-    Plan,
-    Question,
-    Rule,
-    StructurePlan,
-    Transaction,
-    each,
-    seizing,
-    write,
-)
+from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Question, Rule, Transaction, each, seizing
+from roost.structures.program import ProgramPlan, Read
+from roost.structures.rules import RuleWords
+from roost.structures.steps import INT, TOTAL, Do, Give, Let, Program, Step, Take
+from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
 
-ADD = {
-    # The condition prevents a sum beyond 64 bits, which the number of changed rows shows; without it, STRICT would
-    # refuse the REAL that SQLite makes of such a sum, and with it the whole statement.
-    "sqlite": write(
-        """\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n
-  WHERE typeof(n + excluded.n) = 'integer'""",
-        "{holes}",
-    ),
-    "mariadb": Template(
-        """\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
-  ON DUPLICATE KEY UPDATE n = n + VALUES(n)""",
-        Gather.VALUES,
-    ),
-    "mysql": Template(  # an unqualified n would be ambiguous
-        """\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}} AS new
-  ON DUPLICATE KEY UPDATE n = {rows_table}.n + new.n""",
-        Gather.VALUES,
-    ),
-    "postgresql": Template(
-        """\
-INSERT INTO {rows_table} AS r ({key}, slot, n) SELECT * FROM unnest({arrays}, %s::bigint[], %s::bigint[])
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n
-  WHERE r.n::numeric + excluded.n BETWEEN -9223372036854775808 AND 9223372036854775807""",
-        Gather.ARRAYS,
-    ),
-}
+# Parameters beside the columns of the key, whose names cannot be these.
+BACK = Column("roost_back", INT)  # microseconds from the first window that is read to the current one
+NOW = Column("roost_now", INT)
+MOST = Column("roost_most", INT)
 
-PUT = {
-    "sqlite": Template("""\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES ({holes})
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = excluded.n"""),
-    "mariadb": Template(
-        """\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}}
-  ON DUPLICATE KEY UPDATE n = VALUES(n)""",
-        Gather.VALUES,
-    ),
-    "mysql": Template(
-        """\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES {{rows}} AS new
-  ON DUPLICATE KEY UPDATE n = new.n""",
-        Gather.VALUES,
-    ),
-    "postgresql": Template(
-        """\
-INSERT INTO {rows_table} AS r ({key}, slot, n) SELECT * FROM unnest({arrays}, %s::bigint[], %s::bigint[])
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = excluded.n""",
-        Gather.ARRAYS,
-    ),
-}
-
-SLOTS = {
-    "sqlite": Template("SELECT n FROM {rows_table} WHERE {equal}", answer=Answer.ORDINAL),
-    "mariadb": Template("SELECT {{i}}, n FROM {rows_table} WHERE {equal}", Gather.UNION, Answer.ORDINAL),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.n FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT r.n FROM {rows_table} r WHERE {q_rows} OFFSET 0) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# All slots of a key with their contents, after the statement that has locked them.
-EACH_SLOT = {
-    "sqlite": Template("SELECT slot, n FROM {rows_table} WHERE {equal}", answer=Answer.ORDINAL),
-    "mariadb": Template(
-        "(SELECT {{i}}, slot, n FROM {rows_table} WHERE {equal} FOR UPDATE)", Gather.UNION, Answer.ORDINAL
-    ),
-    "postgresql": Template(
-        """\
-SELECT (q."#" - 1)::integer, e.* FROM unnest({arrays}) WITH ORDINALITY AS q ({key}, "#")
-  CROSS JOIN LATERAL (SELECT r.slot, r.n FROM {rows_table} r WHERE {q_rows} OFFSET 0) e""",
-        Gather.ARRAYS,
-        Answer.ORDINAL,
-    ),
-}
-
-# A single add. It fails beyond 64 bits; on SQLite because STRICT refuses the REAL.
-ONE_ADD = {
-    "sqlite": """\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = n + excluded.n""",
-    "mariadb": """\
-INSERT INTO {rows_table} ({key}, slot, n) VALUES ({one_slot}, {one_n})
-  ON DUPLICATE KEY UPDATE n = n + VALUES(n)""",
-    "postgresql": """\
-a AS (INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n})
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n)""",
-}
-
-# A single increment, of a counter with one slot.
-ONE_INCREMENT = {
-    "mariadb": """\
-{one_add};
-SELECT n INTO `the count` FROM {rows_table} WHERE {equal} AND slot = 0 FOR UPDATE""",
-    "postgresql": """\
-a AS (INSERT INTO {rows_table} AS r ({key}, slot, n) VALUES ({one_slot}, {one_n})
-  ON CONFLICT ({key}, slot) DO UPDATE SET n = r.n + excluded.n RETURNING r.n)""",
-}
-INCREMENTED = {"mariadb": "`the count`", "postgresql": "n"}
-
-# What a write depends on is read under its lock. SQLite's one writer has it already.
-ONE_SLOT = {
-    "sqlite": "SELECT n FROM {rows_table} WHERE {equal} AND slot = ?",
-    "mariadb": "SELECT n FROM {rows_table} WHERE {equal} AND slot = %s FOR UPDATE",
-    "postgresql": "SELECT n FROM {rows_table} WHERE {equal} AND slot = %s FOR UPDATE",
-}
-
-# With concurrent writers, only the DELETE itself can return what it has deleted. If the database cannot do that, the
-# rows are read under their locks before it; no other slot of the key can appear in between, since all of them were
-# created or locked.
-CLEAR = {
-    "sqlite": None,
-    "mariadb": "DELETE FROM {rows_table} WHERE {equal} RETURNING n",
-    "mysql": "SELECT n FROM {rows_table} WHERE {equal} FOR UPDATE",
-}
-CLEAR["postgresql"] = CLEAR["mariadb"]
-
-# SQLite's SUM fails beyond 64 bits: halves of 32 bits are summed instead, and give the same order.
-TOP = {
-    "sqlite": """\
-SELECT {key}, SUM(n >> 32), SUM(n & 4294967295) FROM {rows_table} GROUP BY {key}
-  ORDER BY SUM(n >> 32) + (SUM(n & 4294967295) >> 32) DESC, SUM(n & 4294967295) & 4294967295 DESC, {key} LIMIT ?""",
-    "mariadb": """\
-SELECT {key}, 0, SUM(n) AS total FROM {rows_table} GROUP BY {key} ORDER BY total DESC, {in_order} LIMIT %s""",
-}
-TOP["postgresql"] = TOP["mariadb"]
-
-OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates: 99.8 % of them instead of 0.4 %
+SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
+SWEEPS = 16  # writes after which a batch deletes expired rows
 
 
-class CounterPlan(StructurePlan):
+class CounterPlan(ProgramPlan):
     """A counter in one dialect's words."""
-
-    wire = CounterWire
 
     structure: Counter[Any]
     views = VIEWS
-    alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
+    wire = CounterWire
     together: ClassVar[Mapping[str, str]] = {"add": "add", "add_all": "add"}
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
-        super().__init__(structure, dialect)
-        columns = self.cell()
-        key = dialect.names(columns)
-        words = {
-            "rows_table": self.rows_table,
-            "key": key,
-            "in_order": dialect.in_order(columns),
-            "equal": dialect.equal(columns),
-            "holes": dialect.holes(len(columns) + 2),
-            "arrays": dialect.arrays(columns),
-            "q_rows": dialect.same(columns, "r.", "q."),
-            "one_slot": f"{self.one_cell()}, {dialect.placeholder}",
-            "one_n": self.guarded("%s::bigint" if dialect.name == "postgresql" else dialect.placeholder),
-        }
-
-        self.tables = (
-            self.create(self.rows_table, [*columns, SLOT, N], f"{key}, slot") + OPTIONS.get(dialect.name, ""),
-        )
         self.slots = structure.slots or dialect.slots
-        self.add = dialect.choose(ADD).format(words)
-        self.lock = None if dialect.name == "sqlite" else self.add
-        self.put = dialect.choose(PUT).format(words)
-        self.select = dialect.choose(SLOTS).format(words)
-        self.one_slot = each(dialect.choose(ONE_SLOT).format(**words))
-        clear = dialect.choose(CLEAR)
-        self.clear = None if clear is None else each(clear.format(**words))
-        self.top = each(dialect.choose(TOP).format(**words))
-        self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
-        self.first_keys, self.later_keys = self.key_after(self.rows_table)
-        self.seize = seizing(dialect, self.rows_table, (*columns, SLOT))
-        self.each_slot = dialect.choose(EACH_SLOT).format(words)
-        self._one_add = ONE_ADD.get(dialect.name, "").format(**words)
-        self._one_increment = ONE_INCREMENT.get(dialect.name, "").format(**words, one_add=self._one_add)
-        total = INCREMENTED.get(dialect.name)
-        self._incremented = f"CASE WHEN {total} BETWEEN 0 AND {MOST_ANSWER - 1} THEN {total} END"
-        self._one_total = self.question_sql("r.n", self.rows_table, dialect.equal(columns, "r."))
+        self._owed = 0  # writes since expired rows were deleted
+        super().__init__(structure, dialect)
+        key = structure.key.columns
+        cell = [*key, *([START] if structure.size else [])]
+        fill = " WITH (fillfactor = 50)" if dialect.name == "postgresql" else ""  # for HOT updates: 99.8 % of them
+        self.tables = (self.create(self.rows_table, [*cell, SLOT, N], f"{dialect.names(cell)}, slot") + fill,)
+        if structure.size:
+            index = f"roost_{structure.name}_over"
+            self.indexes = (index,)
+            self.tables += (f"CREATE INDEX {index} ON {self.rows_table} (start)",)
+        self.seize = seizing(dialect, self.rows_table, key)
+        self._make_reads()
+        self._verbs |= {
+            "add": self._adds,
+            "increment": self._increments,
+            "clear": self._clears,
+            "forget": self._clears,
+            "total": self._totals_of_one,
+            "totals": self._totals,
+            "top": self._top,
+            "series": self._series,
+            "keys": self._keys,
+        }
+        self._verbs["add_all"] = self._adds
+        if dialect.singles:
+            self.questions = {"total": self._ask_total}
+            self.transactions = (
+                {"add": self._add_alone, "increment": self._increment_alone}
+                if dialect.exchanges
+                else {"add": self._add_on_file, "increment": self._increment_on_file}
+            )
 
-    def cell(self) -> tuple[Column, ...]:
-        """Return the columns that identify a total, which is spread over slots."""
-        return self.structure.key.columns
+    # --- programs -------------------------------------------------------------------------------------------------
 
-    def one_cell(self) -> str:
-        """Return the placeholders of their values in a single add."""
-        return self.dialect.holes(len(self.cell()))
+    def programs(self) -> Iterator[Program]:
+        """Yield the programs. Adds go to the upper half of the slots, and increments to slot 0.
 
-    def rules(self) -> Iterator[Rule]:
-        """Return the invariants of its tables."""
-        return rules(self, self.slots)
+        The adds of batches go to the lower half, so that they do not wait for an application's open transaction.
+        """
+        key, slots = self.structure.key.columns, self.slots
+        lower = max(1, slots // 2)
+        number = {"postgresql": "pg_backend_pid()", "sqlite": "0"}.get(self.dialect.family, "CONNECTION_ID()")
+        upper = f"{lower} + {self.dialect.modulo.format(number, slots - lower)}" if slots > 1 else "0"
+        batches = self.dialect.modulo.format(number, lower)
+        yield Program("add", [*key, N], lambda w: self._adding(w, upper))
+        yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
+        yield Program("increment", [*key, N], self._incrementing, gives=TOTAL)
+        yield Program("clear", key, self._clearing, gives=TOTAL)
+        if self.structure.size:
+            yield Program("sweep", [MOST], self._sweeping)
 
-    def slot(self, context: Context) -> int:
-        """Return the slot to which a store writes: one of the last quarter if joined, one of the others in a batch."""
-        if self.slots == 1:
-            return 0
-        joined = max(1, self.slots // 4)
-        if context.joined:
-            return self.slots - joined + context.spot % joined
-        return context.spot % (self.slots - joined)
+    def start(self, now: str) -> str:
+        """Return the start of the current window; of the newest stored one, if that is later.
 
-    def plan_add(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Merge the adds per key; if a sum would exceed 64 bits, try them in order instead."""
-        merged: dict[Any, int] = {}
-        for op in run:
-            if op.verb in RUNS:
-                for *parts, n in op.args:
-                    key = tuple(parts)
-                    merged[key] = merged.get(key, 0) + n
-            else:
-                key, n = op.args
-                merged[key] = merged.get(key, 0) + n
-        if not merged:
-            return [None] * len(run)
-        if context.careful:
-            return (yield from self._add_in_order(run, list(merged), self.slot(context)))
-        slot = self.slot(context)
-        out = self.key_out
-        rows = [(*out(key), slot, n) for key, n in merged.items()]
-        rows.sort()
-        if any(not INT_MIN <= n <= INT_MAX for n in merged.values()):
-            raise Careful
-        try:
-            changed = yield Statement(self.add, rows)
-        except StatementFailed as error:
-            if error.word == "range":  # MariaDB's error for it; adds that also fail in order get their errors there
-                raise Careful from None
-            raise
-        if self.dialect.family != "mariadb" and changed != len(rows):
-            raise Careful
-        return [None] * len(run)
+        So no window reappears after a clock has jumped back.
+        """
+        size, newest = self.structure.size, f"(SELECT max(start) FROM {self.rows_table})"
+        match self.dialect.family:
+            case "sqlite":
+                return f"max({now} - {now} % {size}, coalesce({newest}, 0))"
+            case (
+                "postgresql"
+            ):  # the clock advances, and an index cannot be searched for what may change: it is read once
+                begun = f"greatest(m - MOD(m, {size}), coalesce({newest}, 0))"
+                return f"(SELECT {begun} FROM (SELECT {now} AS m) c)"
+        return f"GREATEST({now} - MOD({now}, {size}), COALESCE({newest}, 0))"
 
-    def _add_in_order(self, run: Operations, keys: list[Any], slot: int) -> Plan:
-        stored = sorted(self.key_out(key) for key in keys)
-        yield Statement(self.add, [(*key, slot, 0) for key in stored])  # creates or locks the slot
-        found = yield Statement(self.one_slot, [(*key, slot) for key in stored])
-        values = {key: rows[0][0] for key, rows in zip(stored, found, strict=True)}
-        adds = [(place, self.key_out(key), n) for place, op in enumerate(run) for key, n in self._adds_of(op)]
-        refused = self._play(run, adds, values)
-        yield Statement(self.put, [(*key, slot, values[key]) for key in stored])
-        return [refused.get(place) for place in range(len(run))]
+    def _adding(self, w: Words, slot: str, source: str = "") -> Iterator[Step]:
+        values = w.values(self.structure.key.columns)
+        key = [*values]
+        if self.structure.size:
+            yield Let("start", INT, self.start(w.now))
+            values["start"] = w["start"]
+            key.append("start")
+            if not source:  # the windows of this key that have gone by; those of other keys are swept by batches
+                first = f"{w['start']} - {self._back(None)}"
+                yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND start < {first}")
+        values |= {"slot": slot, "n": w.new("n")}
+        yield Do(w.put(w.rows, values, [*key, "slot"], {"n": f"{w.rows}.n + {w.proposed('n')}"}, source))
 
-    def _play(
-        self, run: Operations, adds: Sequence[tuple[int, Row, int]], values: dict[Row, int]
-    ) -> dict[int, Overflow]:
-        # Adds to the slot of each key; returns the errors of the operations that do not fit, by their place.
-        sums = dict(values)
-        for _, key, n in adds:  # if the merged sum fits, no add is refused because of its order
-            sums[key] += n
-        fits = {key for key, total in sums.items() if INT_MIN <= total <= INT_MAX}
-        values.update({key: sums[key] for key in fits})
-        refused: dict[int, Overflow] = {}
-        for place, key, n in adds:
-            if key in fits:
-                continue
-            total = values[key] + n
-            if INT_MIN <= total <= INT_MAX:
-                values[key] = total
-            elif place not in refused:
-                make = self.structure.increment if run[place].verb == "increment" else self.structure.add
-                op = make(self.key_value(key), n)
-                refused[place] = Overflow(
-                    f"{op!r}: the slot holds {values[key]}, and the sum {total} would leave 64 bits"
+    def _incrementing(self, w: Words) -> Iterator[Step]:
+        yield from self._adding(w, "0")
+        current = f" AND start = {w['start']}" if self.structure.size else ""
+        yield Let("sum", TOTAL, f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", locking=True)
+        yield Give(w["sum"])
+
+    def _clearing(self, w: Words) -> Iterator[Step]:
+        values, value = w.values(self.structure.key.columns), "coalesce(sum(n), 0)"
+        if self.structure.size:
+            yield Let("start", INT, self.start(w.now))
+            values["start"] = w["start"]
+            value = f"coalesce(sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END), 0)"
+        key = [*values, "slot"]
+        all_slots = " UNION ALL ".join(f"SELECT {slot} AS slot" for slot in range(self.slots))
+        lock = w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, key, source=f"({all_slots}) s")
+        yield Take("had", w.rows, w.mine(), value, lock)
+        yield Give(w["had"] if self.dialect.exchanges else "")
+
+    def _sweeping(self, w: Words) -> Iterator[Step]:
+        # The oldest first; rows that other sessions hold are skipped.
+        rows, most = w.rows, w.new(MOST.name)
+        yield Let("first", INT, f"{self.start(w.now)} - {self._back(None)}")
+        names = self.dialect.names([*self.structure.key.columns, START, SLOT])
+        expired = f"FROM {rows} WHERE start < {w['first']} ORDER BY start LIMIT {most}"
+        match self.dialect.family:
+            case "sqlite":
+                yield Do(f"DELETE FROM {rows} WHERE ({names}) IN (SELECT {names} {expired})")
+            case "postgresql":
+                yield Do(f"DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid {expired} FOR UPDATE SKIP LOCKED))")
+            case _:
+                same = self.dialect.same([*self.structure.key.columns, START, SLOT], "q.", "r.")
+                found = f"SELECT {names} {expired} FOR UPDATE SKIP LOCKED"
+                yield Do(
+                    f"DELETE r FROM ({found}) q STRAIGHT_JOIN {rows} r ON {same}",
+                    when=f"(SELECT MIN(start) FROM {rows}) < {w['first']}",
                 )
-        return refused
 
-    def plan_increment(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Lock and read all slots of the keys, add in Python, in order, and write one slot of each."""
-        slot = self.slot(context)
-        adds = [(place, self.key_out(op.args[0]), op.args[1]) for place, op in enumerate(run)]
-        if self.lock is not None and not locked:
-            yield Statement(self.lock, self.locks(run, context))
-        if not locked:
-            yield Control.LOCKED
-        keys = sorted({key for _, key, _ in adds})
-        found = yield Statement(self.each_slot, keys)
-        slots = {key: dict(rows) for key, rows in zip(keys, found, strict=True)}
-        values = {key: slots[key].get(slot, 0) for key in keys}
-        totals = {key: sum(slots[key].values()) for key in keys}
-        refused = self._play(run, adds, values)
-        yield Statement(self.put, [(*key, slot, values[key]) for key in keys])
-        results: list[Any] = []
-        for place, key, n in adds:
-            if place not in refused:
-                totals[key] += n
-            results.append(refused.get(place, totals[key]))
+    def _back(self, last: int | None) -> int:
+        # Microseconds from the start of the first of the last windows to that of the current one.
+        keep = self.structure.keep or 1
+        return (min(last or keep, keep) - 1) * self.structure.size
+
+    def moment(self, context: Context) -> Row:
+        """Return the moment that SQLite's programs and reads are given; without windows none of them looks at it."""
+        return super().moment(context) if self.structure.size or not self._by_store else (0,)
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Run operations; a batch of the store's own also deletes expired rows, in proportion to what it writes."""
+        results = yield from super().run(operations, context)
+        if self.structure.size and not context.joined and any([op.writes for op in operations]):
+            self._owed += sum([len(op.args) if op.verb in RUNS else 1 for op in operations if op.writes])
+            if self._owed >= SWEEPS or len(operations) > 1:
+                most, self._owed = SWEPT * self._owed, 0
+                yield from self.call_one("sweep", (most,), context)
         return results
 
-    @staticmethod
-    def _adds_of(op: Operation[Any]) -> Iterable[tuple[Row, int]]:
-        return [(row[:-1], row[-1]) for row in op.args] if op.verb in RUNS else [op.args]
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the keys that operations write; they are locked by an add of 0 where all writes share one slot."""
+        return sorted({(*key, 0) for op in operations if op.writes for key in self.heads_of(op)})
+
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, bool]:
+        """Lock what operations of several kinds write, in key order."""
+        if self.slots == 1 and self.dialect.row_locks and any([op.writes for op in operations]):
+            yield from self.call_all("add", self.locks(operations, context), context)
+        return True
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         """Return the keys, as they are stored, that an operation writes."""
         return {self.key_out(row[:-1]) for row in op.args} if op.verb in RUNS else super().heads_of(op)
 
-    def plan_total(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Sum the slots of one key each."""
-        found = yield Statement(self.select, [self.key_out(op.args[0]) for op in run])
-        return [sum([n for (n,) in rows]) for rows in found]
+    def _adds(self, run: Operations, context: Context, _: bool) -> Plan:
+        # Adds to one key are one row, unless their sum has more than 64 bits.
+        merged: dict[Any, int] = {}
+        for op in run:
+            for *parts, n in op.args if op.verb in RUNS else [(*op.args[0], op.args[1])]:
+                key = tuple(parts)
+                merged[key] = merged.get(key, 0) + n
+        out = self.key_out
+        while merged:
+            rows = [(*out(key), max(INT_MIN, min(INT_MAX, n))) for key, n in merged.items()]
+            rows.sort()
+            yield from self._caught(run, self.call_all("add", rows, context))
+            merged = {key: left for key, n in merged.items() if (left := n - max(INT_MIN, min(INT_MAX, n)))}
+        return [None] * len(run)
 
-    def transact_add(self, op: Operation[Any], context: Context) -> Transaction:
-        """Add to one key."""
-        key, n = op.args
-        yield self._one_add, (*self.key_out(key), self.slot(context), n)
+    def _increments(self, run: Operations, context: Context, _: bool) -> Plan:
+        rows = [(*self.key_out(op.args[0]), op.args[1]) for op in run]
+        if self.dialect.exchanges:
+            order = sorted(range(len(rows)), key=lambda place: rows[place][:-1])  # locks are taken in key order
+            found = yield from self._caught(run, self.call_each("increment", [rows[place] for place in order], context))
+            totals = dict(zip(order, found, strict=True))
+            return [int(totals[place]) for place in range(len(rows))]
+        results = []
+        for op, row in zip(run, rows, strict=True):
+            yield from self._caught([op], self.call_all("increment", [row], context))
+            results.append(_sum((yield self._current.statement([(*row[:-1], *self.moment(context))]))[0]))
+        return results
 
-    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange:
-        """Add to one key."""
-        key, n = op.args
-        return Exchange(self._one_add, (*self.key_out(key), self.slot(context), n))
+    def _clears(self, run: Operations, context: Context, _: bool) -> Plan:
+        keys = [self.key_out(op.args[0]) for op in run]
+        if self.dialect.exchanges:
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+            found = yield from self.call_each("clear", [keys[place] for place in order], context)
+            totals = dict(zip(order, found, strict=True))
+            return [int(totals[place]) for place in range(len(keys))]
+        results = []
+        for key in keys:
+            had = (yield self._total.statement([self._asked(key, None, context)]))[0]
+            yield from self.call_all("clear", [key], context)
+            results.append(_sum(had))
+        return results
 
-    def transact_increment(self, op: Operation[Any], context: Context) -> Transaction:
-        """Add to one key, and sum its slots."""
-        yield from self.transact_add(op, context)
-        return _total((yield self.select.sql, self.key_out(op.args[0])))
+    def _caught(self, run: Operations, work: Plan) -> Plan:
+        # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.
+        try:
+            return (yield from work)
+        except StatementFailed as error:
+            if error.word not in ("range", "type"):
+                raise
+            raise Overflow(f"{run[0]!r}: the sum of a slot would leave 64 bits") from error
 
-    def exchange_increment(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Add to one key that has one slot; if an exchange cannot return the total, it takes a batch."""
-        if self.slots > 1:
+    def _add_alone(self, op: Operation[Any], context: Context) -> Exchange | None:
+        return self.exchange("add", self._row(op)) if self._goes_alone() else None
+
+    def _increment_alone(self, op: Operation[Any], context: Context) -> Exchange | None:
+        return self.exchange("increment", self._row(op), int) if self._goes_alone() else None
+
+    def _add_on_file(self, op: Operation[Any], context: Context) -> Transaction | None:
+        return self._on_file("add", op, context) if self._goes_alone() else None
+
+    def _increment_on_file(self, op: Operation[Any], context: Context) -> Transaction | None:
+        return self._on_file("increment", op, context) if self._goes_alone() else None
+
+    def _on_file(self, verb: str, op: Operation[Any], context: Context) -> Transaction:
+        row, now = self._row(op), self.moment(context)
+        yield self._one[verb], (*row, *now)
+        if verb == "add":
             return None
+        return _sum((yield self._current.sql, self._current.row((*row[:-1], *now))))
+
+    def _row(self, op: Operation[Any]) -> Row:
         key, n = op.args
-        stored = self.key_out(key)
-        row = (*stored, 0, n, *stored) if self.dialect.family == "mariadb" else (*stored, 0, n)
-        return Exchange(self._one_increment, row, self._incremented, "FROM a", int)
+        return (*self.key_out(key), n)
 
-    def ask_total(self, op: Operation[Any], _: Context) -> Question:
-        """Sum the slots of one key."""
-        return Question(self._one_total, self.key_out(op.args[0]), _total)
+    def _goes_alone(self) -> bool:
+        # Of some writes by themselves one runs as a batch, which deletes expired rows.
+        if not self.structure.size:
+            return True
+        self._owed += 1
+        return self._owed < SWEEPS
 
-    def plan_totals(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Sum the slots of many keys."""
-        keys = [key for op in run for key in op.args[0]]
-        found = (yield Statement(self.select, [self.key_out(key) for key in keys])) if keys else []
-        totals = iter([sum([n for (n,) in rows]) for rows in found])
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    def _make_reads(self) -> None:
+        dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
+        names = dialect.names(key)
+        mine = " AND ".join(f"{dialect.name_of(each)} = :{each.name}" for each in key)
+        now = {"sqlite": ":roost_now"}.get(dialect.family, dialect.choose(CLOCK))
+        start = self.start(now) if self.structure.size else ""
+        self._windowed: tuple[Column, ...] = ()
+        since = all_since = current = ""
+        if start:
+            self._windowed = (*([NOW] if self._by_store else []), BACK)
+            since = f" AND start >= {start} - :roost_back"
+            all_since = f" WHERE start >= {start} - :roost_back"
+            current = f" AND start = {start}"
+        asked = [*key, *self._windowed]
+        # SQLite's SUM fails beyond 64 bits: halves of 32 bits are summed instead, and give the same order.
+        halves = "coalesce(sum(n >> 32), 0), coalesce(sum(n & 4294967295), 0)"
+        summed = halves if dialect.name == "sqlite" else "0, coalesce(sum(n), 0)"
+        one = "0, n" if dialect.name == "sqlite" and not start else summed  # its one writer has used one slot
+        self._total = self.read(f"SELECT {one} FROM {rows} WHERE {mine}{since}", asked)
+        self._current: Read = self.read(
+            f"SELECT {summed} FROM {rows} WHERE {mine}{current}", [*key, *([NOW] if self._by_store else [])]
+        )
+        order = "total DESC"
+        if dialect.name == "sqlite":
+            order = "sum(n >> 32) + (sum(n & 4294967295) >> 32) DESC, sum(n & 4294967295) & 4294967295 DESC"
+        in_order = dialect.in_order(key)
+        self._greatest = self.read(
+            f"SELECT {names}, {summed} AS total FROM {rows}{all_since}\n"
+            f"  GROUP BY {names} ORDER BY {order}, {in_order} LIMIT :roost_most",
+            [*self._windowed, MOST],
+        )
+        listed = f"SELECT DISTINCT {names} FROM {rows}"
+        after = f"({names}) > ({', '.join(f':{each.name}' for each in key)})"
+        tail = f"ORDER BY {names} LIMIT :roost_most"
+        self._first = self.read(f"{listed}{all_since} {tail}", [*self._windowed, MOST])
+        self._later = self.read(
+            f"{listed}{all_since or ' WHERE true'} AND {after} {tail}", [*self._windowed, *key, MOST]
+        )
+        if start:
+            self._windows = self.read(
+                f"SELECT s.* FROM (SELECT {start} AS start, 0 AS n UNION ALL\n"
+                f"  SELECT start, n FROM {rows} WHERE {mine}{since}) s",
+                asked,
+            )
+
+    def _asked(self, key: Row, last: int | None, context: Context) -> Row:
+        return (*key, *self._since(last, context))
+
+    def _since(self, last: int | None, context: Context) -> Row:
+        return (*self.moment(context), self._back(last)) if self.structure.size else ()
+
+    def _ask_total(self, op: Operation[Any], context: Context) -> Question:
+        row = self.key_out(op.args[0])
+        if self.structure.size:
+            row = self._total.row((*row, *self._since(op.args[1], context)))
+        return Question(self._total.sql, row, _sum, False)
+
+    def _totals_of_one(self, run: Operations, context: Context, _: bool) -> Plan:
+        asked = [self._asked(self.key_out(op.args[0]), _last(op), context) for op in run]
+        return [_sum(rows) for rows in (yield self._total.statement(asked))]
+
+    def _totals(self, run: Operations, context: Context, _: bool) -> Plan:
+        asked = [self._asked(self.key_out(key), _last(op), context) for op in run for key in op.args[0]]
+        found = (yield self._total.statement(asked)) if asked else []
+        totals = iter([_sum(rows) for rows in found])
         value = self.structure.key.value
         return [{value(key): next(totals) for key in op.args[0]} for op in run]
 
-    def plan_top(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Read every key."""
-        found = yield Statement(self.top, [op.args for op in run])
-        width = self.key_width
-        return [
-            [(self.key_value(row[:width]), (int(row[width]) << 32) + int(row[width + 1])) for row in rows]
-            for rows in found
-        ]
-
-    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
-        """Delete the slots of a key; return the total that it had."""
-        if self.lock is not None and self.clear is not None:
-            if not locked:
-                yield Statement(self.lock, self.locks(run, context))
-                yield Control.LOCKED
-            keys = [self.key_out(op.args[0]) for op in run]
-            asked = sorted(set(keys))
-            removed = yield Statement(self.clear, asked)
-            if not self.dialect.returning:
-                yield Statement(self.delete, asked)
-            totals = {key: sum([n for (n,) in rows]) for key, rows in zip(asked, removed, strict=True)}
-            return [totals.pop(key, 0) for key in keys]
+    def _top(self, run: Operations, context: Context, _: bool) -> Plan:
         results = []
         for op in run:
-            key = self.key_out(op.args[0])
-            found = yield Statement(self.select, [key])
-            yield Statement(self.delete, [key])
-            results.append(sum(n for (n,) in found[0]))
+            values = (*self._since(_last(op), context), op.args[0])
+            (rows,) = yield Statement(each(self._greatest.sql), [self._greatest.row(values)])
+            width = self.key_width
+            results.append([(self.key_value(row[:width]), _sum([row[width:]])) for row in rows])
         return results
 
-    plan_forget = plan_clear
+    def _series(self, run: Operations, context: Context, _: bool) -> Plan:
+        asked = [self._asked(self.key_out(op.args[0]), _last(op), context) for op in run]
+        found = yield self._windows.statement(asked)
+        results: list[Any] = []
+        for op, rows in zip(run, found, strict=True):
+            totals: dict[int, int] = {}
+            for start, n in rows:
+                totals[start] = totals.get(start, 0) + n
+            current, size = max(totals), self.structure.size
+            starts = range(current - self._back(_last(op)), current + 1, size)
+            results.append([(datetime_of(start), totals.get(start, 0)) for start in starts])
+        return results
 
-    def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the slots that operations will write, if they exist."""
-        return [row[:-1] for row in self.locks(operations, context)]
+    def _keys(self, run: Operations, context: Context, _: bool) -> Plan:
+        results = []
+        for op in run:
+            after, n = op.args
+            read = self._first if after is None else self._later
+            values = (*self._since(None, context), *(() if after is None else self.key_out(after)), n)
+            (rows,) = yield Statement(each(read.sql), [read.row(values)])
+            results.append([self.key_value(row) for row in rows])
+        return results
 
-    def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the slots that operations will write, to be created or locked: one for an add, all for others."""
-        slot = self.slot(context)
-        rows = {(*key, slot, 0) for op in operations if op.verb in ("add", "add_all") for key in self.heads_of(op)}
-        keys = {self.key_out(op.args[0]) for op in operations if op.verb in ("clear", "forget", "increment")}
-        rows |= {(*key, each, 0) for key in keys for each in range(self.slots)}
-        return sorted(rows)
+    # --- alter and check --------------------------------------------------------------------------------
+
+    def rules(self) -> Iterator[Rule]:
+        """Return the invariants of its tables. A slot beyond the declared ones is counted, and allowed."""
+        words = RuleWords(self)
+        yield (
+            "slot",
+            f"SELECT {words.r_key}, {words.message('slot ? of ?', 'slot', str(MAX_SLOTS))} FROM {words.rows} r\n"
+            f"  WHERE slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}",
+        )
+        if self.structure.size:
+            yield (
+                "start",
+                f"SELECT {words.r_key}, {words.message('no window begins at ?', 'start')} FROM {words.rows} r\n"
+                f"  WHERE {words.dialect.modulo.format('start', self.structure.size)} <> 0",
+            )
 
 
-def _total(rows: list[Row]) -> int:
-    return sum([n for (n,) in rows if n is not None])
+def _change_slots(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    # What the slots have that are no more goes to the first one.
+    before, after = old["slots"] or plan.dialect.slots, new["slots"] or plan.dialect.slots
+    table, name = plan.rows_table, plan.structure.name
+    columns = plan.dialect.names([*plan.structure.key.columns, *([START] if plan.structure.size else [])])
+    gone = f"FROM {table} WHERE slot >= {after}"
+    put = plan.words.upsert([columns, "slot"], {"n": f"{table}.n + {plan.words.proposed('n')}"})
+    if after >= before:
+        return
+    try:
+        yield Statement(
+            Template(
+                f"INSERT INTO {table} ({columns}, slot, n)\n"
+                f"  SELECT * FROM (SELECT {columns}, 0 AS slot, sum(n) AS moved {gone} GROUP BY {columns}) m\n"
+                f"  WHERE true {put}"
+            ),
+            [()],
+        )
+    except StatementFailed as error:
+        raise Overflow(f"{name}: a total would not fit into {after} slots: {error}") from error
+    yield Statement(Template(f"DELETE {gone}"), [()])
+
+
+def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
+    clock = {"sqlite": str(0)}.get(plan.dialect.family, plan.words.now)
+    back = (old["keep"] - 1) * plan.structure.size
+    (rows,) = yield Statement(each(f"SELECT {plan.start(clock)} - {back}"), [()])
+    yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])
+
+
+CounterPlan.alterations = {"slots": _change_slots, "keep": _change_keep}
+
+
+def _last(op: Operation[Any]) -> int | None:
+    # The number of windows that are read; None: all, or there are no windows.
+    return op.args[1] if len(op.args) > 1 else None
+
+
+def _sum(rows: Sequence[Row]) -> int:
+    return sum([(int(high) << 32) + int(low) for high, low in rows])

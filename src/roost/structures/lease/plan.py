@@ -121,7 +121,7 @@ class LeasePlan(EndingPlan):
 
     def ask_holder(self, op: Operation[Any], context: Context) -> Question:
         """Read one row."""
-        sql, row, peek = self.ask_peek(op, context)
+        sql, row, peek, _ = self.ask_peek(op, context)
         return Question(sql, row, lambda rows: getattr(peek(rows), "holder", None))
 
     def plan_clear(self, run: Operations, context: Context, _: bool) -> Plan:

@@ -1,1 +1,0 @@
-"""Windowed counter: totals per key and window of time, of which the last ones are kept."""

@@ -1,0 +1,56 @@
+"""Makes the programs of a structure, and replaces those that an older release or another declaration has left."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from roost.dialects.dialect import Statement, Template
+from roost.errors import Invalid
+from roost.structures.plan import StructurePlan, each
+from roost.structures.words import mysql, words
+
+# The stored routines of some names: each with the text of `Routine.text`, or "" where something else about it differs.
+FOUND = {
+    "sqlite": "SELECT name, group_concat(sql, char(10)) FROM\n"
+    "  (SELECT tbl_name AS name, sql FROM sqlite_master WHERE tbl_name IN ({names}) ORDER BY type DESC) GROUP BY name",
+    "mariadb": "SELECT routine_name, routine_comment FROM information_schema.routines\n"
+    "  WHERE routine_schema = DATABASE() AND routine_name IN ({names})",
+    "postgresql": """\
+SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
+    AND p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp']
+    THEN p.prosrc ELSE {mark} END
+  FROM pg_proc p LEFT JOIN pg_class r ON r.oid = to_regclass({rows})::oid
+  WHERE p.proname IN ({names}) AND p.pronamespace = quote_ident(current_schema())::regnamespace""",
+}
+
+
+def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str, str]]:
+    """Return the stored programs by name; `Invalid` if one of their names belongs to somebody else's object."""
+    if not plan.routines:
+        return {}
+    literal, mark = plan.dialect.literal, words.MARK if plan.dialect.family != "mariadb" else mysql.MARK
+    names = ", ".join(literal(each.name) for each in plan.routines)
+    sql = plan.dialect.choose(FOUND).format(names=names, rows=literal(plan.rows_table), mark=literal(words.MARK))
+    found = dict((yield Statement(each(sql), [()]))[0])
+    for name, text in found.items():
+        if mark not in (text or ""):
+            raise Invalid(f"{plan.structure.name}: the database has something called {name} that Roost has not made")
+    return found
+
+
+def programs_differ(plan: StructurePlan) -> Generator[Statement, Any, list[str]]:
+    """Return the names of the programs that are missing, or not as this version makes them."""
+    found = yield from found_programs(plan)
+    return [each.name for each in plan.routines if found.get(each.name) != each.text]
+
+
+def make_programs(plan: StructurePlan) -> Generator[Statement, Any, bool]:
+    """Make the programs that are missing or differ; return whether there were any."""
+    differ = yield from programs_differ(plan)
+    for routine in plan.routines:
+        if routine.name in differ:
+            # SQLite cannot replace a view; elsewhere what is there is replaced in place, and no call misses it.
+            for sql in [*(routine.drop if plan.dialect.name == "sqlite" else ()), *routine.make]:
+                yield Statement(Template(sql), [()])
+    return bool(differ)
