@@ -42,6 +42,8 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.mixed --seconds 60
 	$(BIN)/python -m tests.campaigns.writers
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
+	$(BIN)/python -m tests.campaigns.boundaries --server mariadb
+	$(BIN)/python -m tests.campaigns.boundaries --server postgresql
 	$(BIN)/python -m tests.campaigns.slow
 	$(BIN)/python -m tests.campaigns.suite
 	$(BIN)/python -m tests.campaigns.pooled

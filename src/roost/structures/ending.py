@@ -146,7 +146,7 @@ class EndingPlan(StructurePlan):
         self._insert = INSERT[dialect.name].format(self.words) if dialect.name in INSERT else None
         if dialect.row_locks:
             self._lock = dialect.choose(LOCK).format(self.words)
-            self.take = each(f"SELECT 1 FROM {rows} WHERE {self.words['equal']}{dialect.for_update}")
+            self.take = self._take_row = each(f"SELECT 1 FROM {rows} WHERE {self.words['equal']}{dialect.for_update}")
         self.first_keys, self.later_keys = self.clock.keys(names[-1], "DISTINCT " if row else "")
         # The current moment and the row of one key, with NULLs if there is none.
         self.one = self.question_sql(now + self.words["values"], rows, self.words["r_equal"])
@@ -196,6 +196,7 @@ class EndingPlan(StructurePlan):
     def locked(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, tuple[int, dict[Row, Row]]]:
         """Lock the rows of keys, in their order, creating missing ones; return the moment and the rows."""
         if self.dialect.row_locks:
+            yield from self.take_seen(keys, context, self._take_row)
             lock = Statement(self._lock, [key + self._nothing for key in keys])
             _, found, time = yield Together((lock, Statement(self._select_locked, keys), self.clock.question(context)))
             yield Control.LOCKED

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Control, Statement, Template, Wanted
+from roost.dialects.dialect import Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, Clock, duration
 from roost.structures.durations import in_words
-from roost.structures.plan import Alteration, Context, Facts, Operations, StructurePlan, each, write
+from roost.structures.plan import Alteration, Context, Facts, Locked, Operations, StructurePlan, each, write
 from roost.structures.sweep import Sweep
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
@@ -84,18 +84,16 @@ class Lasting:
         return (yield from self.clock.read(context)) + self.lasts
 
     def remove_keys(
-        self, run: Operations, context: Context, locked: bool, head: Template | None
+        self, run: Operations, context: Context, locked: Locked, head: Template | None
     ) -> Generator[Wanted, Any, list[int]]:
         """Do as `StructurePlan.remove_keys`, but do not count expired rows."""
-        plan = self._plan
-        keys = [plan.key_out(op.args[0]) for op in run]
-        if not locked:
-            if plan.take is not None:
-                yield Statement(plan.take, sorted(set(keys)))
-            yield Control.LOCKED
+        there = yield from self._plan.removable(run, locked)
         moment = yield from self.clock.read(context)
         results = []
-        for key in keys:
+        for key, is_there in there:
+            if not is_there:
+                results.append(0)
+                continue
             results.append((yield Statement(self._delete_living, [(*key, moment)])))
             yield Statement(self._delete, [key])
             if head is not None:

@@ -7,7 +7,7 @@ its results is a value, or an error that concerns that one operation; what it ra
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import attrgetter
@@ -28,6 +28,9 @@ from roost.types.columns import Column
 # in their order.
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
+# The keys whose heads a run has locked already; False: none yet; True: all (SQLite's one writer). The rows of a key
+# whose head is not locked are not touched: a key without a head has none, and somebody else may be adding the first.
+Locked = Collection[Row] | bool
 
 same: Callable[[Row], Row] = tuple  # the converter of columns that need none: it returns the row itself
 
@@ -186,7 +189,7 @@ class StructurePlan(TargetPlan):
         # What such a store sends along with a batch's first statement, if it writes, to compare the definition.
         self.compared = (Statement(Template(self.writing), [()]), self.stored) if self.writing else (self.held,)
         self.seize = seizing(dialect, self.head_table, key)
-        self._verbs: dict[str, Callable[[Operations, Context, bool], Plan]] = self._made("plan_")
+        self._verbs: dict[str, Callable[[Operations, Context, Locked], Plan]] = self._made("plan_")
         self._verbs |= {verb: self._verbs[run] for verb, run in self.together.items() if run in self._verbs}
         literal = dialect.literal
         self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
@@ -262,39 +265,66 @@ class StructurePlan(TargetPlan):
         together = self.together
         kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
-        locked = False
+        locked: Locked = False
         if len(runs) > 1 and self.lock is not None:
             locked = yield from self.take_heads(operations, context)
         results: list[Any] = []
         for verb, run in runs:
             results += yield from self._verbs[verb](run, context, locked)
-            locked = True
+            if locked is False:
+                locked = True
         return results
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
-        """Take the locks for all rows that operations of several kinds write; return whether there were any."""
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
+        """Take the locks for all rows that operations of several kinds write; return the keys that are locked."""
         locks = self.locks(operations, context)
         if not locks:
             return False
         assert self.lock is not None
+        keys = [lock[: self.key_width] for lock in locks]
+        yield from self.take_seen(keys, context)
         yield Statement(self.lock, locks)
         yield Control.LOCKED
-        return True
+        return keys
 
-    def make_or_take(self, made: set[Row], taken: set[Row], *fill: Any) -> Generator[Wanted, Any, Any]:
-        """Create or lock the heads of some keys, and lock those of others if they exist.
+    def make_or_take(
+        self, made: set[Row], taken: set[Row], context: Context, *fill: Any
+    ) -> Generator[Wanted, Any, tuple[set[Row], Any]]:
+        """Create or lock the heads of some keys, and lock those of others if they exist; return the locked keys.
 
         A head that is created for a key to which nothing is added could not be distinguished from a cleared one.
         """
         assert self.lock is not None
-        assert self.take is not None
         answer: Any = None
         if made:
+            yield from self.take_seen(sorted(made), context)
             answer = yield Statement(self.lock, [(*key, *fill) for key in sorted(made)])
-        if taken - made:
-            yield Statement(self.take, sorted(taken - made))
+        there = yield from self.take_existing(sorted(taken - made))
         yield Control.LOCKED
-        return answer
+        return made | there, answer
+
+    def take_existing(self, keys: Sequence[Row]) -> Generator[Wanted, Any, set[Row]]:
+        """Lock the heads of the keys that have one; return these keys."""
+        if self.take is None:
+            return set(keys)
+        there: set[Row] = set()
+        for _ in range(2):  # PostgreSQL does not show a head that was deleted and made again while it was waited for
+            missing = [key for key in keys if key not in there]
+            found = (yield Statement(self.take, missing)) if missing else []
+            there.update(key for key, rows in zip(missing, found, strict=True) if rows)
+        return there
+
+    def take_seen(
+        self, keys: Sequence[Row], context: Context, take: Template | None = None
+    ) -> Generator[Wanted, Any, None]:
+        """Fail with `Conflict` if another session has deleted a head since the application's transaction began.
+
+        At REPEATABLE READ, PostgreSQL's INSERT … ON CONFLICT would not find it, and make a second one; a locking read
+        fails.
+        """
+        take = take or self.take
+        if context.joined and take is not None and self.dialect.lock_table:
+            yield Statement(take, keys)
 
     def seized(self, operations: Operations, context: Context) -> list[Row]:
         """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
@@ -341,25 +371,34 @@ class StructurePlan(TargetPlan):
     later_keys: Template
     take: Template | None = None  # locks a head that exists; SQLite's one writer needs none
 
-    def remove_keys(self, run: Operations, locked: bool, rows: Template, head: Template | None) -> Plan:
+    def remove_keys(self, run: Operations, locked: Locked, rows: Template, head: Template | None) -> Plan:
         """Delete the rows of keys, and run `head` for their heads; the results are the numbers of rows."""
-        keys = [self.key_out(op.args[0]) for op in run]
-        if not locked:
-            if self.take is not None:
-                yield Statement(self.take, sorted(set(keys)))
-            yield Control.LOCKED
+        there = yield from self.removable(run, locked)
         results = []
-        for key in keys:
-            results.append((yield Statement(rows, [key])))
-            if head is not None:
+        for key, is_there in there:
+            results.append((yield Statement(rows, [key])) if is_there else 0)
+            if head is not None and is_there:
                 yield Statement(head, [key])
         return results
+
+    def removable(self, run: Operations, locked: Locked) -> Generator[Wanted, Any, list[tuple[Row, bool]]]:
+        """Return the keys of operations that remove all of a key, and whether its head is there, and locked."""
+        keys = [self.key_out(op.args[0]) for op in run]
+        if locked is False:
+            locked = yield from self.take_existing(sorted(set(keys)))
+            yield Control.LOCKED
+        return [(key, is_locked(key, locked)) for key in keys]
 
     def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
         """Return a CREATE TABLE statement, and remember the layout for `check`."""
         self.layout[table] = tuple(columns)
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def is_locked(key: Row, locked: Locked) -> bool:
+    """Whether a key may be touched, now that all locks are taken."""
+    return isinstance(locked, bool) or key in locked
 
 
 def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], given: str) -> str:
@@ -371,6 +410,12 @@ def replaced(dialect: Dialect, unknown: Sequence[Column], names: Sequence[str], 
     assigned = [f"{name} = {given.format(name)}" for name in names]
     assigned += [f"{name} = {default.format(name)}" for name in map(dialect.name_of, unknown)]
     return ", ".join(assigned)
+
+
+# Of a single operation in the application's transaction: `StructurePlan.take_seen`, before its INSERT.
+LOCK_SEEN = {
+    "postgresql": ("k AS (SELECT FROM {head} WHERE {equal} FOR UPDATE),\n", " WHERE (SELECT count(*) FROM k) >= 0")
+}
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:

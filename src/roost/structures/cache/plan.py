@@ -28,20 +28,23 @@ from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
 from roost.structures.cache.meta import META, makes, play_meta, reads_value
 from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
 from roost.structures.cache.reads import CacheReads
-from roost.structures.cache.sql import FETCH, FIND, LOCK, ONE_SET, OVER, PUT, READ, SWEEP, SWEPT
+from roost.structures.cache.sql import FETCH, FIND, LOCK, ONE_SET, ONE_SWEEP, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
 from roost.structures.cache.wire import CacheWire
 from roost.structures.clock import Clock, joined_only
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     CUT,
+    LOCK_SEEN,
     Careful,
     Context,
+    Locked,
     Operations,
     Plan,
     Rule,
     Transaction,
     each,
+    is_locked,
     same,
     seizing,
     write,
@@ -155,8 +158,10 @@ class CachePlan(CacheReads):
                 "same_key": dialect.same(key, "r.", "v."),
             }
             self._bounded_set = BoundedSet(dialect.name, {**words, **more})
-        one_set, joined = ONE_SET.get(dialect.name, ""), joined_only(dialect)
-        self._one_set, self._one_set_joined = (one_set.format(**words, committed=each) for each in ("", joined))
+        one_set, over = ONE_SET.get(dialect.name, ""), ONE_SWEEP.get(dialect.name, "").format(**words)
+        lock, locked = (each.format(**words, head=rows) for each in LOCK_SEEN.get(dialect.name, ("", "")))
+        self._one_set = one_set.format(**words, lock="", locked="", over=over)
+        self._one_set_joined = one_set.format(**words, lock=lock, locked=locked, over="")
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
         noted = f", {words['old']}" if bounded else ""
         self._one = self.question_sql(f"r.value{noted}", rows, living)
@@ -219,8 +224,9 @@ class CachePlan(CacheReads):
         key, value, ttl, flags = op.args
         stored = self.key_out(key)
         row = (*stored, *self._value_out((value,)), ttl, flags)
-        text = self._one_set_joined if context.joined else self._one_set
-        return Exchange(text, row if self.dialect.family == "mariadb" else (*row, *stored))
+        if self.dialect.family == "mariadb":
+            return Exchange(self._one_set, row)
+        return Exchange(self._one_set_joined, stored + row) if context.joined else Exchange(self._one_set, row + stored)
 
     def _exchange_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Exchange | None:
         found = self._bounded_set
@@ -258,11 +264,11 @@ class CachePlan(CacheReads):
         key, *rest = op.args
         return [] if key is None else [(key, rest[0] if rest else None)]
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, bool]:
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
         """Create or lock the rows of keys that may get a value, and lock those of the other keys that are written."""
-        return (yield from self._lock_all(operations, set()))
+        return (yield from self._lock_all(operations, set(), context))
 
-    def _lock_all(self, operations: Operations, noted: set[Row]) -> Generator[Wanted, Any, bool]:
+    def _lock_all(self, operations: Operations, noted: set[Row], context: Context) -> Generator[Wanted, Any, Locked]:
         made = {key for op in operations if op.verb in MAKING or makes(op) for key in self._keys_of(op)}
         taken = {key for op in operations if op.writes and op.verb not in LEASING for key in self._keys_of(op)}
         counted = self.bounds is not None and _counts(operations)
@@ -270,25 +276,24 @@ class CachePlan(CacheReads):
             return False
         if counted and self.bounds is not None:
             yield from self.bounds.lock()
-        yield from self.make_or_take(made, taken | noted, 0, 0)
-        return True
+        return (yield from self.make_or_take(made, taken | noted, context, 0, 0))[0]
 
     def plan_leases(self, run: Operations, context: Context, _: bool) -> Plan:
         """Grant leases and release them."""
         return (yield from self.leases.run(run, context))
 
-    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_change(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Run writes in their order; `clear()` of all keys splits a run in two."""
         bounds = self.bounds
-        if bounds is None and not locked and all([op.verb in ("set", "set_many") for op in run]):
+        if bounds is None and locked is False and all([op.verb in ("set", "set_many") for op in run]):
             return (yield from self._set_all(run, context))
         counted = bounds is not None and _counts(run)
-        noted = bounds.noted(context) if bounds is not None and counted and not locked else []
-        if not locked and self.lock is not None:
-            locked = yield from self._lock_all(run, set(noted))
+        noted = bounds.noted(context) if bounds is not None and counted and locked is False else []
+        if locked is False and self.lock is not None:
+            locked = yield from self._lock_all(run, set(noted), context)
         elif bounds is not None and counted and self.lock is None:
             yield from bounds.lock()
-        if not locked:
+        if locked is False:
             yield Control.LOCKED
         now = yield from self.clock.read(context)
         tally = (yield from bounds.tally()) if bounds is not None and counted else None
@@ -300,14 +305,14 @@ class CachePlan(CacheReads):
         part: list[Operation[Any]] = []
         for op in run:
             if op.args[:1] == (None,):
-                results += yield from self._played(part, now, tally)
+                results += yield from self._played(part, now, tally, locked)
                 part = []
                 results.append((yield from self._clear_all(now)))
                 if tally is not None:
                     tally.n = tally.bytes = 0
             else:
                 part.append(op)
-        results += yield from self._played(part, now, tally)
+        results += yield from self._played(part, now, tally, locked)
         if bounds is None or tally is not None:
             yield from self._sweep(len(run), now, context, tally)
         if bounds is not None and tally is not None:
@@ -323,12 +328,13 @@ class CachePlan(CacheReads):
             for key, value, ttl, flags in op.args if op.verb == "set_many" else [op.args]:
                 rows[self.key_out(key)] = stored(now, self._out(value), ttl, flags, None)
         if rows:
+            yield from self.take_seen(sorted(rows), context)
             yield Statement(self.put, [key + row for key, row in sorted(rows.items(), key=_by_key)])
         yield Control.LOCKED
         yield from self._sweep(len(rows), now, context, None)
         return [None] * len(run)
 
-    def _played(self, run: Operations, now: int, tally: Tally | None) -> Plan:
+    def _played(self, run: Operations, now: int, tally: Tally | None, locked: Locked) -> Plan:
         if not run:
             return []
         keyed = [[(self.key_out(key), value) for key, value in self._keyed(op)] for op in run]
@@ -336,8 +342,8 @@ class CachePlan(CacheReads):
         asked = sorted({key for keys in keyed for key, _ in keys})
         found: dict[Row, Row] = {}  # the stored rows, expired or not, with their sizes
         for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
-            if some:
-                those = sorted(some)
+            those = sorted([key for key in some if is_locked(key, locked)])
+            if those:
                 rows = yield Statement(find, those)
                 found |= {key: each[0] for key, each in zip(those, rows, strict=True) if each}
         have: dict[Row, Held | None] = dict.fromkeys(asked)

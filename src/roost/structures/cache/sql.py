@@ -128,12 +128,16 @@ INSERT INTO {rows} ({columns}) VALUES ({key_holes}, %s, COALESCE({now} + %s, {ne
   ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until),
     token = GREATEST(VALUES(token), token + 1), flags = VALUES(flags)""",
     "postgresql": """\
-a AS (INSERT INTO {rows} AS r ({columns})
-    VALUES ({key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token}, {hole})
+{lock}a AS (INSERT INTO {rows} AS r ({columns})
+    SELECT {key_holes}, %s, coalesce({now} + %s::bigint, {never}), {one_token}, {hole}{locked}
   ON CONFLICT ({key}) DO UPDATE
     SET value = excluded.value, until = excluded.until, token = greatest(excluded.token, r.token + 1),
-      flags = excluded.flags),
+      flags = excluded.flags){over}""",
+}
+ONE_SWEEP = {
+    "postgresql": """\
+,
 o AS (DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}
-    WHERE until <= {now} AND until < {never}{committed} AND NOT ({equal})
+    WHERE until <= {now} AND until < {never} AND NOT ({equal})
     ORDER BY until LIMIT {sweep} FOR UPDATE SKIP LOCKED)))""",
 }

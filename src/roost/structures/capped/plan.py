@@ -35,6 +35,7 @@ from roost.structures.plan import (
     Alteration,
     Careful,
     Context,
+    Locked,
     N,
     Operations,
     Plan,
@@ -44,6 +45,7 @@ from roost.structures.plan import (
     Transaction,
     composed,
     each,
+    is_locked,
     locking,
     nth,
     replaced,
@@ -263,18 +265,17 @@ class CappedPlan(StructurePlan):
         """Return the keys, as they are stored, whose heads an operation locks."""
         return map(self._key_of, op.args) if op.verb in ("add", "add_all") else super().heads_of(op)
 
-    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
         """Create or lock the heads of keys that get rows, and lock those of the other keys that are written."""
         made = {head for op in operations if op.verb in ("add", "add_all") for head in self.heads_of(op)}
         taken = {head for op in operations if op.writes for head in self.heads_of(op)}
         if not taken:
             return False
-        yield from self.make_or_take(made, taken, 0, 0)
-        return True
+        return (yield from self.make_or_take(made, taken, context, 0, 0))[0]
 
-    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_change(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Simulate adds and removes in Python, in their order, and write their net effect."""
-        if self.optimistic is not None and not locked and all([op.verb != "remove" for op in run]):
+        if self.optimistic is not None and locked is False and all([op.verb != "remove" for op in run]):
             columns = list(zip(*[row for op in run for row in op.args], strict=True))
             if not columns:
                 return [None] * len(run)
@@ -301,15 +302,15 @@ class CappedPlan(StructurePlan):
         named_keys = sorted(games)
         reads = self.reads_now if context.joined else self.reads
         heads = None
-        if self.lock is not None and not locked:
+        if self.lock is not None and locked is False:
             made = {request.key for request in requests if request.adds}
-            written = yield from self.make_or_take(made, set(named_keys), 0, 0)
+            locked, written = yield from self.make_or_take(made, set(named_keys), context, 0, 0)
             if self.lock.returns and len(made) == len(named_keys):
                 heads = written
-            locked = True
+        named_keys = [key for key in named_keys if is_locked(key, locked)]
         if heads is None:
             heads = yield Statement(reads.head, named_keys)
-        if not locked:
+        if locked is False:
             yield Control.LOCKED
         for key, rows in zip(named_keys, heads, strict=True):
             games[key].sequence, games[key].n = rows[0] if rows else (0, 0)
@@ -462,11 +463,11 @@ class CappedPlan(StructurePlan):
         found = yield Statement(self.entries, asked)
         return [[Entry(row[0], self._at_in(row[1:2])[0], self.rows_of([row[2:]])[0]) for row in rows] for rows in found]
 
-    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_clear(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows; the head stays, so the sequence goes on."""
         return (yield from self.remove_keys(run, locked, self.delete, self.empty))
 
-    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_forget(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 

@@ -25,7 +25,7 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.expiring_capped.declaration import ExpiringCapped
 from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
 from roost.structures.operation import Operation
-from roost.structures.plan import Alteration, Context, Operations, Plan, Rule, each
+from roost.structures.plan import Alteration, Context, Locked, Operations, Plan, Rule, each, is_locked
 from roost.structures.rules import lasting
 from roost.structures.sweep import EACH, MOST
 from roost.types.columns import Column
@@ -117,18 +117,19 @@ class ExpiringCappedPlan(CappedPlan):
         until = yield from self.lasting.stamp(context)
         return (*self._at_out((context.clock(),)), until)
 
-    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_change(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete the keys' expired rows, simulate adds and removes, and delete expired rows of some other keys."""
         keys = sorted({head for op in run for head in self.heads_of(op)})
         if not keys:
             return (yield from super().plan_change(run, context, locked))
-        if self.lock is not None and not locked:
-            yield from self.take_heads(run, context)
-        elif not locked:
+        if self.lock is not None and locked is False:
+            locked = yield from self.take_heads(run, context)
+        elif locked is False:
             yield Control.LOCKED
+            locked = True
         moment = yield from self.lasting.clock.read(context)
-        yield from self._remove_over(keys, moment, context)
-        results = yield from super().plan_change(run, context, True)
+        yield from self._remove_over([key for key in keys if is_locked(key, locked)], moment, context)
+        results = yield from super().plan_change(run, context, locked)
         # In the application's transaction the heads of other keys would stay locked until its end.
         if not (context.joined and self.dialect.row_locks):
             yield from self._remove_over_elsewhere(keys, moment, context)
@@ -169,11 +170,11 @@ class ExpiringCappedPlan(CappedPlan):
         """Leave it to a batch."""
         return None
 
-    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_clear(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows; the head stays, so the sequence goes on."""
         return (yield from self.lasting.remove_keys(run, context, locked, self.empty))
 
-    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_forget(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows and its head."""
         return (yield from self.lasting.remove_keys(run, context, locked, self.drop))
 

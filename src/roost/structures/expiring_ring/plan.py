@@ -12,7 +12,7 @@ from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.structures.expiring_ring.declaration import ExpiringRing
 from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
 from roost.structures.operation import Operation
-from roost.structures.plan import SLOT, Alteration, Careful, Context, Operations, Plan, Rule, Transaction
+from roost.structures.plan import SLOT, Alteration, Careful, Context, Locked, Operations, Plan, Rule, Transaction
 from roost.structures.ring.plan import ONE_PUSH, RingPlan
 from roost.structures.rules import lasting
 from roost.types.columns import Column
@@ -35,7 +35,9 @@ class ExpiringRingPlan(RingPlan):
         self._one_head = self.question_sql(f"r.sequence, {now}", self.head_table, dialect.equal(key, "r."))
         others = ["%s"] * (len(structure.columns) - len(key))
         holes = ", ".join(["%s", f"{now} + {self.lasting.lasts}", *others])
-        self._one_push = ONE_PUSH.get(dialect.name, "").format(**{**self.words, "other_holes": holes})
+        self._one_push = ONE_PUSH.get(dialect.name, "").format(
+            **{**self.words, "other_holes": holes, "lock": "", "locked": ""}
+        )
         columns = f"{self.words['r_row']}, {now}"
         self._one_ring = self.question_sql(columns, self.rows_table, dialect.equal(key, "r."))
 
@@ -81,12 +83,12 @@ class ExpiringRingPlan(RingPlan):
             return None
         return super().exchange_push(op, context)
 
-    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_clear(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows; the head stays, so the sequence goes on."""
-        unmake = self.unmake if locked and self.lock is not None else None
+        unmake = self.unmake if locked is not False and self.lock is not None else None
         return (yield from self.lasting.remove_keys(run, context, locked, unmake))
 
-    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_forget(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows and its head."""
         return (yield from self.lasting.remove_keys(run, context, locked, self.drop))
 

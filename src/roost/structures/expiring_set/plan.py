@@ -94,7 +94,7 @@ class ExpiringSetPlan(EndingPlan):
         )
         if dialect.row_locks:
             self.take = each(f"SELECT 1 FROM {rows} WHERE {of_key} ORDER BY {names}{dialect.for_update}")
-        self.delete = write(f"DELETE FROM {rows} WHERE {of_key}")
+        self.delete_over = write(f"DELETE FROM {rows} WHERE {of_key} AND until <= {hole}")
         self.delete_living = write(f"DELETE FROM {rows} WHERE {of_key} AND until > {hole}")
         self._columns_out = dialect.column_encoder(pair) or same_columns
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
@@ -179,7 +179,7 @@ class ExpiringSetPlan(EndingPlan):
         results = []
         for key in keys:
             results.append((yield Statement(self.delete_living, [(*key, moment)])))
-            yield Statement(self.delete, [key])
+            yield Statement(self.delete_over, [(*key, moment)])
         return results
 
     plan_forget = plan_clear

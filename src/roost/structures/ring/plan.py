@@ -23,11 +23,13 @@ from roost.dialects.dialect import (
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     AT,
+    LOCK_SEEN,
     SEQUENCE,
     SLOT,
     Alteration,
     Careful,
     Context,
+    Locked,
     Operations,
     Plan,
     Question,
@@ -160,7 +162,7 @@ INSERT INTO {rows} ({columns})
   VALUES ({key_holes}, MOD(`the sequence`, {keep}), `the sequence`, {other_holes})
   ON DUPLICATE KEY UPDATE {values}""",
     "postgresql": """\
-h AS (INSERT INTO {head} AS h ({key}, sequence) VALUES ({key_holes}, {one})
+{lock}h AS (INSERT INTO {head} AS h ({key}, sequence) SELECT {key_holes}, {one}{locked}
   ON CONFLICT ({key}) DO UPDATE SET sequence = h.sequence + 1 RETURNING h.sequence),
 r AS (INSERT INTO {rows} ({columns}) SELECT {key_holes}, MOD(h.sequence, {keep}), h.sequence, {other_holes} FROM h
   ON CONFLICT ({key}, slot) DO UPDATE SET {excluded})""",
@@ -288,7 +290,10 @@ class RingPlan(StructurePlan):
             same if order == sorted(order) else lambda row: tuple([row[i] for i in order])
         )
         self._one_head = self.question_sql("r.sequence", self.head_table, dialect.equal(key, "r."))
-        self._one_push = ONE_PUSH.get(name, "").format(**words)
+        one_push = ONE_PUSH.get(name, "")
+        lock, locked = (each.format(**words) for each in LOCK_SEEN.get(name, ("", "")))
+        self._one_push = one_push.format(**words, lock="", locked="")
+        self._one_push_joined = one_push.format(**words, lock=lock, locked=locked)
         sequence = SEQUENCE_OF.get(name)
         self._pushed = f"CASE WHEN {sequence} < {MOST_ANSWER} THEN {sequence} END"
         self._one_ring = self.question_sql(words["r_row"], self.rows_table, dialect.equal(key, "r."))
@@ -306,7 +311,7 @@ class RingPlan(StructurePlan):
         """Return the heads that operations write."""
         return [(*key, 0) for key in self.seized(operations, context)]
 
-    def plan_push(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_push(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Allocate for all pushes of a key at once, then write the last `keep` of them."""
         columns = list(zip(*[row for op in run for row in op.args], strict=True))
         if not columns:
@@ -314,13 +319,15 @@ class RingPlan(StructurePlan):
         key_columns, others = self._key_columns(columns), self._other_columns(columns)
         keys: list[Row] = list(zip(*key_columns, strict=True))
         pushes = Counter(keys)
+        if locked is False:
+            yield from self.take_seen(sorted(pushes), context)
         if self.push is not None and max(pushes.values()) <= self.keep:
             newest = yield from self._push_at_once(self.push, pushes, keys, key_columns, others, context)
-            if not locked:
+            if locked is False:
                 yield Control.LOCKED
             return dealt(run, numbered(keys, newest))
         newest = yield from self._allocate(pushes)
-        if not locked:
+        if locked is False:
             yield Control.LOCKED
         stamp = yield from self.stamp(context)
         sequences = numbered(keys, newest)
@@ -401,6 +408,8 @@ class RingPlan(StructurePlan):
         values = op.args[0]
         key = self._key_of(values)
         row = (*key, *key, *self._at_out((context.clock(),)), *self._others_of(values))
+        if context.joined and self._one_push_joined is not self._one_push:
+            return Exchange(self._one_push_joined, key + row, self._pushed, "FROM h", int)
         return Exchange(self._one_push, row, self._pushed, "FROM h", int)
 
     def plan_latest(self, run: Operations, context: Context, _: bool) -> Plan:
@@ -474,12 +483,12 @@ class RingPlan(StructurePlan):
             results.append([self.entry(row) for row in rows[: ask[-1]]])
         return results
 
-    def plan_clear(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_clear(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows; the head stays, so the sequence goes on."""
-        unmake = self.unmake if locked and self.lock is not None else None
+        unmake = self.unmake if locked is not False and self.lock is not None else None
         return (yield from self.remove_keys(run, locked, self.delete, unmake))
 
-    def plan_forget(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_forget(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Delete a key's rows and its head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 

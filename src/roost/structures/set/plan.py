@@ -10,8 +10,10 @@ from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, R
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     CUT,
+    LOCK_SEEN,
     Careful,
     Context,
+    Locked,
     N,
     Operations,
     Plan,
@@ -20,6 +22,7 @@ from roost.structures.plan import (
     StructurePlan,
     Transaction,
     each,
+    is_locked,
     locking,
     nth,
     same,
@@ -129,7 +132,7 @@ h AS (INSERT INTO {head} AS h ({key}, n) SELECT {key_holes}, 1 FROM r ON CONFLIC
 }
 ONE_LOCK = {
     "mariadb": ("INSERT INTO {head} ({key}, n) VALUES ({key_holes}, 0) ON DUPLICATE KEY UPDATE n = n;\n", ""),
-    "postgresql": ("k AS (SELECT FROM {head} WHERE {equal} FOR UPDATE),\n", " WHERE (SELECT count(*) FROM k) >= 0"),
+    **LOCK_SEEN,
 }
 ADDED = {"mariadb": "`the count`", "postgresql": "(SELECT count(*) FROM r)"}
 
@@ -202,7 +205,7 @@ class SetPlan(StructurePlan):
         yield has_head(self)
         yield counted(self)
 
-    def take_heads(self, operations: Operations, _: Context) -> Generator[Wanted, Any, bool]:
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
         """Create or lock the heads of keys that get members, and lock those of the other keys that are written."""
         made = {
             head for op in operations if op.verb in ("add", "add_all") and pairs_of(op) for head in self.heads_of(op)
@@ -210,23 +213,23 @@ class SetPlan(StructurePlan):
         taken = {head for op in operations if op.writes for head in self.heads_of(op)}
         if not taken:
             return False
-        yield from self.make_or_take(made, taken, 0)
-        return True
+        return (yield from self.make_or_take(made, taken, context, 0))[0]
 
-    def plan_change(self, run: Operations, context: Context, locked: bool) -> Plan:
+    def plan_change(self, run: Operations, context: Context, locked: Locked) -> Plan:
         """Simulate adds and removes in Python, in their order, and write their net effect."""
         rows, adds = changes_of(run)
         columns = self._columns_out(list(zip(*rows, strict=True))) if rows else ()
         pairs: list[Row] = list(zip(*columns, strict=True))
         keys: list[Row] = list(zip(*columns[: self.key_width], strict=True))
-        asked = sorted(set(pairs))
-        if self.lock is not None and not locked:
+        if self.lock is not None and locked is False:
             locked = yield from self.take_heads(run, context)
+        named = set(zip(pairs, keys, strict=True))
+        asked = sorted([pair for pair, key in named if is_locked(key, locked)])
         find = self.find_now if context.joined else self.find
         found = yield Statement(find, asked)
-        if not locked:
+        if locked is False:
             yield Control.LOCKED
-        before = dict(zip(asked, map(bool, found), strict=True))
+        before = dict.fromkeys(pairs, False) | dict(zip(asked, map(bool, found), strict=True))
         now = dict(before)
         changed: list[bool] = []
         for pair, there in zip(pairs, adds, strict=True):
@@ -329,11 +332,11 @@ class SetPlan(StructurePlan):
         value, convert = self.structure.member.value, self._member_in
         return {value(convert(row)) for row in rows}
 
-    def plan_clear(self, run: Operations, _: Context, locked: bool) -> Plan:
+    def plan_clear(self, run: Operations, _: Context, locked: Locked) -> Plan:
         """Remove all members; the head stays."""
         return (yield from self.remove_keys(run, locked, self.delete, self.empty))
 
-    def plan_forget(self, run: Operations, _: Context, locked: bool) -> Plan:
+    def plan_forget(self, run: Operations, _: Context, locked: Locked) -> Plan:
         """Remove all members and the head."""
         return (yield from self.remove_keys(run, locked, self.delete, self.drop))
 

@@ -1,0 +1,43 @@
+"""An operation beside another one of the same key, at every statement boundary: see `boundaries.py`."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+
+from tests.suite.boundaries import CASES, WAYS, Boundaries, pairs
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.needs("second store", "application")
+def test_an_operation_beside_another_one_of_its_key_is_before_or_after_it(name: str, store_url: str) -> None:
+    # What removes, of a key that has nothing yet, beside what adds; `tests/campaigns/boundaries.py` tries everything.
+    if store_url.startswith("sqlite"):
+        pytest.skip("one writer")
+    case = CASES[name]
+    found = Boundaries(store_url, [case])
+    try:
+        for way in ("alone", WAYS[1 + crc32(name.encode()) % 3]):
+            for state, first, second in pairs(case):
+                if state is case.states[0] and second == case.adds and first in case.removes:
+                    wrong = list(found.wrong(case, way, state, case.verbs[first], case.verbs[second]))
+                    assert not wrong, f"{way}: {first} beside {second}: {wrong}"
+        assert found.one.check() == []
+    finally:
+        found.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.needs("psycopg")
+def test_beside_a_removal_since_its_snapshot_an_operation_conflicts(name: str, store_url: str) -> None:
+    case = CASES[name]
+    found = Boundaries(store_url, [case])
+    try:
+        for state, first, second in pairs(case):
+            if state is case.states[1] and second in case.removes and first == case.adds:
+                wrong = list(found.wrong(case, WAYS[3], state, case.verbs[first], case.verbs[second]))
+                assert not wrong, f"{first} after {second}: {wrong}"
+        assert found.one.check() == []
+    finally:
+        found.close()
