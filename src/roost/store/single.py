@@ -73,7 +73,10 @@ class Single:
         ask = plan.questions.get(verb) if reads or not self._engine.stale else None
         question = None if ask is None else ask(op, self._context)
         if question is not None:
-            result = self._run_on(self._readers[reader], question, plan, deadline)
+            link = self._readers[reader]
+            if not reads and link.connection is None:
+                link = self._writer  # the store has read nothing yet
+            result = self._run_on(link, question, plan, deadline)
             if reads or result is not UNANSWERED:
                 return result
         make = plan.transactions.get(verb)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 JOINED_STEP = 10 * SECOND  # after which a write in the application's own transaction stores the time
+MOST_REFUSED = 1_000  # keys that a store remembers as refused
 MOST_OWED = 16  # single writes in a row that delete no expired rows
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -107,6 +108,7 @@ class Seen:
     moment: int = 0  # the latest one
     read: int = 0  # by the store's clock, when the row was read
     owed: int = 0  # single writes since expired rows were deleted
+    refused: dict[Row, None] = field(default_factory=dict)  # keys of which something was refused
     contended: int = 0  # runs that must lock before they decide, since another session has changed the same rows
 
 
@@ -232,6 +234,25 @@ class Clock:
         stands = not self._by_store and moment <= seen.moment
         seen.moment = max(seen.moment, moment)
         return stands or self.is_due(context)
+
+    def stands_still(self, context: Context, moment: int) -> bool:
+        """Whether a plain read alone must refuse nothing: its time stands still, which only a writer mends."""
+        seen = self._seen(context)
+        if self._by_store:
+            return moment - (microseconds(context.clock()) + seen.ahead) >= SECOND
+        before, seen.moment = seen.moment, max(seen.moment, moment)
+        return moment <= before
+
+    def refuses(self, context: Context, key: Row) -> None:
+        """Remember that something of a key was refused: a plain read comes first from now on."""
+        refused = self._seen(context).refused
+        if len(refused) >= MOST_REFUSED:
+            refused.clear()
+        refused[key] = None
+
+    def may_refuse(self, context: Context, key: Row) -> bool:
+        """Whether a plain read should come first, as another exchange; on a file it costs next to nothing."""
+        return self._by_store or self._seen(context).refused.pop(key, 1) is None
 
     def is_calm(self, context: Context) -> bool:
         """Whether a run may change rows that it has not locked before; count it."""

@@ -87,7 +87,7 @@ class ExpiringSetPlan(EndingPlan):
             **self.words,
             now=self.clock.now,
             lasts=self.lasts,
-            one=f"(SELECT 1 FROM roost_catalog c WHERE {self.stays_stored} AND {self.clock.goes_on})",
+            one=f"(SELECT 1 FROM roost_catalog c WHERE {self.clock.goes_on} AND {self.stays_stored})",
             stays_stored=self.stays_stored,
             goes_on=self.clock.goes_on,
             sweep=EACH,

@@ -18,7 +18,7 @@ from roost.structures.lease.declaration import HOLDER, Grant, Lease
 from roost.structures.lease.view import VIEWS
 from roost.structures.lease.wire import LeaseWire
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Operations, Plan, Question, Rule
+from roost.structures.plan import Careful, Context, Operations, Plan, Question, Rule
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -70,6 +70,19 @@ class LeasePlan(EndingPlan):
         put = [(*key, *states[key].row) for key in sorted(written)]
         yield from self.write(put, context, moment - STAYS, len(put))
         return results
+
+    def ask_acquire(self, op: Operation[Any], context: Context) -> Question:
+        """Refuse what a plain read refuses."""
+
+        def refused(rows: list[Row]) -> None:
+            moment, *row = rows[0]
+            state = None if row[0] is None else _Key(moment, tuple(row))
+            if state is None or state.is_beyond or not state.is_held_by_other(op.args[1]):
+                raise Careful
+            if self.clock.stands_still(context, moment):
+                raise Careful
+
+        return Question(self.one, self.clock.row(context) + self.key_out(op.args[0]), refused)
 
     def _play(self, run: Sequence[tuple[Row, Operation[Any]]], states: dict[Row, _Key], changed: set[Row]) -> list[Any]:
         changed.update(key for key, state in states.items() if state.is_beyond)
@@ -156,6 +169,10 @@ class _Key:
     def is_held(self) -> bool:
         """Whether somebody holds it."""
         return bool(self._expires > self._moment)
+
+    def is_held_by_other(self, holder: str) -> bool:
+        """Whether somebody else holds it."""
+        return self.is_held and self._holder != holder
 
     def acquire(self, holder: str, ttl: int) -> bool:
         """Acquire or renew the lease; return whether this succeeded."""

@@ -140,6 +140,9 @@ class RateLimitPlan(EndingPlan):
         changed = [key for key in keys if debts[key] != before[key] or key in beyond]
         if not changed:
             yield from self.mend(found, context)
+            for (key, _), taken in zip(wanted, results, strict=True):
+                if not taken.allowed:
+                    self.clock.refuses(context, key)
             return results
         moments = {row[0] for row in found if row is not None}
         if not beyond and len(moments) == 1 and self.may_change(context):
@@ -160,6 +163,22 @@ class RateLimitPlan(EndingPlan):
 
     def _row(self, key: Row, moment: int, debt: int) -> Row:
         return (*key, debt % self.limit, moment + debt // self.limit)
+
+    def ask_take(self, op: Operation[Any], context: Context) -> Question | None:
+        """Refuse what a plain read refuses."""
+        key, n = self.key_out(op.args[0]), op.args[1]
+        if not self.clock.may_refuse(context, key):
+            return None
+
+        def refused(rows: list[Row]) -> Taken:
+            row = _there(rows)
+            taken = self._taken(self._debt(row), n)
+            if taken.allowed or self._is_beyond(row) or self.clock.stands_still(context, rows[0][0]):
+                raise Careful
+            self.clock.refuses(context, key)
+            return taken
+
+        return Question(self.one, self.clock.row(context) + key, refused)
 
     def transact_take(self, op: Operation[Any], context: Context) -> Transaction | None:
         """Take from one key."""
