@@ -22,7 +22,7 @@ SELECT = {
     "mariadb": Template(
         """\
 SELECT q.`#`, {now}{values} FROM (SELECT 0 AS `#`, {key} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same}""",
+  STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {same}""",
         Gather.LIST,
         Answer.ORDINAL,
     ),
@@ -75,7 +75,7 @@ INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
 CHANGE = {
     "mariadb": Template(
         """UPDATE (SELECT {key}, {old}, {names} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same} AND {unchanged} SET {changes}""",
+  STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {same} AND {unchanged} SET {changes}""",
         Gather.VALUES,
     ),
 }

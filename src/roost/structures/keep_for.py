@@ -9,7 +9,7 @@ from roost.dialects.dialect import Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, Clock, duration
 from roost.structures.durations import in_words
-from roost.structures.plan import Alteration, Context, Facts, Locked, Operations, StructurePlan, each, write
+from roost.structures.plan import Alteration, Context, Facts, Locked, Operations, StructurePlan, by_key, each, write
 from roost.structures.sweep import Sweep
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
@@ -70,8 +70,8 @@ class Lasting:
         self.tables = (self.sweep.index, *self.clock.tables)
         self._moment = each(f"SELECT {self.clock.now}")
         of_key = dialect.equal(plan.structure.key.columns)
-        self._delete_living = write(f"DELETE FROM {rows} WHERE {of_key} AND until > {dialect.placeholder}")
-        self._delete = write(f"DELETE FROM {rows} WHERE {of_key}")
+        self._delete_living = write(f"DELETE {by_key(dialect, rows)} WHERE {of_key} AND until > {dialect.placeholder}")
+        self._delete = write(f"DELETE {by_key(dialect, rows)} WHERE {of_key}")
 
     def moment(self, context: Context) -> Generator[Wanted, Any, int]:
         """Return the current moment, for operations that only read."""

@@ -88,10 +88,10 @@ def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
 
 # MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
 # collations, and the order of the join prevents a scan of the table. On MariaDB, IN over rows scans, locks every row
-# that it reads, and deadlocks.
+# that it reads, and deadlocks. The index is named because a table with a few rows would be scanned, whatever is joined.
 CUT_JOINED = """\
 DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same_pair}"""
+  STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {same_pair}"""
 
 # Deletes rows by their key and the columns that identify them within it.
 CUT = {
@@ -449,6 +449,37 @@ def locking(template: Template, dialect: Dialect) -> Template:
     if template.gather is Gather.UNION:  # each part locks for itself
         return replace(template, sql=f"({sql.removeprefix('(').removesuffix(')')}{dialect.for_update})")
     return replace(template, sql=f"{sql}{dialect.for_update}")
+
+
+def locking_free(dialect: Dialect, table: str, columns: Sequence[Column], column: str) -> Template | None:
+    """Make the template of `free`; None where one statement finds, locks and deletes rows.
+
+    column: the one with the moment at which a row expires.
+    """
+    if dialect.family != "mariadb":
+        return None
+    return Template(
+        f"(SELECT {{i}}, 1 FROM {table} WHERE {dialect.equal(columns)} AND {column} <= %s FOR UPDATE SKIP LOCKED)",
+        Gather.UNION,
+        Answer.ORDINAL,
+    )
+
+
+def free(template: Template | None, found: Sequence[Row], moment: int) -> Generator[Wanted, Any, list[Row]]:
+    """Lock rows that were found expired, by their primary key; leave out those that have changed, or that others hold.
+
+    MariaDB cannot skip locked rows in a DELETE, and a search by the moment would lock the living row behind the range.
+    """
+    keys = [tuple(key) for key in found]
+    if template is None or not keys:
+        return keys
+    there = yield Statement(template, [(*key, moment) for key in keys])
+    return [key for key, rows in zip(keys, there, strict=True) if rows]
+
+
+def by_key(dialect: Dialect, table: str) -> str:
+    """Return `FROM table` of a DELETE by key: MariaDB would scan a table with few rows, and lock all of them."""
+    return f"{table} FROM {table} FORCE INDEX (PRIMARY)" if dialect.family == "mariadb" else f"FROM {table}"
 
 
 def each(sql: str) -> Template:

@@ -1,11 +1,10 @@
 """Later writes delete expired rows: a bounded number with each write, found by an index on their expiry time.
 
-Expired rows are not returned by reads, so it does not matter when they are deleted. Rows that another session holds are
-skipped without waiting: the order of the rows is not an order of locks.
+Expired rows are not returned by reads, so it does not matter when they are deleted. They are found without locks, and
+rows that another session holds are skipped without waiting: the order of the rows is not an order of locks.
 
-A transaction of the application keeps the deleted rows locked until its end; they are expired rows, which hardly anyone
-else needs. On servers it deletes only at READ COMMITTED. At REPEATABLE READ, MariaDB would also lock the gaps between
-the rows, into which others insert, and PostgreSQL would abort the transaction at a row that another session deleted.
+On servers only a store's own transactions delete them. The application's own would keep other keys locked until its
+end, and an expired key is one that somebody is about to write.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roost.dialects.dialect import Answer, Statement, Template, Together, Wanted
-from roost.structures.clock import joined_only
-from roost.structures.plan import CUT
+from roost.structures.plan import CUT, free, locking_free
 
 if TYPE_CHECKING:
     from roost.structures.plan import Context, StructurePlan, Transaction
@@ -24,13 +22,11 @@ if TYPE_CHECKING:
 EACH = 2  # expired rows that are deleted for each row that is written, so that a table that is too large shrinks
 MOST = 1_000  # rows that one batch deletes
 
-SELECT = "SELECT {key} FROM {rows} WHERE {column} <= {hole}{committed} ORDER BY {column} LIMIT {hole}{skip}"
+SELECT = "SELECT {key} FROM {rows} WHERE {column} <= {hole} ORDER BY {column} LIMIT {hole}{skip}"
 # On PostgreSQL an array is evaluated once, before the search; a subquery could be run several times. The other
 # databases read first, and then delete: in a DELETE, MariaDB cannot skip locked rows, and SQLite would make a temporary
 # table.
 DELETE = {"postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({select}))"}
-# The index must be named: with another one, rows would be locked that are not deleted.
-INDEXED = {"mariadb": " FORCE INDEX ({index})"}
 
 
 class Sweep:
@@ -47,25 +43,23 @@ class Sweep:
         self._deletes: Template | None = None  # deletes the rows that were read, if reading is a separate statement
         key = dialect.names(columns)
         words = {
-            "rows": rows + INDEXED.get(dialect.family, "").format(index=self.name),
+            "rows": rows,
             "key": "ctid" if dialect.name == "postgresql" else key,
             "column": column,
             "hole": dialect.placeholder,
-            "skip": " FOR UPDATE SKIP LOCKED" if dialect.row_locks else "",
+            "skip": " FOR UPDATE SKIP LOCKED" if dialect.name in DELETE else "",
         }
         if dialect.name not in DELETE:
             same, equal = dialect.same(columns, "q.", "r."), dialect.equal(columns)
             pairs = {"pairs": key, "same_pair": same, "equal_pair": equal}
             self._deletes = dialect.choose(CUT).format({"rows": rows, **pairs})
-
-        def statement(committed: str) -> Template:
-            select = SELECT.format(**{**words, "committed": committed})
-            if self._deletes is not None:
-                return Template(select, answer=Answer.ORDINAL)
-            return Template(DELETE[dialect.name].format(rows=rows, select=select))
-
-        self._statement = statement("")
-        self._joined = statement(joined_only(dialect))
+        select = SELECT.format(**words)
+        if self._deletes is not None:
+            self._statement = Template(select, answer=Answer.ORDINAL)
+        else:
+            self._statement = Template(DELETE[dialect.name].format(rows=rows, select=select))
+        self._free = locking_free(dialect, rows, columns, column)
+        self._row_locks = dialect.row_locks
 
     def remove_alone(self, moment: int) -> Transaction:
         """Do the same for a single operation, on SQLite."""
@@ -81,13 +75,16 @@ class Sweep:
         before: statements that are sent along with it, whose answers are returned.
         """
         work = list(before)
+        if context.joined and self._row_locks:
+            written = 0
         if written:
-            statement = self._joined if context.joined else self._statement
-            work.append(Statement(statement, [(moment, min(EACH * written, MOST))]))
+            work.append(Statement(self._statement, [(moment, min(EACH * written, MOST))]))
         if not work:
             return []
         answers = yield Together(work)
         found = answers[-1]
         if written and self._deletes is not None and found[0]:
-            yield Statement(self._deletes, [tuple(key) for key in found[0]])
+            keys = yield from free(self._free, found[0], moment)
+            if keys:
+                yield Statement(self._deletes, keys)
         return list(answers[: len(before)])

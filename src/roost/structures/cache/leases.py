@@ -12,9 +12,9 @@ from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Template, Wanted
 from roost.structures.cache.sql import LOCK, OVER, SWEEP, SWEPT
-from roost.structures.clock import Clock, joined_only
+from roost.structures.clock import Clock
 from roost.structures.operation import Operation
-from roost.structures.plan import CUT, Context, Operations, Plan, StructurePlan, each, write
+from roost.structures.plan import CUT, Context, Operations, Plan, StructurePlan, each, free, locking_free, write
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -46,10 +46,8 @@ class Leases:
         self._cut = dialect.choose(CUT).format(words)
         swept = OVER.format(**words, what=dialect.choose(SWEPT).format(**words))
         sweep = dialect.choose(SWEEP).format(**words, over=swept)
-        self._sweep, self._sweep_joined = (
-            each(sweep.format(moment=dialect.placeholder, committed=committed))
-            for committed in ("", joined_only(dialect))
-        )
+        self._sweep = each(sweep.format(moment=dialect.placeholder))
+        self._free = locking_free(dialect, name, key, "until")
 
     def run(self, run: Operations, context: Context) -> Plan:
         """Grant and release leases, in the order of the operations."""
@@ -75,9 +73,13 @@ class Leases:
         return results
 
     def _remove_old(self, now: int, context: Context) -> Generator[Wanted, Any, None]:
-        found = yield Statement(self._sweep_joined if context.joined else self._sweep, [(now, SWEEPS)])
-        if self._cuts and found[0]:
-            yield Statement(self._cut, sorted([tuple(row[:-1]) for row in found[0]]))
+        if context.joined and self._plan.dialect.row_locks:
+            return  # see `sweep.py`
+        found = yield Statement(self._sweep, [(now, SWEEPS)])
+        if self._cuts:
+            keys = yield from free(self._free, sorted([tuple(row[:-1]) for row in found[0]]), now)
+            if keys:
+                yield Statement(self._cut, keys)
 
 
 def _play(op: Operation[Any], key: Row, now: int, have: dict[Row, Row]) -> Any:

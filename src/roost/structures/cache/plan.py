@@ -31,7 +31,7 @@ from roost.structures.cache.reads import CacheReads
 from roost.structures.cache.sql import FETCH, FIND, LOCK, ONE_SET, ONE_SWEEP, OVER, PUT, READ, SWEEP, SWEPT
 from roost.structures.cache.view import VIEWS
 from roost.structures.cache.wire import CacheWire
-from roost.structures.clock import Clock, joined_only
+from roost.structures.clock import Clock
 from roost.structures.operation import Operation
 from roost.structures.plan import (
     CUT,
@@ -44,7 +44,9 @@ from roost.structures.plan import (
     Rule,
     Transaction,
     each,
+    free,
     is_locked,
+    locking_free,
     same,
     seizing,
     write,
@@ -130,9 +132,9 @@ class CachePlan(CacheReads):
         self.seize = seizing(dialect, rows, key)
         swept = dialect.choose(SWEPT).format(**words)
         sweep = dialect.choose(SWEEP).format(**words, over=OVER.format(**words, what=swept))
-        self.sweep = each(sweep.format(moment=hole, committed=""))
-        self.sweep_joined = each(sweep.format(moment=hole, committed=joined_only(dialect)))
-        self._one_sweep = sweep.format(moment=self.clock.now, committed="")
+        self.sweep = each(sweep.format(moment=hole))
+        self._free = locking_free(dialect, rows, key, "until")
+        self._one_sweep = sweep.format(moment=self.clock.now)
         self.move = write(f"UPDATE {rows} SET until = {hole}, token = {hole}, flags = {hole} WHERE {equal}")
         self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
         self.delete_all = Template(f"DELETE FROM {rows}")
@@ -440,9 +442,15 @@ class CachePlan(CacheReads):
         most = SWEEPS * written + SWEEP_LEAST
         if tally is not None and self.bounds is not None:
             most = max(most, self.bounds.excess(tally))  # expired values are deleted before others
-        found = (yield Statement(self.sweep_joined if context.joined else self.sweep, [(now, most)]))[0]
+        if context.joined and self.dialect.row_locks:
+            return  # see `sweep.py`
+        found = (yield Statement(self.sweep, [(now, most)]))[0]
         if self.dialect.name != "postgresql" and found:
-            yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
+            sizes = {tuple(row[:-1]): row[-1] for row in found}
+            keys = yield from free(self._free, sorted(sizes), now)
+            if keys:
+                yield Statement(self.cut, keys)
+            found = [(sizes[key],) for key in keys]
         if tally is not None:
             tally.removed([row[-1] for row in found])
 

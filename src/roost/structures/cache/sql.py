@@ -104,14 +104,12 @@ INSERT INTO {rows} ({key}, until, token) SELECT * FROM unnest({key_arrays}, %s::
 }
 
 # Expired rows, the oldest first, as many as a write deletes. Rows that other sessions hold are skipped without waiting.
-OVER = (
-    "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never}{{committed}} ORDER BY until LIMIT {hole}"
-)
+OVER = "SELECT {what} FROM {rows} WHERE until <= {{moment}} AND until < {never} ORDER BY until LIMIT {hole}"
 SWEEP = {
     # The rows are then deleted by their keys: in a DELETE, MariaDB cannot skip locked rows, and SQLite would make
     # temporary tables.
     "sqlite": "{over}",
-    "mariadb": "{over} FOR UPDATE SKIP LOCKED",
+    "mariadb": "{over}",
     "postgresql": "DELETE FROM {rows} WHERE ctid = ANY (ARRAY({over} FOR UPDATE SKIP LOCKED)) RETURNING {size}",
 }
 SWEPT = {"sqlite": "{key}, {size}", "mariadb": "{key}, {size}", "postgresql": "ctid"}

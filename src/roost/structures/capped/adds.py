@@ -78,7 +78,7 @@ DELETE FROM {rows} AS r USING unnest({key_arrays}, %s::bigint[], %s::bigint[]) A
 SWAP = Template(
     """\
 UPDATE (SELECT sequence AS `#`, {columns} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same_key} AND r.sequence = q.`#` AND NOT ({q_same_id}) SET {r_q}""",
+  STRAIGHT_JOIN {rows} r FORCE INDEX ({index}) ON {same_key} AND r.sequence = q.`#` AND NOT ({q_same_id}) SET {r_q}""",
     Gather.VALUES,
 )
 CUT_OLDEST = write("""\

@@ -43,6 +43,7 @@ from roost.structures.plan import (
     Rule,
     StructurePlan,
     Transaction,
+    by_key,
     composed,
     each,
     is_locked,
@@ -155,6 +156,7 @@ class CappedPlan(StructurePlan):
         words = {
             "rows": rows,
             "head": head,
+            "index": self.indexes[0],
             "key": dialect.names(key),
             "key_holes": dialect.holes(len(key)),
             "key_arrays": dialect.arrays(key),
@@ -203,7 +205,7 @@ class CappedPlan(StructurePlan):
             f"SELECT sequence, at, {values} FROM {rows}"
             f" WHERE {equal}{living} AND sequence > {hole} ORDER BY sequence LIMIT {hole}"
         )
-        self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
+        self.delete = write(f"DELETE {by_key(dialect, rows)} WHERE {equal}")
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
         self.drop = write(f"DELETE FROM {head} WHERE {equal}")
         self.first_keys, self.later_keys = self.key_after(head)

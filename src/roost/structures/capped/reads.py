@@ -37,7 +37,7 @@ HEAD = {
     "mariadb": Template(
         """\
 SELECT q.`#`, h.sequence, h.n FROM (SELECT 0 AS `#`, {key} FROM {head} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {head} h ON {same_head}""",
+  STRAIGHT_JOIN {head} h FORCE INDEX (PRIMARY) ON {same_head}""",
         Gather.LIST,
         Answer.ORDINAL,
     ),
@@ -65,7 +65,7 @@ FIND = {
     "mariadb": Template(
         """\
 SELECT q.`#`, {r_place} FROM (SELECT 0 AS `#`, {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
-  STRAIGHT_JOIN {rows} r ON {same_pair}""",
+  STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {same_pair}""",
         Gather.LIST,
         Answer.ORDINAL,
     ),

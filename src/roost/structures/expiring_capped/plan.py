@@ -53,16 +53,21 @@ STILL_OVER = {
     )
 }
 
-# The keys of the rows that expired first, with the locks of their heads. It skips heads that other sessions hold, so
-# that it waits for nobody. MariaDB locks the rows, too.
+# The keys of the rows that expired first. PostgreSQL also locks their heads, and skips those that other sessions hold;
+# MariaDB locks them by their primary key (FREE), since a search by the moment would lock the rows behind it, too.
 OVER_KEYS = {
     "sqlite": "SELECT {key} FROM {rows} WHERE until <= ? ORDER BY until LIMIT ?",
-    "mariadb": """\
-SELECT {r_key} FROM {rows} r FORCE INDEX ({index}) STRAIGHT_JOIN {head} h ON {join}
-  WHERE r.until <= %s ORDER BY r.until LIMIT %s FOR UPDATE SKIP LOCKED""",
+    "mariadb": "SELECT {key} FROM {rows} FORCE INDEX ({index}) WHERE until <= %s ORDER BY until LIMIT %s",
     "postgresql": """\
 SELECT {r_key} FROM {rows} r JOIN {head} h ON {join}
   WHERE r.until <= %s ORDER BY r.until LIMIT %s FOR UPDATE OF h SKIP LOCKED""",
+}
+
+
+FREE = {
+    "mariadb": Template(
+        "(SELECT {{i}}, 1 FROM {head} WHERE {equal} FOR UPDATE SKIP LOCKED)", Gather.UNION, Answer.ORDINAL
+    )
 }
 
 
@@ -89,6 +94,7 @@ class ExpiringCappedPlan(CappedPlan):
             "index": self.lasting.sweep.name,
         }
         self.over_keys = each(dialect.choose(OVER_KEYS).format(**words))
+        self._free = FREE[dialect.family].format(self.words) if dialect.family in FREE else None
         self.count = each(f"SELECT count(*) FROM {rows} WHERE {key}{self.living()}")
         of_key = dialect.equal(structure.key.columns, "r.")
         self._one_count = self.question_sql("count(r.sequence)", rows, of_key + self.living(), " GROUP BY c.name")
@@ -159,6 +165,9 @@ class ExpiringCappedPlan(CappedPlan):
     def _remove_over_elsewhere(self, written: Sequence[Row], moment: int, context: Context) -> Plan:
         found = yield Statement(self.over_keys, [(moment, min(EACH * len(written), MOST))])
         keys = sorted({tuple(key) for key in found[0]}.difference(written))
+        if keys and self._free is not None:
+            free = yield Statement(self._free, keys)
+            keys = [key for key, rows in zip(keys, free, strict=True) if rows]
         if keys:
             yield from self._remove_over(keys, moment, context)
         return []

@@ -22,6 +22,7 @@ from roost.structures.plan import (
     Question,
     Rule,
     Transaction,
+    by_key,
     each,
     same,
     same_columns,
@@ -94,8 +95,8 @@ class ExpiringSetPlan(EndingPlan):
         )
         if dialect.row_locks:
             self.take = each(f"SELECT 1 FROM {rows} WHERE {of_key} ORDER BY {names}{dialect.for_update}")
-        self.delete_over = write(f"DELETE FROM {rows} WHERE {of_key} AND until <= {hole}")
-        self.delete_living = write(f"DELETE FROM {rows} WHERE {of_key} AND until > {hole}")
+        self.delete_over = write(f"DELETE {by_key(dialect, rows)} WHERE {of_key} AND until <= {hole}")
+        self.delete_living = write(f"DELETE {by_key(dialect, rows)} WHERE {of_key} AND until > {hole}")
         self._columns_out = dialect.column_encoder(pair) or same_columns
         self.member_out: Callable[[Row], Row] = dialect.encoder(member) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same

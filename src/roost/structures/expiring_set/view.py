@@ -43,7 +43,6 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
                 f"INSERT INTO {words.rows} ({words.names(pair)}{ends.column})\n"
                 f"    VALUES ({words.news(pair)}{ends.value})\n"
                 "    ON DUPLICATE KEY UPDATE until = VALUES(until)",
-                *ends.sweep,
             ],
         )
 
@@ -65,7 +64,6 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             *ends.read,
             f"INSERT INTO {words.rows} ({names}{ends.column}) VALUES ({words.values(pair)}{ends.value})\n"
             f"  ON CONFLICT ({names}) DO UPDATE SET until = excluded.until;",
-            *ends.sweep,
             "RETURN NEW;",
         ],
         update=[words.stop("0A000", FIXED)],

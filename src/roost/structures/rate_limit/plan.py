@@ -16,7 +16,7 @@ from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template
 from roost.structures.clock import SECOND
 from roost.structures.ending import EndingPlan
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Operations, Plan, Question, Rule, Transaction
+from roost.structures.plan import Careful, Context, Operations, Plan, Question, Rule, Transaction, by_key
 from roost.structures.rate_limit.alter import ALTERATIONS
 from roost.structures.rate_limit.check import rules
 from roost.structures.rate_limit.declaration import RateLimit, Taken
@@ -78,7 +78,7 @@ class RateLimitPlan(EndingPlan):
         self.limit, self.window = structure.limit, structure.window
         self.cap = self.limit * self.window
         self.delete = Template(
-            f"DELETE FROM {self.rows_table} WHERE {self.words['equal']} AND tat >= {dialect.placeholder}"
+            f"DELETE {by_key(dialect, self.rows_table)} WHERE {self.words['equal']} AND tat >= {dialect.placeholder}"
         )
         numbers = {"limit": str(self.limit), "window": str(self.window), "cap": str(self.cap)}
         moment = "m.moment" if dialect.name == "postgresql" else "`the moment`"

@@ -36,6 +36,7 @@ from roost.structures.plan import (
     Rule,
     StructurePlan,
     Transaction,
+    by_key,
     composed,
     dealt,
     nth,
@@ -270,7 +271,7 @@ class RingPlan(StructurePlan):
         self.lock = None if lock is None else lock.format(words)
         self.take = None if take is None else Template(take.format(**words), answer=Answer.ORDINAL)
         self.unmake = write(UNMAKE.format(**words))
-        self.delete = write(f"DELETE FROM {self.rows_table} WHERE {words['equal']}")
+        self.delete = write(f"DELETE {by_key(dialect, self.rows_table)} WHERE {words['equal']}")
         self.drop = write(f"DELETE FROM {self.head_table} WHERE {words['equal']}")
         self.first_keys, self.later_keys = self.key_after(self.head_table)
 

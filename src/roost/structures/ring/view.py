@@ -78,7 +78,6 @@ def on_mariadb(plan: StructurePlan) -> mariadb.Made:
                 f"    VALUES ({words.news(key)}, {sequence} % `the keep`, {sequence}, UTC_TIMESTAMP(6)"
                 f"{''.join(f', {words.news([each])}' for each in others)}{ends.value})\n"
                 f"    ON DUPLICATE KEY UPDATE {words.values([SEQUENCE, AT, *others])}{ends.values}",
-                *ends.sweep,
             ],
         )
 
@@ -114,7 +113,6 @@ def on_postgresql(plan: StructurePlan) -> postgresql.Made:
             f"INSERT INTO {rows} ({key}, slot, {words.names(written)}{ends.column})\n"
             f"  VALUES ({words.values(words.key)}, NEW.sequence % {keep}, {words.values(written)}{ends.value})\n"
             f"  ON CONFLICT ({key}, slot) DO UPDATE SET {words.excluded(written)}{ends.excluded};",
-            *ends.sweep,
             "RETURN NEW;",
         ],
         update=[words.refuse(words.fixed_row(words.key), *words.changes(others)), *words.change(others, place)],

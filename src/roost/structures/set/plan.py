@@ -21,6 +21,7 @@ from roost.structures.plan import (
     Rule,
     StructurePlan,
     Transaction,
+    by_key,
     each,
     is_locked,
     locking,
@@ -182,7 +183,7 @@ class SetPlan(StructurePlan):
         self.head = each(f"SELECT n FROM {head} WHERE {equal}")
         self.take = None if self.lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
         self.all = each(f"SELECT {dialect.names(member)} FROM {rows} WHERE {equal}")
-        self.delete = write(f"DELETE FROM {rows} WHERE {equal}")
+        self.delete = write(f"DELETE {by_key(dialect, rows)} WHERE {equal}")
         self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
         self.drop = write(f"DELETE FROM {head} WHERE {equal}")
         self.first_keys, self.later_keys = self.key_after(head)

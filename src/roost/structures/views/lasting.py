@@ -1,7 +1,7 @@
 """The parts of views for structures whose rows expire, at the moment in their column `until`.
 
-An INSERT also deletes a few expired rows, as the library's writes do, by the index on that column; rows that other
-sessions hold are skipped.
+On SQLite an INSERT also deletes a few expired rows, by the index on that column. On servers only stores do that
+(`sweep.py`): a client's transaction would keep other keys locked until its end.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from roost.structures.clock import SECOND, shown_now
 from roost.structures.plan import StructurePlan
 from roost.types.columns import Column
 
-MOST = 4  # expired rows that are deleted with each inserted row; on MariaDB one
+MOST = 4  # expired rows that are deleted with each inserted row
 
 
 class Ends:
     """The words of one structure's view; all of them are empty if its rows do not expire.
 
-    row: the columns that identify a row; if empty, no expired rows are deleted.
+    row: the columns that identify a row.
     column, excluded, values: the SQL after the columns of an INSERT, and after the assignments of its upsert.
     value: the SQL after its values.
     where: the condition of a query for rows that have not expired.
     declared: on MariaDB the variables of an INSERT.
     read: on MariaDB the statements that set them; on PostgreSQL one that sets `now`.
-    sweep: the statements that delete expired rows.
+    sweep: the statements that delete expired rows; only on SQLite.
     """
 
     def __init__(self, plan: StructurePlan, row: Sequence[Column]) -> None:
@@ -50,17 +50,10 @@ class Ends:
                 ]
             case "postgresql":
                 self.variables = ("now bigint",)
-                self.read = [f"it.now := {self.now};"]  # read once, for the new value and for the expired rows
+                self.read = [f"it.now := {self.now};"]  # read once
                 self.value = f", it.now + {keep_for * SECOND}"
-                # At another isolation level, a row that was deleted since the snapshot would cause an error.
-                self.sweep = [
-                    "IF current_setting('transaction_isolation') = 'read committed' THEN\n"
-                    f"  DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {rows}\n"
-                    f"    WHERE until <= it.now ORDER BY until LIMIT {MOST} FOR UPDATE SKIP LOCKED));\n"
-                    "END IF;"
-                ]
             case _:
-                self._on_mariadb(plan, row)
+                self._on_mariadb(plan)
         if not row:
             self.sweep = []
 
@@ -68,28 +61,13 @@ class Ends:
         """Return the condition that a row has not expired, to follow others."""
         return f" AND {prefix}until > {self.now}" if self.lasts else ""
 
-    def _on_mariadb(self, plan: StructurePlan, row: Sequence[Column]) -> None:
-        dialect, rows = plan.dialect, plan.rows_table
+    def _on_mariadb(self, plan: StructurePlan) -> None:
+        dialect = plan.dialect
         self.until = f"`the now` + `the keep_for` * {SECOND}"
-        self.declared = [
-            "DECLARE `the keep_for`, `the now` BIGINT",
-            *(f"DECLARE `over {each.name}` {dialect.types[each.type.kind](each)}" for each in row),
-        ]
+        self.declared = ["DECLARE `the keep_for`, `the now` BIGINT"]
         self.read = [
             "SELECT JSON_VALUE(definition, '$.keep_for') INTO `the keep_for` FROM roost_catalog\n"
             f"    WHERE name = {dialect.literal(plan.structure.name)} LOCK IN SHARE MODE",
             f"SET `the now` = {self.now}",
         ]
         self.value = f", {self.until}"
-        over = ", ".join([f"`over {each.name}`" for each in row])
-        is_over = " AND ".join([f"{rows}.`{each.name}` = `over {each.name}`" for each in row])
-        # The first read takes no lock: if nothing has expired, a lock on the gap before the first row would delay
-        # clients that insert there.
-        self.sweep = [
-            f"IF (SELECT MIN(r.until) FROM {rows} r) <= `the now` THEN\n"
-            f"    SELECT {dialect.names(row, 'r.')} INTO {over}\n"
-            f"      FROM {rows} r FORCE INDEX (roost_{plan.structure.name}_over) WHERE r.until <= `the now`\n"
-            "      ORDER BY r.until LIMIT 1 FOR UPDATE SKIP LOCKED;\n"
-            f"    DELETE FROM {rows} WHERE {is_over};\n"
-            "  END IF",
-        ]
