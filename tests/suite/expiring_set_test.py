@@ -141,7 +141,7 @@ def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], 
     assert size(sql) == 3
     assert store.run(online.keys()) == ["mail"]
     one.commit()
-    store.run(online.add("mail", 1))
+    store.run_all(online.add("mail", 1), online.add("mail", 2))
     assert size(sql) == 2
 
 
@@ -212,7 +212,7 @@ def test_another_time_is_a_change_that_lets_nothing_come_back(open_store: Make, 
 
 
 @pytest.mark.needs("set", "second store", "views")
-def test_sql_sees_adds_and_removes_members(open_store: Make, sql: Client) -> None:
+def test_sql_sees_adds_and_removes_members(open_store: Make, sql: Client, store_url: str) -> None:
     store = open_store(online)
     store.run(online.add("chat", *range(1, 9)))
     assert sql.execute("SELECT count(*) FROM online WHERE key = 'chat'").fetchone() == (8,)
@@ -224,7 +224,7 @@ def test_sql_sees_adds_and_removes_members(open_store: Make, sql: Client) -> Non
     sql.execute("INSERT INTO online (key, member) VALUES ('chat', 21), ('chat', 21)")
     assert sorted(sql.execute("SELECT key, member FROM online").fetchall()) == [("chat", 20), ("chat", 21)]
     assert store.run_all(online.members("chat"), online.size("chat")) == ({20, 21}, 2)
-    assert size(sql) == 2  # what was over has gone
+    assert size(sql) == (2 if store_url.startswith("sqlite") else 9)  # on servers what is over is left to stores
     with pytest.raises((sql.IntegrityError, sql.NotSupportedError), match="a member cannot be changed"):
         sql.execute("UPDATE online SET member = 3")
     with pytest.raises(sql.IntegrityError, match=r"online\.member: it takes an integer"):
@@ -242,7 +242,7 @@ def test_sql_adds_and_removes_members_through_the_inlets(open_store: Make, sql: 
     assert sql.execute("SELECT count(*) FROM online").fetchone() == (0,)
     sql.execute("INSERT INTO online_in VALUES ('chat', 20), ('chat', 20)")
     assert store.run(online.members("chat")) == {20}
-    assert size(sql) == 1
+    assert size(sql) == 2  # what is over is left to stores
     store.alter(roost.Set("online", key=str, member=int, keep_for=DAY))
     sql.execute("INSERT INTO online_in VALUES ('chat', 21)")
     passes(sql, online, DAY / 2)

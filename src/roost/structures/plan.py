@@ -36,6 +36,7 @@ same: Callable[[Row], Row] = tuple  # the converter of columns that need none: i
 
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds whose text does not depend on a session's settings
 
+MOST_FOUND = 250  # expired rows that are found at most behind those that others hold
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
@@ -465,16 +466,27 @@ def locking_free(dialect: Dialect, table: str, columns: Sequence[Column], column
     )
 
 
-def free(template: Template | None, found: Sequence[Row], moment: int) -> Generator[Wanted, Any, list[Row]]:
-    """Lock rows that were found expired, by their primary key; leave out those that have changed, or that others hold.
+def free(
+    lock: Template | None, find: Template, found: Sequence[Row], moment: int, limit: int
+) -> Generator[Wanted, Any, list[Row]]:
+    """Lock expired rows by their primary key; return those that are still so, and that nobody else holds.
 
     MariaDB cannot skip locked rows in a DELETE, and a search by the moment would lock the living row behind the range.
+
+    find: has found rows, at most `limit`; it looks further where held rows stand before others.
     """
-    keys = [tuple(key) for key in found]
-    if template is None or not keys:
-        return keys
-    there = yield Statement(template, [(*key, moment) for key in keys])
-    return [key for key, rows in zip(keys, there, strict=True) if rows]
+    if lock is None:
+        return list(found)
+    width = lock.sql.count("%s") - 1
+    left: list[Row] = list(found)
+    for further in (True, False):
+        rows = left
+        there = (yield Statement(lock, [(*row[:width], moment) for row in rows])) if rows else []
+        left = [row for row, is_free in zip(rows, there, strict=True) if is_free]
+        if not further or len(left) == len(rows) or len(rows) < limit:
+            break
+        left = (yield Statement(find, [(moment, MOST_FOUND)]))[0]
+    return left
 
 
 def by_key(dialect: Dialect, table: str) -> str:

@@ -77,14 +77,15 @@ class Sweep:
         work = list(before)
         if context.joined and self._row_locks:
             written = 0
+        limit = min(EACH * written, MOST)
         if written:
-            work.append(Statement(self._statement, [(moment, min(EACH * written, MOST))]))
+            work.append(Statement(self._statement, [(moment, limit)]))
         if not work:
             return []
         answers = yield Together(work)
         found = answers[-1]
         if written and self._deletes is not None and found[0]:
-            keys = yield from free(self._free, found[0], moment)
-            if keys:
-                yield Statement(self._deletes, keys)
+            gone = yield from free(self._free, self._statement, found[0], moment, limit)
+            if gone:
+                yield Statement(self._deletes, [tuple(key) for key in gone])
         return list(answers[: len(before)])

@@ -77,9 +77,9 @@ class Leases:
             return  # see `sweep.py`
         found = yield Statement(self._sweep, [(now, SWEEPS)])
         if self._cuts:
-            keys = yield from free(self._free, sorted([tuple(row[:-1]) for row in found[0]]), now)
-            if keys:
-                yield Statement(self._cut, keys)
+            gone = yield from free(self._free, self._sweep, found[0], now, SWEEPS)
+            if gone:
+                yield Statement(self._cut, sorted([tuple(row[:-1]) for row in gone]))
 
 
 def _play(op: Operation[Any], key: Row, now: int, have: dict[Row, Row]) -> Any:

@@ -446,11 +446,9 @@ class CachePlan(CacheReads):
             return  # see `sweep.py`
         found = (yield Statement(self.sweep, [(now, most)]))[0]
         if self.dialect.name != "postgresql" and found:
-            sizes = {tuple(row[:-1]): row[-1] for row in found}
-            keys = yield from free(self._free, sorted(sizes), now)
-            if keys:
-                yield Statement(self.cut, keys)
-            found = [(sizes[key],) for key in keys]
+            found = yield from free(self._free, self.sweep, found, now, most)
+            if found:
+                yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
         if tally is not None:
             tally.removed([row[-1] for row in found])
 

@@ -25,7 +25,7 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.expiring_capped.declaration import ExpiringCapped
 from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
 from roost.structures.operation import Operation
-from roost.structures.plan import Alteration, Context, Locked, Operations, Plan, Rule, each, is_locked
+from roost.structures.plan import MOST_FOUND, Alteration, Context, Locked, Operations, Plan, Rule, each, is_locked
 from roost.structures.rules import lasting
 from roost.structures.sweep import EACH, MOST
 from roost.types.columns import Column
@@ -163,11 +163,15 @@ class ExpiringCappedPlan(CappedPlan):
         return []
 
     def _remove_over_elsewhere(self, written: Sequence[Row], moment: int, context: Context) -> Plan:
-        found = yield Statement(self.over_keys, [(moment, min(EACH * len(written), MOST))])
-        keys = sorted({tuple(key) for key in found[0]}.difference(written))
-        if keys and self._free is not None:
-            free = yield Statement(self._free, keys)
-            keys = [key for key, rows in zip(keys, free, strict=True) if rows]
+        keys: list[Row] = []
+        for limit in (min(EACH * len(written), MOST), MOST_FOUND):
+            found = yield Statement(self.over_keys, [(moment, limit)])
+            keys = named = sorted({tuple(key) for key in found[0]}.difference(written))
+            if keys and self._free is not None:
+                there = yield Statement(self._free, keys)
+                keys = [key for key, rows in zip(keys, there, strict=True) if rows]
+            if len(keys) == len(named):  # otherwise those of heads that others hold stand before others
+                break
         if keys:
             yield from self._remove_over(keys, moment, context)
         return []

@@ -409,7 +409,7 @@ class RingPlan(StructurePlan):
         values = op.args[0]
         key = self._key_of(values)
         row = (*key, *key, *self._at_out((context.clock(),)), *self._others_of(values))
-        if context.joined and self._one_push_joined is not self._one_push:
+        if context.joined and self._one_push_joined != self._one_push:
             return Exchange(self._one_push_joined, key + row, self._pushed, "FROM h", int)
         return Exchange(self._one_push, row, self._pushed, "FROM h", int)
 
