@@ -238,7 +238,8 @@ class Boundaries:
                 return outcome(lambda op: (self.one.run(op),), operations)
             return outcome(self.one.run_all, operations)
         if way == "batch":  # of several kinds, so that all heads are locked first
-            answers = outcome(self.one.run_all, [*operations, operations[0].structure.keys(n=1)])
+            structure: Any = operations[0].structure
+            answers = outcome(self.one.run_all, [*operations, structure.keys(n=1)])
             return answers[:-1] if isinstance(answers, tuple) else answers
         level = "REPEATABLE READ" if "REPEATABLE" in way else "READ COMMITTED"
         cursor = self._connection.cursor()

@@ -119,7 +119,7 @@ def test_tables_with_few_rows_are_not_locked_as_a_whole(
     for write, make in {**WRITES, **CHANGES}.items():
         if level == "REPEATABLE READ" and write in GAPS and one.way.engine == "mariadb":
             continue
-        structure = make(1).structure
+        structure: Any = make(1).structure
         fill = MAKES[structure.name]
         store.run_all(*[structure.clear(key) for key in (1, 2, 3, MINE)])
         for forgotten in (1, 2, 3, MINE):

@@ -190,7 +190,7 @@ class StructurePlan(TargetPlan):
         # What such a store sends along with a batch's first statement, if it writes, to compare the definition.
         self.compared = (Statement(Template(self.writing), [()]), self.stored) if self.writing else (self.held,)
         self.seize = seizing(dialect, self.head_table, key)
-        self._verbs: dict[str, Callable[[Operations, Context, Locked], Plan]] = self._made("plan_")
+        self._verbs: dict[str, Callable[[Operations, Context, Any], Plan]] = self._made("plan_")
         self._verbs |= {verb: self._verbs[run] for verb, run in self.together.items() if run in self._verbs}
         literal = dialect.literal
         self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"

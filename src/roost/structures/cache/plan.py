@@ -161,9 +161,9 @@ class CachePlan(CacheReads):
             }
             self._bounded_set = BoundedSet(dialect.name, {**words, **more})
         one_set, over = ONE_SET.get(dialect.name, ""), ONE_SWEEP.get(dialect.name, "").format(**words)
-        lock, locked = (each.format(**words, head=rows) for each in LOCK_SEEN.get(dialect.name, ("", "")))
+        seen, unseen = (each.format(**words, head=rows) for each in LOCK_SEEN.get(dialect.name, ("", "")))
         self._one_set = one_set.format(**words, lock="", locked="", over=over)
-        self._one_set_joined = one_set.format(**words, lock=lock, locked=locked, over="")
+        self._one_set_joined = one_set.format(**words, lock=seen, locked=unseen, over="")
         living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
         noted = f", {words['old']}" if bounded else ""
         self._one = self.question_sql(f"r.value{noted}", rows, living)

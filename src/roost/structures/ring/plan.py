@@ -292,9 +292,9 @@ class RingPlan(StructurePlan):
         )
         self._one_head = self.question_sql("r.sequence", self.head_table, dialect.equal(key, "r."))
         one_push = ONE_PUSH.get(name, "")
-        lock, locked = (each.format(**words) for each in LOCK_SEEN.get(name, ("", "")))
+        seen, unseen = (each.format(**words) for each in LOCK_SEEN.get(name, ("", "")))
         self._one_push = one_push.format(**words, lock="", locked="")
-        self._one_push_joined = one_push.format(**words, lock=lock, locked=locked)
+        self._one_push_joined = one_push.format(**words, lock=seen, locked=unseen)
         sequence = SEQUENCE_OF.get(name)
         self._pushed = f"CASE WHEN {sequence} < {MOST_ANSWER} THEN {sequence} END"
         self._one_ring = self.question_sql(words["r_row"], self.rows_table, dialect.equal(key, "r."))
