@@ -292,7 +292,7 @@ def test_an_expiring_capped_collection_is_made_filled_shown_and_altered(shell: S
 
 
 def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
-    shell("create", "windowed_counter", "views", "--window", "365d", "--keep", "3")
+    shell("create", "counter", "views", "--window", "365d", "--keep", "3")
     shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')
     assert shell.json("show", "views") == [{"key": "/home", "total": 6}]
     shown = shell.json("show", "views", "/home")
@@ -300,8 +300,8 @@ def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
     assert [window["total"] for window in shown["windows"]] == [6]
     assert "window 365d, keep 3" in shell("list")
     shell("alter", "views", "--keep", "2", "--yes")
-    shell("create", "windowed_counter", "weeks", "--window", "week", "--keep", "3", code=2)
+    shell("create", "counter", "weeks", "--window", "week", "--keep", "3", code=2)
     assert "'week' is no window: minute, hour, day, or a whole number with s, m, h or d" in shell.error
-    shell("create", "windowed_counter", "years", "--window", "367d", "--keep", "3", code=1)
+    shell("create", "counter", "years", "--window", "367d", "--keep", "3", code=1)
     assert "window is 'minute', 'hour', 'day'" in shell.error
     assert shell.json("check") == []

@@ -109,6 +109,8 @@ def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, 
                 store.create(*STRUCTURES, roost.Cache("pages"))
                 for table in sql.private_tables():
                     sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")
+                everything = "ALL FUNCTIONS IN SCHEMA public" if kind == "postgresql" else "*"
+                sql.execute(f"GRANT EXECUTE ON {everything} TO {user}")
                 theirs = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
                 if kind == "postgresql":
                     sql.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
@@ -131,8 +133,8 @@ def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, 
                     assert teller.run(pageviews.increment("/"), once="a") == 1
                     assert teller.run(pageviews.increment("/"), once="b") == 2
         finally:
-            for table in sql.private_tables() if kind == "postgresql" else ():
-                sql.execute(f"REVOKE ALL ON {table} FROM {name}")
+            if kind == "postgresql":
+                sql.execute(f"DROP OWNED BY {name}")
             sql.execute(f"DROP USER {user}")
 
 

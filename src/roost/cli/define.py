@@ -47,7 +47,7 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create app.structures
       roost create app.structures:visits
       roost create counter pageviews --key 'text(200)'
-      roost create windowed_counter views --window hour --keep 72
+      roost create counter views --window hour --keep 72
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
       roost create expiring_ring seen --per uid:int --keep 5 --keep-for 30d --column visitor:int

@@ -37,17 +37,18 @@ class Do(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Delete rows and remember a sum over exactly those that were deleted, whatever is written at the same time.
-
-    lock: the statement that makes or locks every row which others may write, for databases that cannot sum what a
-        DELETE returns.
-    """
+    """Delete rows that are locked, and remember a sum over them."""
 
     name: str
     table: str
     where: str
     value: str
-    lock: str
+
+
+class Count(NamedTuple):
+    """Remember how many rows the statement before it has changed. Not on SQLite."""
+
+    name: str
 
 
 class Give(NamedTuple):
@@ -56,7 +57,7 @@ class Give(NamedTuple):
     value: str
 
 
-Step = Let | Do | Take | Give
+Step = Let | Do | Count | Take | Give
 
 
 class Program(NamedTuple):

@@ -31,6 +31,11 @@ from tests.contrib.site.pages.structures import (
 MOST = 2**63 - 1
 
 
+def adds(sql: str) -> bool:
+    """Whether a statement adds to the counter: a call of its program, on SQLite the program's own statement."""
+    return "pageviews_add" in sql or "INSERT INTO roost_pageviews_rows" in sql
+
+
 class Checked(TestCase):
     def tearDown(self) -> None:
         self.assertEqual(store.check(), [])
@@ -143,9 +148,7 @@ class JoinedTests(Checked):
         found = [query["sql"] for query in queries.captured_queries]
         self.assertIn("SAVEPOINT", found[0])
         self.assertIn("RELEASE SAVEPOINT", found[-1])
-        self.assertEqual(
-            len([sql for sql in found if "INSERT INTO roost_pageviews_rows" in sql and "/100 %s?" in sql]), 1
-        )
+        self.assertEqual(len([sql for sql in found if adds(sql) and "/100 %s?" in sql]), 1)
         with CaptureQueriesContext(connection) as queries:  # among them an operator %, on SQLite
             store.run_all(visits.push(Visit(1, 7)), visits.entries(1))
         self.assertTrue(any("roost_visits_rows" in query["sql"] for query in queries.captured_queries))
@@ -164,7 +167,7 @@ class JoinedTests(Checked):
     def test_an_interrupted_call_leaves_nothing_and_ends_the_block(self) -> None:
         def interrupt(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
             answer = execute(sql, params, many, context)
-            if "INSERT INTO roost_pageviews_rows" in sql:
+            if adds(sql):
                 raise KeyboardInterrupt
             return answer
 
@@ -179,13 +182,12 @@ class JoinedTests(Checked):
 
         def blocker(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
             seen.append(sql)
-            if "roost_pageviews_rows" in sql:
+            if "pageviews" in sql:
                 raise ZeroDivisionError
             return execute(sql, params, many, context)
 
         with connection.execute_wrapper(blocker), self.assertRaises(ZeroDivisionError):
             store.run(pageviews.add("/"))
-        self.assertTrue(any("roost_catalog" in sql for sql in seen))
         self.assertEqual(store.run(pageviews.total("/")), 0)
 
     def test_the_view_is_part_of_the_transaction(self) -> None:

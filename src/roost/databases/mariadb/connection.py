@@ -25,6 +25,7 @@ from roost.databases.mariadb.statements import (
     ASK,
     BEGIN,
     BEGIN_READ,
+    BYTES_PER_VALUE,
     CATCHING_UP,
     CREATE_LOCK,
     FORGET,
@@ -337,7 +338,8 @@ class MariaDBConnection(ServerConnection):
             return sql
         if self._limit <= 0:
             return f"{self._unblocked()}{sql}"
-        return LIMITED.format(seconds=max(0.001, self._limit + len(row) * SECONDS_PER_VALUE)) + sql  # 0 is no limit
+        values = len(row) + sum([len(each) // BYTES_PER_VALUE for each in row if type(each) is str])
+        return LIMITED.format(seconds=max(0.001, self._limit + values * SECONDS_PER_VALUE)) + sql  # 0 is no limit
 
     def _unblocked(self) -> str:
         return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))

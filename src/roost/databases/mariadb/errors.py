@@ -56,6 +56,7 @@ WORDS = {
     **dict.fromkeys([1142, 1143, 1227, 1370], "denied"),
 }
 ADVICE = {
+    1370: "; an account that writes structures needs EXECUTE on their procedures (GRANT EXECUTE ON PROCEDURE …)",
     1419: "; with a binary log a trigger may be made by an account with SUPER, or by all after SET GLOBAL "
     "log_bin_trust_function_creators = 1; or leave the view out (view=False, on the command line --no-view)",
     1665: "; with binlog_format=STATEMENT nothing can be written at READ COMMITTED, as Roost writes: set "

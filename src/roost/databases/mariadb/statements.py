@@ -65,6 +65,7 @@ SELECT 1 FROM (SELECT 1) AS something"""
 # One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at
 # all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
 SECONDS_PER_VALUE = 0.0001
+BYTES_PER_VALUE = 16  # of a text, which may have many rows as JSON
 LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
 UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
 LIMIT = re.compile(r"SET STATEMENT max_statement_time = [\d.]+ FOR ")

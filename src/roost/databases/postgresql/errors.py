@@ -52,6 +52,8 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
     state = error.sqlstate or ""
     text = f"{place}: {str(error).strip()}"
     where = f"{text}{f' in {sql}' if sql else ''}"
+    if state == "42501" and "for function" in (error.diag.message_primary or ""):
+        where += "; an account that writes structures needs EXECUTE on their functions (GRANT EXECUTE ON FUNCTION …)"
     match state[:2], state:
         case _, "40001" | "40P01":
             return Conflict(text)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import TRIGGER_CLOCK
-from roost.structures.steps import Do, Give, Let, Program, Routine, Take
+from roost.structures.steps import Count, Do, Give, Let, Program, Routine, Take
 from roost.structures.words.words import Words, digest
 from roost.types.columns import Column
 
@@ -81,10 +81,12 @@ class MySQLWords(Words):
                     lines.append(read)
                 case Do(sql, when):
                     lines.append(f"IF {when} THEN {sql}; END IF" if when else sql)
-                case Take(variable, table, where, value, lock):
+                case Count(variable):
+                    declared.append(f"DECLARE `the {variable}` BIGINT")
+                    lines.append(f"SET `the {variable}` = ROW_COUNT()")
+                case Take(variable, table, where, value):
                     declared.append(f"DECLARE `the {variable}` DECIMAL(65)")
                     lines += [
-                        lock,
                         f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
                         f"DELETE FROM {table} WHERE {where}",
                     ]
