@@ -181,6 +181,11 @@ def _in_a_test_run(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> N
         core.disconnect()  # the test runner cannot drop a database that has connections
 
 
+def in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether what is written on Django's connection may still be rolled back."""
+    return connection.in_atomic_block or not _autocommit(connection)
+
+
 def _autocommit(connection: BaseDatabaseWrapper) -> bool:
     # Django's own get_autocommit() would connect.
     return bool(connection.settings_dict["AUTOCOMMIT"] if connection.connection is None else connection.autocommit)
