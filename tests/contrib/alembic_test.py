@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import roost
 from roost.contrib import alembic as contrib
@@ -201,6 +203,31 @@ def test_every_kind_goes_up_changes_and_goes_down(url: str, first: Any, second: 
         assert store.check() == []
     migrate(lambda op: contrib.drop(op, second or first))
     assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
+
+
+def test_f123_every_kind_over_a_driver_of_asyncio(url: str) -> None:
+    driver = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}[url.partition(":")[0]]
+    engine = create_async_engine(alchemy_url(url, driver), poolclass=sa.NullPool)
+
+    async def migrate(change: Callable[[Any], Any]) -> None:
+        async with engine.begin() as connection:
+            await connection.run_sync(lambda below: change(Operations(MigrationContext.configure(below))))
+
+    for first, second, operation in KINDS:
+        asyncio.run(migrate(lambda op, first=first: contrib.create(op, first)))
+        with roost.Store(url) as store:
+            store.run(operation(first))
+            if second is not None:
+                asyncio.run(migrate(lambda op, second=second: contrib.alter(op, second)))
+                store.run(operation(second))
+            assert store.check() == []
+        asyncio.run(migrate(lambda op, last=second or first: contrib.drop(op, last)))
+    assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
+    with sa.create_engine(alchemy_url(url), poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text("CREATE TABLE roost_pageviews_rows (id INT PRIMARY KEY)"))
+        connection.execute(sa.text("INSERT INTO roost_pageviews_rows VALUES (1)"))
+    with pytest.raises((roost.StatementFailed, roost.Invalid), match="roost_pageviews_rows"):
+        asyncio.run(migrate(lambda op: contrib.create(op, pageviews)))
 
 
 def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url: str) -> None:

@@ -163,11 +163,17 @@ class _Executor:
             return stop.value
 
     def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        if self._dialect.family != "mariadb":
-            return sql, row
-        from roost.databases.mariadb.session import joined_text
+        # On servers the values are in the text: each driver has other placeholders.
+        match self._dialect.family:
+            case "sqlite":
+                return sql, row
+            case "mariadb":
+                from roost.databases.mariadb.session import joined_text
 
-        return joined_text(self._dialect, sql, row), ()
+                return joined_text(self._dialect, sql, row), ()
+        from roost.databases.postgresql.values import filled_in
+
+        return filled_in(sql, row), ()
 
     def _answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
         # Without parameters a text is sent unchanged: no driver looks for % in it.
@@ -183,7 +189,7 @@ class _Executor:
             case "postgresql":
                 from roost.databases.postgresql import errors as postgresql
 
-                return postgresql.translate(cause, "the database", sql)
+                return postgresql.translate(postgresql.as_psycopg(cause), "the database", sql)
             case "mariadb":
                 from roost.databases.mariadb import engine as mariadb
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import psycopg
+from psycopg.pq import DiagnosticField
 
 from roost.errors import (
     Busy,
@@ -81,3 +82,21 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
             return DatabaseError(where)
     return worded(StatementFailed(where), WORDS.get(state, "error"))  # a trigger's author may choose any other
+
+
+def as_psycopg(error: Exception) -> psycopg.Error:
+    """Return another driver's error as psycopg's, so that the meaning of each SQLSTATE is defined in one place."""
+    if isinstance(error, psycopg.Error):
+        return error
+    message = str(error).strip()
+    # asyncpg has 22000 for a value that it cannot send; psycopg2's attribute is `pgcode`.
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if isinstance(error, TimeoutError):
+        state, message = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
+    elif isinstance(error, OSError):
+        state = "08006"
+    found = psycopg.DatabaseError(
+        message, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: message.encode()}
+    )
+    found.sqlstate = state
+    return found
