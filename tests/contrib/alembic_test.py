@@ -17,9 +17,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from click.testing import CliRunner
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import roost
+from roost.cli import main
 from roost.contrib import alembic as contrib
 from roost.contrib.alembic import ignoring
 from tests import servers
@@ -293,6 +295,22 @@ def test_autogenerate_sees_nothing_of_ours(config: Config, url: str) -> None:
 
     assert found(include_name=ignoring(pageviews, visits, baskets, likes)) == []
     assert found() != []  # without the rule it would drop them
+
+
+def test_f114_autogenerate_sees_nothing_of_roost_cap(url: str) -> None:
+    metadata = sa.MetaData()
+    for name in ("orders", "entries"):
+        at = sa.Column("at", sa.DateTime, nullable=False)
+        sa.Table(name, metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("uid", sa.Integer), at)
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    metadata.create_all(engine)
+    capping = [["orders", "--per", "uid", "--keep", "2"], ["entries", "--older-than", "90d", "--by", "at"]]
+    for arguments in capping:
+        assert CliRunner().invoke(main, ["cap", *arguments, "--yes", "--store", url]).exit_code == 0
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"include_name": ignoring()})
+        assert compare_metadata(context, metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), metadata) != []
 
 
 def test_the_rule_leaves_what_is_not_ours_to_the_applications_own() -> None:

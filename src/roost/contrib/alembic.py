@@ -45,7 +45,8 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
-    """Return an `include_name` for Alembic's `context.configure`: autogenerate then ignores the tables of Roost.
+    """Return an `include_name` for Alembic's `context.configure`: autogenerate then ignores the tables of Roost,
+    and the tables and indexes of `roost cap`.
 
     structures: the structures whose views are tables on MariaDB, `NAME_in` and `NAME_out`. Elsewhere they are views,
         which autogenerate does not examine.
@@ -59,6 +60,8 @@ def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
     inlets = {f"{structure.name}{way}" for structure in structures for way in ("_in", "_out")}
 
     def include_name(name: str | None, type_: Any, parents: Mapping[Any, Any]) -> bool:
+        if name is not None and name.startswith("roostcap_"):  # a table, or an index of the application's table
+            return False
         if type_ == "table" and name is not None and (name.startswith("roost_") or name in inlets):
             return False
         return also is None or also(name, type_, parents)
