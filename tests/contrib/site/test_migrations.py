@@ -204,6 +204,7 @@ class MigrateTests(TransactionTestCase):
         printed = said("sqlmigrate", "pages", "0001")
         self.assertIn("-- visits is not there yet", printed)
         self.assertIn("CREATE TABLE roost_everything_rows", printed)
+        self.assertIn("CREATE TABLE IF NOT EXISTS roost_once", printed)
         change = AlterStructure(ring(3))
         with connection.schema_editor(collect_sql=True) as editor:
             for _ in range(2):

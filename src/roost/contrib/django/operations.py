@@ -85,9 +85,10 @@ class _WholeStructure(StructureOperation):
             return
         plan = known.plan(self.structure)
         if schema_editor.collect_sql:
-            _collect(schema_editor, ddl(known.catalog, [plan], self.view))
+            _collect(schema_editor, [*ddl(known.catalog, [plan], self.view), *known.once.ddl])
         else:
             change(create(known.catalog, [plan], self.view), schema_editor.connection)
+            change(known.once.make(known.catalog), schema_editor.connection)
 
     def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
         """Drop the structure, or print the SQL."""
