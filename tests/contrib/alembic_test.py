@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -116,6 +117,14 @@ def downgrade():
     alembic.alter(op, roost.Ring("visits", Visit, per="uid", keep=5))
 """
 
+
+@dataclass
+class LongVisit:
+    uid: int
+    visitor: int
+    note: str | None = None
+
+
 Project = Callable[..., Config]
 
 
@@ -205,6 +214,21 @@ def test_every_kind_goes_up_changes_and_goes_down(url: str, first: Any, second: 
         assert store.check() == []
     migrate(lambda op: contrib.drop(op, second or first))
     assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
+
+
+def test_f120_the_way_back_keeps_an_added_column(url: str) -> None:
+    longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        op = Operations(MigrationContext.configure(connection))
+        contrib.create(op, visits)
+        assert contrib.alter(op, longer) == ["column note (text(1000000)?) added"]
+        with pytest.raises(roost.Invalid, match="column note cannot be dropped"):
+            contrib.alter(op, visits)
+        assert contrib.alter(op, visits, keep_columns=True) == []
+    with roost.Store(url) as store:
+        assert store.run_all(visits.push(Visit(1, 2)), longer.latest(1))[1] == [LongVisit(1, 2)]
+        assert store.check() == []
 
 
 def test_f123_every_kind_over_a_driver_of_asyncio(url: str) -> None:

@@ -85,15 +85,18 @@ def create(op: Any, *structures: Structure, view: bool = True) -> None:
         _run(op, known, catalog.create(known.catalog, plans, view))
 
 
-def alter(op: Any, structure: Structure, *, view: bool | None = None) -> list[str]:
+def alter(op: Any, structure: Structure, *, view: bool | None = None, keep_columns: bool = False) -> list[str]:
     """Alter the stored structure to this declaration in a migration, as `store.alter` does; return the changes.
+
+    keep_columns: columns that the declaration lacks stay, for `downgrade` after a column was added; otherwise they are
+        refused, since their values would be lost.
 
     `Invalid` with `--sql`: the statements depend on what is stored.
     """
     known, plans = _plans(op, [structure])
     if _is_printed(op):
         raise Invalid(f"{structure.name}: what changes it depends on what is stored, so it cannot be printed (--sql)")
-    return _run(op, known, altering.alter(known.catalog, plans[0], view))
+    return _run(op, known, altering.alter(known.catalog, plans[0], view, keep_columns=keep_columns))
 
 
 def drop(op: Any, *structures: Structure, view: bool = True) -> None:
