@@ -40,6 +40,7 @@ def test_help_lists_the_commands_in_the_order_of_their_use(shell: Shell) -> None
         "import",
         "clear",
         "forget",
+        "drop",
         "serve",
         "bench",
         "demo",

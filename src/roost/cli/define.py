@@ -74,7 +74,8 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
     if old is not None and old != new:
         differs = difference(old.definition, new.definition)
         raise Failure(
-            f"{new.name} is declared otherwise than it is stored: {differs}; `roost alter` changes what can be changed"
+            f"{new.name} is declared otherwise than it is stored: {differs}; `roost alter` changes what can be "
+            f"changed, `roost drop {new.name}` drops it, with all that it holds"
         )
 
 
