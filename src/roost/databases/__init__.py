@@ -27,8 +27,15 @@ def open_engine(url: str, *, timeout: float, trace: Trace | None, random: Random
             case "sqlite":
                 return SQLiteEngine(url, timeout=timeout, trace=trace, random=random)
     except ModuleNotFoundError as error:
-        extra = "postgresql" if scheme.startswith("postgres") else "mysql"
+        extra = "postgresql-binary" if scheme.startswith("postgres") else "mysql"
         raise Invalid(f"{scheme} needs the driver {error.name}: pip install 'roost[{extra}]'") from error
+    except ImportError as error:
+        if not scheme.startswith("postgres"):
+            raise
+        raise Invalid(
+            f"{scheme} needs the driver psycopg, which is installed, but finds no libpq: pip install "
+            "'roost[postgresql-binary]' brings one along, or install that of the system, such as Debian's libpq5"
+        ) from error
     shown = repr(redacted(url)) if isinstance(url, str) else repr(url)
     raise Invalid(
         f"{shown} is not a store; a store takes the URL of a database: {SQLITE_URLS}; "
