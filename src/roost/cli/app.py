@@ -129,6 +129,8 @@ def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structur
     try:
         return store.structures()
     except roost.Missing:
+        if not store.url.startswith("sqlite"):  # a server: the error names the right that the account lacks
+            raise
         if may_be_missing:
             return []
         raise Failure(
