@@ -68,6 +68,9 @@ def test_half_dropped_is_dropped_by_the_next(open_store: Make) -> None:
     store = open_store(baskets)
     store.alter(baskets, view=False)
     by_hand(store, "DROP TABLE roost_baskets_rows")
+    with pytest.raises(roost.Missing) as found:
+        store.run(baskets.latest(1))
+    assert "\n" not in str(found.value)  # PostgreSQL points at a place in the statement, by a ^ below it
     store.drop(baskets)
     assert store.structures() == []
 

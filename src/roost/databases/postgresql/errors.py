@@ -24,6 +24,8 @@ from roost.errors import (
 
 PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
 HIDDEN = re.compile(r"\broost_(writers|catalog|once)\b")  # as 42501 names them to who has no right
+# A line of the statement and a ^ below it, which points nowhere once something follows; no word, as they are translated.
+POINTED = re.compile(r"\n[^\n]*\n *\^(?=\n|\Z)")
 # What a statement was refused for, in the words of `StatementFailed`.
 WORDS = {
     "23505": "121",
@@ -50,7 +52,7 @@ WORDS = {
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
     """Return our error for one of PostgreSQL's, by its SQLSTATE."""
     state = error.sqlstate or ""
-    text = f"{place}: {str(error).strip()}"
+    text = f"{place}: {POINTED.sub('', str(error).strip())}"
     where = f"{text}{f' in {sql}' if sql else ''}"
     match state[:2], state:
         case _, "40001" | "40P01":
