@@ -235,25 +235,25 @@ def test_f123_every_kind_over_a_driver_of_asyncio(url: str) -> None:
     driver = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}[url.partition(":")[0]]
     engine = create_async_engine(alchemy_url(url, driver), poolclass=sa.NullPool)
 
-    async def migrate(change: Callable[[Any], Any]) -> None:
+    async def migrate(change: Callable[[Any, Any], Any], structure: Any) -> None:
         async with engine.begin() as connection:
-            await connection.run_sync(lambda below: change(Operations(MigrationContext.configure(below))))
+            await connection.run_sync(lambda below: change(Operations(MigrationContext.configure(below)), structure))
 
     for first, second, operation in KINDS:
-        asyncio.run(migrate(lambda op, first=first: contrib.create(op, first)))
+        asyncio.run(migrate(contrib.create, first))
         with roost.Store(url) as store:
             store.run(operation(first))
             if second is not None:
-                asyncio.run(migrate(lambda op, second=second: contrib.alter(op, second)))
+                asyncio.run(migrate(contrib.alter, second))
                 store.run(operation(second))
             assert store.check() == []
-        asyncio.run(migrate(lambda op, last=second or first: contrib.drop(op, last)))
+        asyncio.run(migrate(contrib.drop, second or first))
     assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
     with sa.create_engine(alchemy_url(url), poolclass=sa.NullPool).begin() as connection:
         connection.execute(sa.text("CREATE TABLE roost_pageviews_rows (id INT PRIMARY KEY)"))
         connection.execute(sa.text("INSERT INTO roost_pageviews_rows VALUES (1)"))
     with pytest.raises((roost.StatementFailed, roost.Invalid), match="roost_pageviews_rows"):
-        asyncio.run(migrate(lambda op: contrib.create(op, pageviews)))
+        asyncio.run(migrate(contrib.create, pageviews))
 
 
 def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url: str) -> None:

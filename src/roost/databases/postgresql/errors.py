@@ -24,7 +24,7 @@ from roost.errors import (
 
 PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
 HIDDEN = re.compile(r"\broost_(writers|catalog|once)\b")  # as 42501 names them to who has no right
-# A line of the statement and a ^ below it, which points nowhere once something follows; no word, as they are translated.
+# A line of the statement and a ^ below it, which points nowhere once something follows. Words would be translated.
 POINTED = re.compile(r"\n[^\n]*\n *\^(?=\n|\Z)")
 # What a statement was refused for, in the words of `StatementFailed`.
 WORDS = {
