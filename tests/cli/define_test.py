@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -275,6 +276,33 @@ def test_ddl_in_words_and_as_json(shell: Shell) -> None:
     assert [statement.split()[1] for statement in statements[entry + 1 :]] == ["VIEW"] + ["TRIGGER"] * 3
     assert shell.json("ddl", "counter", "hits", "--no-view") == statements[: entry + 1]
     assert shell("ddl", "counter", "hits") == "".join(f"{statement};\n" for statement in statements)
+
+
+@pytest.mark.parametrize(
+    ("driver", "url", "word"),
+    [
+        ("pymysql", "mysql://localhost/app", "ENGINE=InnoDB"),
+        ("pymysql", "mysql://localhost/app?dialect=mysql8", "ENGINE=InnoDB"),
+        ("psycopg", "postgresql://localhost/app", "timestamptz"),
+    ],
+)
+def test_ddl_needs_no_driver(shell: Shell, driver: str, url: str, word: str) -> None:
+    wanted = shell("ddl", "counter", "hits", "--store", url)
+    assert word in wanted
+    shell.write(f"{driver}.py", f"raise ModuleNotFoundError(name={driver!r})")
+    process = shell.start("ddl", "counter", "hits", "--store", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.communicate(timeout=60) == (wanted.encode(), b"")
+
+
+def test_ddl_of_what_no_database_holds(shell: Shell) -> None:
+    shell.write("structures.py", "import roost\nlog = roost.Capped.of('log')\nhits = roost.Counter('hits')\n")
+    shell("ddl", "structures:log", code=1)
+    assert "log is a table of your own" in shell.error
+    for url in ("nonsense", "oracle://localhost/app"):
+        shell("ddl", "structures:hits", "--store", url, code=1)
+        assert "is not a store; a store takes the URL of a database" in shell.error
+    shell("ddl", "structures:hits", "--store", "memcached://localhost", code=1)
+    assert "memcached has no catalog" in shell.error
 
 
 # alter

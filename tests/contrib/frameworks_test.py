@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -163,6 +166,17 @@ def test_f64_the_application_on_the_page_of_flask(database: str, monkeypatch: py
     assert store.check() == []
     names["engine"].dispose()
     store.close()
+
+
+@pytest.mark.parametrize("name", ["fastapi", "flask"])
+def test_the_application_on_a_page_is_typed(name: str, tmp_path: Path) -> None:
+    module = tmp_path / "application.py"
+    module.write_text("\n".join(blocks(ROOT / f"docs/{name}.md", "python")))
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", module],
+        cwd=tmp_path, env={**os.environ, "MYPYPATH": f"{ROOT / 'src'}"}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert ran.stdout == "Success: no issues found in 1 source file\n", ran.stdout + ran.stderr
 
 
 def test_f64_what_is_busy_is_answered_503_by_flask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

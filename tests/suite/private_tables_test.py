@@ -11,7 +11,6 @@ import roost
 from roost.store import bursts
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
-from tests.suite.drop_test import dropped
 
 postgresql = pytest.mark.needs("trims at commit")
 mariadb = pytest.mark.needs("trims in passes")
@@ -179,7 +178,7 @@ def test_tables_that_another_process_has_just_made_are_no_strangers(store_url: s
     def traced(sql: str, _: object) -> None:
         if "FROM roost_catalog" in sql and not made:  # the snapshot is taken: the catalog has been looked for in it
             made.append(sql)
-            dropped(another, hits)
+            another.drop(hits)
             another.create(hits)
 
     with roost.Store(store_url) as another, roost.Store(store_url, trace=traced) as store:

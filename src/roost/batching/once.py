@@ -61,6 +61,7 @@ class Once:
 
     seconds: how long a token is stored.
     made: whether the table was found, or made.
+    ddl: the statements that make it.
     """
 
     def __init__(self, dialect: Dialect, seconds: float | dt.timedelta = 86_400.0) -> None:
@@ -93,9 +94,12 @@ class Once:
         self._keep = Template(f"UPDATE {TABLE} SET {answer} = {hole} WHERE {token} = {hole}")
         self._over = Template(OVER.format(**words), answer=Answer.ORDINAL)
         self._remove = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole}")
-        columns = ",\n  ".join(map(dialect.declared, COLUMNS))
-        self._table = f"CREATE TABLE {TABLE} (\n  {columns},\n  PRIMARY KEY ({token})\n){dialect.table_options}"
-        self._index = f"CREATE INDEX {TABLE}_over ON {TABLE} ({until})"
+        lines = [*map(dialect.declared, COLUMNS), f"PRIMARY KEY ({token})"]
+        index = [f"CREATE INDEX IF NOT EXISTS {TABLE}_over ON {TABLE} ({until})"]
+        if dialect.family == "mariadb":  # MySQL has no IF NOT EXISTS for an index
+            lines, index = [*lines, f"KEY {TABLE}_over ({until})"], []
+        columns = ",\n  ".join(lines)
+        self.ddl = [f"CREATE TABLE IF NOT EXISTS {TABLE} (\n  {columns}\n){dialect.table_options}", *index]
 
     def is_made(self) -> Generator[Wanted, Any, bool]:
         """Return whether the table exists."""
@@ -105,8 +109,8 @@ class Once:
         """Make the table if it is missing."""
         yield from lock(catalog)
         if not (yield from self.is_made()):
-            yield Statement(Template(self._table), [()])
-            yield Statement(Template(self._index), [()])
+            for sql in self.ddl:
+                yield Statement(Template(sql), [()])
 
     def perform(self, token: str, work: Plan, context: Context, verbs: Sequence[str] | None = None) -> Plan:
         """Run the work of a new token, or return the answers stored for a used one.

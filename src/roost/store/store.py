@@ -18,7 +18,7 @@ from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.stats import Stats
 from roost.catalog.alter import alter
-from roost.catalog.catalog import create, ddl, listed
+from roost.catalog.catalog import create, ddl, drop, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
@@ -104,7 +104,8 @@ class _Base:
                 raise Invalid(f"{structure!r} is not a structure")
             if isinstance(structure, (Adopted, Aged)):
                 raise Invalid(
-                    f"{structure.name} is a table of your own; `roost cap {structure.name}` makes and changes it"
+                    f"{structure.name} is a table of your own; `roost cap {structure.name}` makes and changes it, "
+                    f"`roost uncap {structure.name}` undoes it"
                 )
         return [self._core.known.plan(structure) for structure in structures]
 
@@ -119,6 +120,10 @@ class _Base:
     def _alter(self, structure: Structure, view: bool | None) -> list[str]:
         (plan,) = self._plans([structure])
         return self._core.repeated(partial(alter, self._core.known.catalog, plan, view))
+
+    def _drop(self, structures: Sequence[Structure]) -> None:
+        plans = self._plans(structures)
+        self._core.repeated(partial(drop, self._core.known.catalog, plans))
 
     def _structures(self) -> list[Structure]:
         found = self._core.snapshot(partial(listed, self._core.known.catalog))
@@ -185,6 +190,14 @@ class Store(_Base, Runner):
         view: add it, or drop it; None leaves it as it is.
         """
         return self._alter(structure, view)
+
+    def drop(self, *structures: Structure) -> None:
+        """Drop structures with all that they hold: views, tables and entries; those that are not stored are skipped.
+
+        What else their declarations say does not matter, but `Mismatch` if one of these names is that of another kind.
+        `Invalid` if a view of the application's own depends on one. Operations on them then raise `Missing`.
+        """
+        self._drop(structures)
 
     def structures(self) -> list[Structure]:
         """Return the structures in the catalog, with generated dataclasses for their rows."""
@@ -363,6 +376,10 @@ class AsyncStore(_Base, AsyncRunner):
     async def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
         """Change a stored structure to this declaration; see `Store.alter`."""
         return await self._in_thread(self._alter, structure, view)
+
+    async def drop(self, *structures: Structure) -> None:
+        """Drop structures with all that they hold; see `Store.drop`."""
+        await self._in_thread(self._drop, structures)
 
     async def structures(self) -> list[Structure]:
         """Return the structures in the catalog; see `Store.structures`."""

@@ -51,6 +51,14 @@ class JoinedTests(Checked):
     def test_and_neither_does_the_next(self) -> None:
         self.test_one_test_leaves_nothing_to_the_next()
 
+    def test_f115_a_token_is_rolled_back_with_the_test(self) -> None:
+        for _ in range(2):
+            store.run(pageviews.add("/"), once="a webhook")
+        self.assertEqual(store.run(pageviews.total("/")), 1)
+
+    def test_f115_and_counts_in_the_next_one(self) -> None:
+        self.test_f115_a_token_is_rolled_back_with_the_test()
+
     def test_every_structure(self) -> None:
         pushed = [visits.push(Visit(1, n)) for n in range(1, 8)]
         self.assertEqual(store.run_all(*pushed), (1, 2, 3, 4, 5, 6, 7))

@@ -66,10 +66,10 @@ class DjangoExecutor(ServerExecutor):
             from roost.databases.mariadb.session import joined_text
 
             return joined_text(self._dialect, sql, row), None
-        if row and self._vendor == "postgresql":  # with its values in the text, as in Django's logs
-            from roost.databases.postgresql.values import spelt_out
+        if self._vendor == "postgresql":  # with its values in the text, as in Django's logs
+            from roost.databases.postgresql.values import filled_in
 
-            return sql % tuple([spelt_out(value) for value in row]), None
+            return filled_in(sql, row), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
 
     def printed(self, sql: str, row: Row) -> tuple[str, Row | None]:

@@ -8,12 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
-import psycopg
-from psycopg.pq import DiagnosticField
 
 from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Script, Texts, Work, aplay
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
+from roost.databases.postgresql.errors import as_psycopg
 from roost.databases.postgresql.session import is_utf8
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
@@ -76,21 +75,6 @@ class _AsyncpgCaller(PostgreSQLCaller):
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, OSError)
 
 
-def _as_psycopg(error: Exception) -> psycopg.Error:
-    # Converted, so that the meaning of each SQLSTATE is defined in one place.
-    message = str(error).strip()
-    state = getattr(error, "sqlstate", None)  # 22000 is asyncpg's for a value that it cannot send
-    if isinstance(error, TimeoutError):
-        state, message = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
-    elif isinstance(error, OSError):
-        state = "08006"
-    found = psycopg.DatabaseError(
-        message, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: message.encode()}
-    )
-    found.sqlstate = state
-    return found
-
-
 def _is_infinite(value: Any) -> bool:
     if isinstance(value, list):
         return any([_is_infinite(each) for each in value])
@@ -103,7 +87,7 @@ def _read(value: Any) -> Any:
     if isinstance(value, UUID):
         return UUID(int=value.int)  # asyncpg's is a class of its own
     if isinstance(value, dt.datetime) and value.tzinfo is None and _is_infinite(value):
-        raise _as_psycopg(asyncpg.DataError("Python has no moment infinity: the years are 1 to 9999"))
+        raise as_psycopg(asyncpg.DataError("Python has no moment infinity: the years are 1 to 9999"))
     return value
 
 
@@ -117,7 +101,7 @@ class _AsyncpgExecutor(AsyncCallerExecutor):
     async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
         raw, values = self._cursor, row or ()
         if any([_is_infinite(value) for value in values]):
-            raise _as_psycopg(
+            raise as_psycopg(
                 asyncpg.DataError("asyncpg takes the first and the last moment and day of Python for infinity")
             )
         try:
@@ -126,7 +110,7 @@ class _AsyncpgExecutor(AsyncCallerExecutor):
                 return [tuple([_read(each) for each in row]) for row in found]
             status = await raw.execute(sql, *values)
         except _FAILURES as error:
-            raise _as_psycopg(error) from error
+            raise as_psycopg(error) from error
         count = status.rpartition(" ")[2]  # of "UPDATE 3"
         return int(count) if count.isdecimal() else -1
 
