@@ -169,6 +169,19 @@ def test_watch_trims_until_it_is_ended(shell: Shell, mariadb: Application, numbe
     assert shell("uncap", "visits", "--store", mariadb.url).endswith("its rows are as they were\n")
 
 
+def test_f110_it_asks_before_others_may_use_the_rights_of_root(shell: Shell, mariadb: Application) -> None:
+    command = ("cap", "visits", "--per", "uid", "--keep", "50", "--store", mariadb.url)
+    for stdin, code in (("n\n", 1), ("", 1)):
+        assert shell(*command, stdin=stdin, code=code) == ""
+        assert "would run with the rights that root@" in shell.error
+        assert "; then --definer roostcap@localhost. Go on all the same? [y/N]" in shell.error
+    assert "would run with the rights that root@" in shell(*command, "--dry-run")
+    assert shell(*command, "--definer", "roostcap", code=2) == ""
+    shell(*command, stdin="y\n")
+    shell(*command, stdin="")  # it was agreed to
+    shell("uncap", "visits", "--store", mariadb.url)
+
+
 def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Application) -> None:
     command = (*CAP, "--yes", "--watch", "--store", mariadb.url)
     with shell.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

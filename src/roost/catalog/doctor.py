@@ -44,6 +44,11 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_varia
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
     "SELECT 'database', DATABASE()",
+    """\
+SELECT 'events off', GROUP_CONCAT('`roost cap ', SUBSTRING(EVENT_NAME, 10), '`' ORDER BY 1 SEPARATOR ', ')
+  FROM information_schema.EVENTS
+  WHERE EVENT_SCHEMA = DATABASE() AND LEFT(EVENT_NAME, 9) = 'roostcap_' AND STATUS <> 'ENABLED'
+  HAVING COUNT(*) > 0""",
 )
 # Those of roles that are enabled, too, which information_schema tells nobody who has them.
 GRANTS = "SHOW GRANTS"
@@ -136,7 +141,12 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     yield from _innodb(facts)
     yield from _mariadb_views(facts)
     events = facts.get("event_scheduler", "")
-    if events == "ON" and facts.get("may event"):
+    if events == "ON" and facts.get("events off") and facts.get("read_only") in ("0", "OFF"):
+        yield Finding(
+            "roost cap", "an event is not ENABLED on this server", "it trims nothing here: it was made on another one",
+            f"{facts['events off']}, on each server that becomes the primary",
+        )  # fmt: skip
+    elif events == "ON" and facts.get("may event"):
         yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
     else:
         yield Finding(
