@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -45,9 +46,11 @@ def role(application: Application) -> Iterator[Callable[[str], str]]:
     names: list[str] = []
 
     def role_(what: str) -> str:
-        names.append(f"{what}_{application.url.rpartition('/')[2]}")
-        application(f"CREATE ROLE {names[-1]}")
-        return names[-1]
+        name = f"{what}_{application.url.rpartition('/')[2]}"
+        if name not in names:
+            application(f"CREATE ROLE {name}")
+            names.append(name)
+        return name
 
     yield role_
     application("RESET ROLE")
@@ -77,6 +80,17 @@ def count(application: Application) -> int:
 def owned_by(visits: Application, owner: str) -> None:
     visits(f"GRANT USAGE, CREATE ON SCHEMA public TO {owner}")
     visits(f"ALTER TABLE visits OWNER TO {owner}")
+
+
+def member(application: Application, role: Callable[[str], str], *owners: str) -> str:
+    """Return the URL of an account that is a member of these roles, and no superuser."""
+    name = role("capper")
+    application(f"ALTER ROLE {name} LOGIN")
+    application(f"GRANT CREATE ON SCHEMA public TO {name}")
+    for owner in owners:
+        application(f"GRANT {owner} TO {name}")
+    url = urlsplit(application.url)
+    return url._replace(netloc=f"{name}@{url.netloc.rpartition('@')[2]}").geturl()
 
 
 def test_rows_of_tables_that_inherit_later_are_neither_counted_nor_deleted(store_url: str, visits: Application) -> None:
@@ -134,7 +148,7 @@ BEFORE_DELETE = "CREATE TRIGGER own BEFORE DELETE ON visits FOR EACH ROW EXECUTE
 
 
 def test_f31_the_owner_of_a_table_gets_no_rights_of_who_caps_it(
-    open_store: Open, visits: Application, role: Callable[[str], str]
+    visits: Application, role: Callable[[str], str]
 ) -> None:
     owner = role("owner")
     owned_by(visits, owner)
@@ -145,9 +159,9 @@ def test_f31_the_owner_of_a_table_gets_no_rights_of_who_caps_it(
     visits(BECOME.format("INSERT INTO public.doers VALUES (current_user);"))
     visits(BEFORE_DELETE)
     visits("RESET ROLE")
-    store = open_store()
-    assert cap(store, keep=2) == 3
-    assert store.check() == []
+    with roost.Store(member(visits, role, owner)) as store:
+        assert cap(store, keep=2) == 3
+        assert store.check() == []
     visits(f"SET ROLE {owner}")
     add(visits, 5)
     visits("RESET ROLE")
@@ -155,12 +169,11 @@ def test_f31_the_owner_of_a_table_gets_no_rights_of_who_caps_it(
     assert visits("SELECT DISTINCT name FROM doers") == [(owner,)]
 
 
-def test_f31_to_become_a_superuser_by_a_trigger_is_refused(
-    open_store: Open, visits: Application, role: Callable[[str], str]
-) -> None:
+def test_f31_to_become_a_superuser_by_a_trigger_is_refused(visits: Application, role: Callable[[str], str]) -> None:
     owner = role("owner")
     owned_by(visits, owner)
-    cap(open_store(), keep=2)
+    with roost.Store(member(visits, role, owner)) as store:
+        cap(store, keep=2)
     visits(f"SET ROLE {owner}")
     visits(BECOME.format(f"EXECUTE 'ALTER ROLE {owner} SUPERUSER';"))
     visits(BEFORE_DELETE)
@@ -187,11 +200,11 @@ def test_f31_functions_that_somebody_made_beforehand_do_not_stay_his(
 
 
 def test_a_table_that_was_given_away_takes_rows_by_the_functions_of_an_owner_without_rights(
-    store_url: str, visits: Application, role: Callable[[str], str]
+    visits: Application, role: Callable[[str], str]
 ) -> None:
     former, owner = role("former"), role("owner")
     owned_by(visits, former)
-    with roost.Store(store_url) as store:
+    with roost.Store(member(visits, role, former, owner)) as store:
         cap(store, keep=2)
         owned_by(visits, owner)
         add(visits, 3)
@@ -207,7 +220,7 @@ def test_f31_who_may_not_drop_such_a_function_is_told_who_may(visits: Applicatio
     visits("CREATE FUNCTION roostcap_visits_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
     visits("RESET ROLE")
     with (
-        roost.Store(f"{visits.url}?options=-crole%3D{owner}") as store,
+        roost.Store(f"{member(visits, role, owner)}?options=-crole%3D{owner}") as store,
         pytest.raises(roost.Invalid, match=rf"roostcap_visits_commit\(\), which belongs to {stranger}; .*CASCADE"),
     ):
         cap(store, keep=2)
@@ -238,10 +251,16 @@ def test_f32_a_table_with_a_new_owner_takes_rows_and_check_says_what_to_do(
         client("COMMIT")
         assert count(visits) == 5
         assert visits("SELECT * FROM doers") == []  # the superuser's functions have run nothing of the new owner's
+        visits(f"GRANT ALL ON roost_catalog TO {owner}")
+    with roost.Store(member(visits, role, owner)) as store:
         found = [each.detail for each in store.check() if each.rule == "triggers"]
         assert any(
             f"while the table belongs to {owner}" in each and "`roost cap visits` again" in each for each in found
         )
+        with pytest.raises(roost.Invalid, match="DROP FUNCTION .* CASCADE") as refused:
+            cap(store, "", None)
+        visits(f"DROP FUNCTION{str(refused.value).rpartition('DROP FUNCTION')[2]}")
+        visits(f"GRANT ALL ON roost_writers TO {owner}")
         assert cap(store, "", None) == 3
         assert store.check() == []
         add(client, 3)
@@ -259,7 +278,8 @@ def test_f33_who_may_insert_by_a_view_or_a_function_alone_goes_on_doing_that(
     application(VISITS)
     application(INDEX)
     application(f"ALTER TABLE visits OWNER TO {owner}")
-    store = roost.Store(f"{application.url}?options=-csearch_path%3Dhidden,public")
+    application(f"GRANT USAGE, CREATE ON SCHEMA hidden TO {role('capper')}")
+    store = roost.Store(f"{member(application, role, owner)}?options=-csearch_path%3Dhidden,public")
     with store:
         cap(store, keep=2)
         application("CREATE VIEW public.seen AS SELECT * FROM hidden.visits")
@@ -386,6 +406,52 @@ def test_f36_tables_may_be_called_as_what_the_functions_use(open_store: Open, ap
     assert store.check() == []
 
 
+def test_f117_a_superuser_runs_no_code_of_the_owner_of_a_table(
+    application: Application, role: Callable[[str], str]
+) -> None:
+    owner = role("owner")
+    application(f"GRANT CREATE ON SCHEMA public TO {owner}")
+    application(f"SET ROLE {owner}")
+    application(VISITS)
+    application(INDEX)
+    application(
+        "CREATE FUNCTION evil(bigint) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN\n"
+        f"  EXECUTE 'ALTER ROLE {owner} SUPERUSER'; RETURN true; EXCEPTION WHEN others THEN RETURN true; END $$"
+    )
+    application("CREATE INDEX ON visits (visitor) WHERE evil(1)")
+    application("CREATE FUNCTION same(oid, regclass) RETURNS boolean LANGUAGE sql AS 'SELECT evil(1)'")
+    application("CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = same)")
+    add(application, 5)
+    application("CREATE TABLE events (id {id}, at timestamptz)")
+    application("CREATE INDEX ON events (at) WHERE evil(1)")
+    application("CREATE INDEX ON events (at)")
+    application("RESET ROLE")
+    is_super = f"SELECT rolsuper FROM pg_roles WHERE rolname = '{owner}'"
+    asked = [lambda store: cap(store, keep=2), lambda store: bursts.inspect_age(store, "events", "at", 3600)]
+    with roost.Store(application.url) as store:
+        for ask in asked:
+            with pytest.raises(roost.Invalid, match=rf"belongs to {owner}, .* run this as {owner}"):
+                ask(store)
+    with roost.Store(member(application, role, owner)) as store:
+        application("DROP OPERATOR public.= (oid, regclass)")
+        cap(store, keep=2)
+        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        assert len(store.run(roost.Capped.of("visits").latest(1))) == 2
+        assert store.check() == []
+    application("CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = same)")
+    with roost.Store(application.url) as store:
+        assert {(each.structure, each.rule) for each in store.check()} == {("visits", "tables"), ("events", "tables")}
+        (aged,) = [each for each in store.structures() if each.name == "events"]
+        visits = roost.Capped.of("visits")
+        for operation in (visits.latest(1), visits.count(1), visits.keys(), aged.state()):
+            with pytest.raises(roost.Invalid, match=f"run this as {owner}"):
+                store.run(operation)
+        with pytest.raises(roost.Invalid, match=f"run this as {owner}"):
+            bursts.uncap(store, "visits")
+    assert application(is_super) == [(False,)]
+    application("DROP OPERATOR public.= (oid, regclass)")
+
+
 def test_f37_operators_casts_and_functions_that_others_make_are_not_called(
     application: Application, role: Callable[[str], str]
 ) -> None:
@@ -409,7 +475,7 @@ def test_f37_operators_casts_and_functions_that_others_make_are_not_called(
     application("CREATE TABLE visits (id {id}, m mood, s short, v varchar(9), at text)")
     application("RESET ROLE")
     # What the stranger made is in everybody's way who has `public` in the path and compares such values.
-    store = roost.Store(f"{application.url}?options=-csearch_path%3Dpublic")
+    store = roost.Store(f"{member(application, role, owner)}?options=-csearch_path%3Dpublic")
     with store:
         cap(store, "m,s,v", 2, "at")
         application(f"SET ROLE {owner}")

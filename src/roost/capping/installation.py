@@ -74,6 +74,11 @@ class Adoption(ForeignKeys):
         yield from ()
         return self.words(cap)
 
+    def unsafe(self, table: str) -> Asking:
+        """Return why the table must not be touched by this account, an `Invalid`; None if it may be."""
+        yield from ()
+        return None
+
     def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None, definer: str = "") -> Asking:
         """Return an `Inspection`, which describes the effect of capping a table.
 
@@ -299,6 +304,8 @@ class Adoption(ForeignKeys):
         cap: Cap | None = yield from self.capped(table)
         if cap is None:
             raise Missing(f"{table} is not capped")
+        if unsafe := (yield from self.unsafe(cap.table)):
+            raise unsafe
         yield from self.drop(cap, keep_index=False)
         yield write(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
         left = yield read("SELECT count(*) FROM roost_catalog")
@@ -450,7 +457,7 @@ class Adoption(ForeignKeys):
     # What Python asks for
 
     def reading(self, cap: Cap) -> Asking:
-        """Return a cap in the words by which its rows are read."""
+        """Return a cap in the words by which its rows are read, or an `Invalid`; see `unsafe`."""
         yield from ()
         return CapWords(cap, self.dialect)
 

@@ -70,9 +70,13 @@ SELECT b.attname, b.typname, b.typtype::text, n.nspname,
 HOME = """\
 SELECT n.nspname, o.rolname, o.rolname = current_user, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
   o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE')
-    OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
   FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace JOIN pg_roles o ON o.oid = r.relowner
   WHERE r.oid = to_regclass(%s)"""
+# As for private tables (`THERE`), every operator has operands of exactly the types for which the system has it.
+OWNER = """\
+SELECT o.rolname FROM pg_class r JOIN pg_roles o ON o.oid = r.relowner, pg_roles s, pg_roles u
+  WHERE r.oid = to_regclass(%s::text)::oid AND s.rolname = session_user AND u.rolname = current_user
+    AND (s.rolsuper OR u.rolsuper) AND NOT o.rolsuper"""
 # The functions of a cap: what they are, whose, and what they do.
 FUNCTIONS = """\
 SELECT p.proname, format('%%I.%%I(%%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)),
@@ -97,8 +101,27 @@ class PostgreSQLAdoption(Adoption):
     def _words(cap: Cap, home: Home | None = None) -> PostgreSQLWords:
         return PostgreSQLAgeWords(cap, home) if isinstance(cap, Age) else PostgreSQLWords(cap, home)
 
+    def unsafe(self, table: str) -> Asking:
+        """Return an `Invalid` where a superuser would run code of the table's owner.
+
+        The planner calls functions in the predicates of indexes, in constraints and statistics; and operators that the
+        owner has made in the table's schema may be taken for the system's.
+        """
+        found = yield read(OWNER, self.dialect.quoted(table))
+        for (owner,) in found[0]:
+            return Invalid(
+                f"{table} belongs to {owner}, and code of {owner} would run with the rights of a superuser: run this as "
+                f"{owner}, or as a member of {owner} that is no superuser"
+            )
+        return None
+
+    def _guarded(self, table: str) -> Asking:
+        if unsafe := (yield from self.unsafe(table)):
+            raise unsafe
+
     def here(self, cap: Cap) -> Asking:
         """Return a cap in the words for the table as it is now."""
+        yield from self._guarded(cap.table)
         table = self.dialect.quoted(cap.table)
         found = yield read(HOME, table)
         if not found[0]:
@@ -115,6 +138,7 @@ class PostgreSQLAdoption(Adoption):
 
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
+        yield from self._guarded(table)
         found = yield read(
             "SELECT r.oid::bigint, r.relkind::text, r.relpersistence::text, pg_has_role(r.relowner, 'USAGE'),\n"
             "  EXISTS (SELECT FROM pg_inherits WHERE r.oid IN (inhparent, inhrelid)), r.relforcerowsecurity\n"
@@ -316,16 +340,21 @@ class PostgreSQLAdoption(Adoption):
     def _drop_strangers(self, words: PostgreSQLWords) -> Asking:
         # Functions of an earlier owner of the table, or of an earlier version of Roost; or somebody's who knew what
         # they would be called, and whose they would stay if they were but replaced.
+        strangers = []
         for name, function, owner, ours, *_ in (yield from self._functions(words)):
             arguments = function.rpartition("(")[2]
             if owner == words.home.owner and arguments == (f"{words.takes})" if name == words.functions[-1] else ")"):
                 continue
-            if not ours:
-                raise Invalid(
-                    f"{words.cap.table}: there is a function {function}, which belongs to {owner}; {owner}, or who may "
-                    f"drop it, says DROP FUNCTION {function} CASCADE"
-                )
-            yield write(f"DROP FUNCTION {function} CASCADE")
+            if ours:
+                yield write(f"DROP FUNCTION {function} CASCADE")
+            else:
+                strangers.append((function, owner))
+        if strangers:
+            function, owner = strangers[0]
+            raise Invalid(
+                f"{words.cap.table}: there is a function {function}, which belongs to {owner}; {owner}, or who may "
+                f"drop it, says DROP FUNCTION {', '.join(each for each, _ in strangers)} CASCADE"
+            )
 
     def _functions(self, words: PostgreSQLWords) -> Asking:
         return (yield read(FUNCTIONS, words.home.schema, list(words.functions)))[0]
@@ -436,6 +465,8 @@ class PostgreSQLAdoption(Adoption):
 
     def reading(self, cap: Cap) -> Asking:
         """Return a cap in the words by which its rows are read; a domain's values are compared as those of its type."""
+        if unsafe := (yield from self.unsafe(cap.table)):
+            return unsafe
         return ReadingWords(cap, (yield from self._types(cap, cap.per)))
 
     def shown_columns(self, cap: Cap) -> Asking:
