@@ -257,7 +257,7 @@ def test_f32_a_table_with_a_new_owner_takes_rows_and_check_says_what_to_do(
         assert any(
             f"while the table belongs to {owner}" in each and "`roost cap visits` again" in each for each in found
         )
-        with pytest.raises(roost.Invalid, match="DROP FUNCTION .* CASCADE") as refused:
+        with pytest.raises(roost.Invalid, match=r"DROP FUNCTION .* CASCADE") as refused:
             cap(store, "", None)
         visits(f"DROP FUNCTION{str(refused.value).rpartition('DROP FUNCTION')[2]}")
         visits(f"GRANT ALL ON roost_writers TO {owner}")
@@ -450,6 +450,58 @@ def test_f117_a_superuser_runs_no_code_of_the_owner_of_a_table(
             bursts.uncap(store, "visits")
     assert application(is_super) == [(False,)]
     application("DROP OPERATOR public.= (oid, regclass)")
+
+
+# A table of the attacker's, whose column has a cast of its own; the trigger functions convert or compare its values.
+EVIL_TABLE = [
+    "CREATE TYPE evil AS (n bigint)",
+    "CREATE FUNCTION called(evil) RETURNS {takes} LANGUAGE plpgsql AS\n"
+    "  $$ BEGIN INSERT INTO public.doers VALUES (current_user); RETURN {returns}; END $$",
+    "CREATE CAST (evil AS {takes}) WITH FUNCTION called(evil) AS IMPLICIT",
+    "CREATE TABLE mine ({columns})",
+    "CREATE TRIGGER mine {when} INSERT ON mine {each} EXECUTE FUNCTION {function}()",
+]
+
+
+def test_f124_whoever_may_execute_the_functions_runs_nothing_as_the_owner(
+    store_url: str, visits: Application, role: Callable[[str], str]
+) -> None:
+    stranger, name = role("stranger"), visits.url.rpartition("/")[2]
+    visits("CREATE TABLE doers (name text)")
+    visits("CREATE TABLE events (id {id}, at timestamptz)")
+    visits(f"GRANT ALL ON doers TO PUBLIC; GRANT USAGE, CREATE ON SCHEMA public TO {stranger}")
+    visits(f"ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {stranger}")
+    functions = "SELECT proname FROM pg_proc WHERE proname LIKE 'roostcap%' ORDER BY 1"
+    with roost.Store(store_url) as store:
+        cap(store, keep=2)
+        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        assert (
+            visits(f"{functions.partition('ORDER')[0]} AND has_function_privilege('{stranger}', oid, 'EXECUTE')") == []
+        )
+        assert store.check() == []
+        visits(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {stranger}")
+        found = {each.detail.partition(" ")[0] for each in store.check()}
+        assert found == {each for (each,) in visits(functions)}
+        visits(f"SET ROLE {stranger}")
+        ways = [
+            ("roostcap_visits_insert", "AFTER", "REFERENCING NEW TABLE AS new_rows", "id bigint, uid evil, at text"),
+            ("roostcap_visits_commit", "AFTER", "FOR EACH ROW", "id bigint, uid evil, at text"),
+            ("roostcap_events_age", "AFTER", "FOR EACH ROW", "id bigint, at evil"),
+        ]
+        for function, when, each, columns in ways:
+            given = {"function": function, "when": when, "each": each, "columns": columns}
+            for sql in EVIL_TABLE:
+                visits(sql.format(takes="json", returns="'{}'", **given))
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="this function is for the table"):
+                visits(f"INSERT INTO mine SELECT 1, ROW(1)::evil{', 1' if 'uid' in columns else ''}")
+            visits("DROP TABLE mine")
+            visits("DROP TYPE evil CASCADE")
+        visits("RESET ROLE")
+        assert visits("SELECT * FROM doers") == []
+        cap(store, "", None)
+        list(bursts.cap(store, bursts.inspect_age(store, "events")))
+        assert store.check() == []
+    visits(f"ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM {stranger}")
 
 
 def test_f37_operators_casts_and_functions_that_others_make_are_not_called(

@@ -35,6 +35,7 @@ from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.dialect import Control, Row, Statement
 from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
+from roost.structures.views.postgresql import EXECUTED_BY_OTHERS
 
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
 KINDS = {"v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table", "S": "sequence"}
@@ -78,11 +79,11 @@ SELECT o.rolname FROM pg_class r JOIN pg_roles o ON o.oid = r.relowner, pg_roles
   WHERE r.oid = to_regclass(%s::text)::oid AND s.rolname = session_user AND u.rolname = current_user
     AND (s.rolsuper OR u.rolsuper) AND NOT o.rolsuper"""
 # The functions of a cap: what they are, whose, and what they do.
-FUNCTIONS = """\
+FUNCTIONS = f"""\
 SELECT p.proname, format('%%I.%%I(%%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)),
   pg_get_userbyid(p.proowner), pg_has_role(p.proowner, 'USAGE'),
   p.prosrc, p.prosecdef, coalesce(array_to_string(p.proconfig, ';'), ''),
-  has_function_privilege('public', p.oid, 'EXECUTE')
+  {EXECUTED_BY_OTHERS}
   FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = ANY (%s)"""
 
 
@@ -110,8 +111,8 @@ class PostgreSQLAdoption(Adoption):
         found = yield read(OWNER, self.dialect.quoted(table))
         for (owner,) in found[0]:
             return Invalid(
-                f"{table} belongs to {owner}, and code of {owner} would run with the rights of a superuser: run this as "
-                f"{owner}, or as a member of {owner} that is no superuser"
+                f"{table} belongs to {owner}, and code of {owner} would run with the rights of a superuser: run this "
+                f"as {owner}, or as a member of {owner} that is no superuser"
             )
         return None
 

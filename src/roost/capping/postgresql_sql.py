@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from roost.capping.cap import Cap, CapWords
 from roost.dialects.postgresql import POSTGRESQL
+from roost.structures.views.postgresql import only_on, revoked
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
 SPARE = 10  # rows that an INSERT deletes beyond its own: an earlier one may have had to leave some
@@ -199,6 +200,7 @@ DECLARE
   more text;
   part integer;
 BEGIN
+  {self._only_here}
   SELECT string_agg(f.note, ''), string_agg(DISTINCT f.lock, '') FILTER (WHERE strpos(roostcap.locks, f.lock) = 0)
     INTO roostcap.came, roostcap.more FROM (
     SELECT ',' || {self._note(ks, "k.n")} AS note,
@@ -249,6 +251,7 @@ DECLARE
   setting text := 'roostcap.t' || TG_RELID;
   noted text := coalesce(current_setting('roostcap.t' || TG_RELID, true), '');
 BEGIN
+  {self._only_here}
   IF noted = '' THEN
     IF TG_OP = 'INSERT' AND current_setting(setting || '_early', true) IS DISTINCT FROM '1' THEN
       PERFORM set_config(setting || '_early', '1', true);
@@ -258,6 +261,14 @@ BEGIN
 {self._working_off}
   RETURN NULL;
 END"""
+
+    @property
+    def _only_here(self) -> str:
+        # Whoever may execute the function could put it on a table of their own, whose types have casts of their own.
+        table = self.named(self.cap.table)
+        return only_on(
+            self.dialect.literal(self.home.schema), self.cap.table, "42501", f"this function is for the table {table}"
+        )
 
     @property
     def _where_owned(self) -> str:
@@ -333,7 +344,7 @@ END"""
     def give(self, function: str) -> list[str]:
         """Return the statements that give a function to the table's owner, and let nobody else call it."""
         owner = [] if self.home.own else [f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}"]
-        return [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC", *owner]
+        return [f"DO $roost$ DECLARE other regrole; BEGIN\n{revoked(function)}\nEND $roost$", *owner]
 
     @property
     def probe(self) -> str:
