@@ -452,6 +452,20 @@ def test_f117_a_superuser_runs_no_code_of_the_owner_of_a_table(
     application("DROP OPERATOR public.= (oid, regclass)")
 
 
+def test_f111_triggers_that_fail_are_found_before_the_application_meets_them(
+    store_url: str, visits: Application
+) -> None:
+    visits("CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nothing(); END $$")
+    visits("CREATE TRIGGER fails AFTER INSERT ON visits EXECUTE FUNCTION fails()")
+    before = visits.schema()
+    with roost.Store(store_url) as store:
+        with pytest.raises(roost.Invalid, match="with the triggers no row could be inserted, so it cannot be capped"):
+            cap(store, keep=2)
+        assert visits.schema() == before
+        visits("DROP TRIGGER fails ON visits")
+        cap(store, keep=2)
+
+
 # A table of the attacker's, whose column has a cast of its own; the trigger functions convert or compare its values.
 EVIL_TABLE = [
     "CREATE TYPE evil AS (n bigint)",
@@ -466,7 +480,7 @@ EVIL_TABLE = [
 def test_f124_whoever_may_execute_the_functions_runs_nothing_as_the_owner(
     store_url: str, visits: Application, role: Callable[[str], str]
 ) -> None:
-    stranger, name = role("stranger"), visits.url.rpartition("/")[2]
+    stranger = role("stranger")
     visits("CREATE TABLE doers (name text)")
     visits("CREATE TABLE events (id {id}, at timestamptz)")
     visits(f"GRANT ALL ON doers TO PUBLIC; GRANT USAGE, CREATE ON SCHEMA public TO {stranger}")

@@ -335,6 +335,7 @@ class PostgreSQLAdoption(Adoption):
             if name in stored:
                 yield write(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
             yield write(sql)
+        yield from self._works(words)
         yield from self.entered(catalog, cap, old)
         return cap
 
@@ -361,30 +362,37 @@ class PostgreSQLAdoption(Adoption):
         return (yield read(FUNCTIONS, words.home.schema, list(words.functions)))[0]
 
     def probe(self, cap: Cap) -> Asking:
-        """Delete a row by the rights of the table's owner and put it back: as it will be done in others' INSERT.
-
-        A superuser's own DELETE would run the owner's triggers as the superuser.
-        """
+        """Delete a row by the rights of the table's owner and put it back: as it will be done in others' INSERT."""
         words: PostgreSQLWords = yield from self.here(cap)
+        refused = f"its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it would be done"
+        if (yield from self._probe(words, words.deleting, refused, f"SET search_path = {PATH}")):
+            raise Invalid(f"{cap.table}: {KEPT}")
+
+    def _works(self, words: PostgreSQLWords) -> Asking:
+        # Before COMMIT: a function that fails would make every INSERT of the application fail.
+        found = yield read(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped\n"
+            "  AND attgenerated = '' ORDER BY attnum LIMIT 1",
+            words.table,
+        )
+        yield from self._probe(words, words.working(found[0][0][0]), "with the triggers no row could be inserted")
+
+    def _probe(self, words: PostgreSQLWords, body: str, refused: str, path: str = "") -> Asking:
         yield write("SAVEPOINT roost_probe")
         found = yield read(FUNCTIONS, words.home.schema, [words.probe])
         for _, function, *_ in found[0]:
             if function.endswith("()"):
-                raise Invalid(f"{cap.table}: there is a function {function}, whose name is needed; drop it")
-        *make, ask = words.probe_sql
+                raise Invalid(f"{words.cap.table}: there is a function {function}, whose name is needed; drop it")
+        *make, ask = words.probe_sql(body, path)
         for sql in make:
             yield write(sql)
         try:
             found = yield read(ask)
         except StatementFailed as error:
-            raise Invalid(
-                f"{cap.table}: its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it "
-                f"would be done, so it cannot be capped ({error})"
-            ) from error
-        if found[0][0][0]:
-            raise Invalid(f"{cap.table}: {KEPT}")
+            raise Invalid(f"{words.cap.table}: {refused}, so it cannot be capped ({error})") from error
         yield write("ROLLBACK TO SAVEPOINT roost_probe")
         yield write("RELEASE SAVEPOINT roost_probe")
+        return found[0][0][0]
 
     def drop(self, cap: Cap, keep_index: bool) -> Asking:
         """Remove triggers and functions, wherever the table went, and the index if Roost has made it."""

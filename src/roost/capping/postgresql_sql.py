@@ -189,7 +189,9 @@ class PostgreSQLWords(CapWords):
 
     def _noting(self, keys: str, at_once: str = "") -> str:
         ks = [f"k.k{i}" for i in range(len(self.cap.per))]
-        bucket = f"(hash_record_extended(ROW({', '.join(ks)}), 0) & {BUCKETS - 1})"
+        # Arrays, since PostgreSQL 13 hashes no records.
+        hashed = " # ".join(f"hash_array_extended(ARRAY[{each}], {i})" for i, each in enumerate(ks))
+        bucket = f"(({hashed}) & {BUCKETS - 1})"
         return f"""<<roostcap>>
 DECLARE
   relation bigint := TG_RELID;
@@ -351,21 +353,41 @@ END"""
         """The name of the function that tries to delete a row; it does not exist any more when the table is capped."""
         return f"roostcap_{self.cap.table}_probe"
 
-    @property
-    def probe_sql(self) -> list[str]:
-        """The statements that tell whether a row still exists after the owner has deleted it."""
-        table, function = self.only, f"{self.named(self.probe)}()"
-        ids = self.columns(self.cap.id, "i.")
+    def probe_sql(self, body: str, path: str) -> list[str]:
+        """Return the statements that run something by the rights of the table's owner.
+
+        path: the setting of its search path, "" for that of the session.
+        """
+        function = f"{self.named(self.probe)}()"
         return [
-            f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = {PATH}\n"
-            f"  AS $roost$ DECLARE gone bigint; BEGIN\n"
-            f"  DELETE FROM {table} d USING (SELECT {ids} FROM {table} i ORDER BY {ids} LIMIT 1) g\n"
-            f"    WHERE {self._same_id('d', 'g')};\n"
-            f"  GET DIAGNOSTICS gone = ROW_COUNT;\n"
-            f"  RETURN gone = 0 AND EXISTS (SELECT FROM {table} i);\nEND $roost$",
+            f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER {path}\n"
+            f"  AS $roost$ DECLARE gone bigint; BEGIN\n{body}\nEND $roost$",
             *self.give(function),
             f"SELECT {function}",
         ]
+
+    @property
+    def deleting(self) -> str:
+        """What tells whether a row still exists after it was deleted."""
+        table, ids = self.only, self.columns(self.cap.id, "i.")
+        return (
+            f"  DELETE FROM {table} d USING (SELECT {ids} FROM {table} i ORDER BY {ids} LIMIT 1) g\n"
+            f"    WHERE {self._same_id('d', 'g')};\n"
+            f"  GET DIAGNOSTICS gone = ROW_COUNT;\n"
+            f"  RETURN gone = 0 AND EXISTS (SELECT FROM {table} i);"
+        )
+
+    def working(self, column: str) -> str:
+        """Return what runs the functions once, with no row: what this server does not know is an error.
+
+        column: one that is not generated.
+        """
+        table, name = self.named(self.cap.table), self.dialect.quoted(column)
+        nothing = {"json": "'[]'", "bigint": "0"}[self.takes]
+        return (
+            f"  INSERT INTO {table} ({name}) OVERRIDING SYSTEM VALUE SELECT i.{name} FROM {self.only} i WHERE false;\n"
+            f"  PERFORM {self.named(self.functions[-1])}({nothing});\n  RETURN false;"
+        )
 
     @property
     def triggers(self) -> dict[str, tuple[int, str, str]]:
