@@ -74,6 +74,15 @@ def test_it_asks_before_rows_are_deleted(visits: Shell) -> None:
     assert visits("check") == "every promise is kept\n"
 
 
+def test_without_a_terminal_lines_tell_the_progress(visits: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits(*CAP, "--yes")
+    assert visits.error == ""
+    monkeypatch.setattr("roost.cli.adopt.TELL", 0.0)
+    visits("cap", "visits", "--keep", "2", "--per", "uid", "--yes")
+    assert visits.error.startswith("visits: ")
+    assert " so far, of 30" in visits.error
+
+
 def test_what_is_capped_is_listed_and_shown_and_left_again(visits: Shell) -> None:
     visits(*CAP, "--yes", "--newest-by", "at")
     assert visits("list").splitlines()[1].split("\t") == [

@@ -400,6 +400,8 @@ def test_a_text_is_never_taken_for_a_number(open_store: Open, visits: Applicatio
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) ENGINE=MyISAM", "only one of InnoDB"),
         ("(id BIGINT, uid INT)", "no primary key"),
         ("(id BIGINT PRIMARY KEY, uid INT)", "say --newest-by"),
+        ("(id FLOAT AUTO_INCREMENT PRIMARY KEY, uid INT)", "id is a float, and by a primary key of that type"),
+        ("(id BIT(8) PRIMARY KEY, uid INT)", "id is a bit, and by a primary key of that type"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid FLOAT)", "uid is a float, which cannot be a key"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) WITH SYSTEM VERSIONING", "is a system versioned"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) PARTITION BY HASH (id) PARTITIONS 2", "is a partitioned"),

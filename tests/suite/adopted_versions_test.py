@@ -83,3 +83,21 @@ def test_f111_old_rows_go(application: Application) -> None:
             application("INSERT INTO events (at) VALUES (now() - interval '1 day'), (now())")
         assert application("SELECT id FROM events ORDER BY 1") == [(2,), (4,), (6,)]
         assert store.check() == []
+
+
+def test_a_key_s_enum_that_was_renamed_is_capped_again(application: Application) -> None:
+    application("CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    application("CREATE TABLE visits (id {id}, m mood)")
+    with roost.Store(application.url) as store:
+        list(bursts.cap(store, bursts.inspect(store, "visits", ["m"], 2, None)))
+        application("ALTER TYPE mood RENAME TO humour")
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            application("INSERT INTO visits (m) VALUES ('sad')")
+        assert {each.rule for each in store.check()} == {"triggers"}
+        list(bursts.cap(store, bursts.inspect(store, "visits", [], None, None)))
+        application("INSERT INTO visits (m) VALUES ('sad'), ('sad'), ('sad')")
+        assert application("SELECT count(*) FROM visits") == [(2,)]
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            application("ALTER TABLE visits ALTER m TYPE text")
+        bursts.uncap(store, "visits")
+        application("ALTER TABLE visits ALTER m TYPE text")

@@ -42,6 +42,7 @@ NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decim
 TEXTS = frozenset(["char", "varchar", "enum"])
 BYTES = frozenset(["binary", "varbinary"])
 INTEGERS = NUMBERS - {"decimal", "year"}
+INEXACT = ("float", "bit")  # a value that was read does not find its row again
 TIMES = {"timestamp": "zoned", "datetime": "plain", "date": "date"}
 # What compares in MariaDB as it does when it has been in Python.
 KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
@@ -108,6 +109,9 @@ class MariaDBAdoption(Adoption):
         primary = sorted([(place, column, type_, auto) for column, type_, place, auto in found[0] if place])
         if not primary:
             raise Invalid(f"{name} has no primary key, so nothing tells its rows apart")
+        if odd := [(column, type_) for _, column, type_, _ in primary if type_ in INEXACT]:
+            column, type_ = odd[0]
+            raise Invalid(f"{name}.{column} is a {type_}, and by a primary key of that type no row is found again")
         if newest_by is None and not (len(primary) == 1 and primary[0][2] in NUMBERS and primary[0][3]):
             raise Invalid(
                 f"{name}: its primary key is not AUTO_INCREMENT, so nothing tells which row is newer: say --newest-by "

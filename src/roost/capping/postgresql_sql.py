@@ -24,7 +24,7 @@ from roost.structures.views.postgresql import only_on, revoked
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
 SPARE = 10  # rows that an INSERT deletes beyond its own: an earlier one may have had to leave some
-NOTES = 60_000  # bytes of one setting: each addition to a setting copies it
+NOTES = 8_000  # bytes of one setting: each addition to a setting copies it
 BUCKETS = 512  # locks that all transactions on one table share; a server has about 8,000 for all tables
 # Limits of the wait for locks that cannot be checked in advance: on rows of other tables that are deleted with a row,
 # and in triggers of the application.
@@ -234,11 +234,11 @@ END"""
     @property
     def _working_off(self) -> str:
         # Takes the locks of all tables, in one order, whichever table's trigger runs first.
+        parts = "coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer"
         return f"""\
-  FOR part IN 1 .. coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer LOOP
-    noted := noted || current_setting(setting || '_' || part);
-    PERFORM set_config(setting || '_' || part, '', true);
-  END LOOP;
+  noted := noted || coalesce((
+    SELECT string_agg(current_setting(setting || '_' || p.n), '') FROM generate_series(1, {parts}) p(n)), '');
+  PERFORM set_config(setting || '_' || p.n, '', true) FROM generate_series(1, {parts}) p(n);
   PERFORM set_config(setting, '', true), set_config(setting || '_parts', '', true);
   PERFORM pg_advisory_xact_lock(l.lock) FROM (
     SELECT e.lock::bigint AS lock FROM unnest(string_to_array(

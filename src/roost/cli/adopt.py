@@ -112,6 +112,8 @@ def cap(
             _watch(store, done.made)
 
 
+TELL = 60.0  # seconds between lines that tell the progress where no terminal shows a bar
+
 _KEPT = {
     "triggers": ", and triggers keep it so",
     "event": ", and a server event keeps it so, every second",
@@ -179,7 +181,7 @@ class _Done:
 
 
 def _trim(store: roost.Store, found: Inspection) -> _Done:
-    done, began = _Done(found.cap), time.perf_counter()
+    done, began, told = _Done(found.cap), time.perf_counter(), 0.0
     steps = bursts.cap(store, found)
     try:
         with progress_bar("rows") as bar:
@@ -194,6 +196,9 @@ def _trim(store: roost.Store, found: Inspection) -> _Done:
                     done.deleted += deleted or 0
                     done.seconds = time.perf_counter() - began
                 bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))
+                if bar.disable and done.seconds - told >= TELL:
+                    told = done.seconds
+                    click.echo(f"{found.cap.table}: {done.summary} so far, of {found.excess:,}", err=True)
     except KeyboardInterrupt:
         click.echo(f"\n{found.cap.table}: {done.summary}; `roost cap {found.cap.table}` goes on", err=True)
         raise
