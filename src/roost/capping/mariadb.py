@@ -15,38 +15,28 @@ A pass never waits for locks: it skips rows that another session holds; their no
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap, CapWords, read, write
 from roost.capping.foreign_keys import Asking
 from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
+from roost.capping.mariadb_accounts import dangerous, definer, definers
 from roost.capping.mariadb_sql import AT, CUT, IN_UTC, NTH, NUMBER, MariaDBAgeWords, MariaDBWords
+from roost.capping.mariadb_types import INEXACT, INTEGERS, KEYS, NUMBERS, SHAPES, TIMES, fitting
 from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB, without_introducers
-from roost.dialects.mariadb_definers import mighty, powerless
+from roost.dialects.mariadb_definers import powerless
 from roost.errors import Busy, DatabaseError, Invalid, Missing, StatementFailed
 
 LATE = 10  # seconds after which a note should have been processed: a pass runs every second
 LONGEST = 64  # characters of a name
 INDEXED = 3072  # bytes of an index's columns
-SHAPES = ("geometry", "geometrycollection", "point", "linestring", "polygon")  # and several of the last three: multi…
-NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
-TEXTS = frozenset(["char", "varchar", "enum"])
-BYTES = frozenset(["binary", "varbinary"])
-INTEGERS = NUMBERS - {"decimal", "year"}
-INEXACT = ("float", "bit")  # a value that was read does not find its row again
-TIMES = {"timestamp": "zoned", "datetime": "plain", "date": "date"}
-# What compares in MariaDB as it does when it has been in Python.
-KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
-ACCOUNT = "roostcap@localhost"  # proposed as the definer
 NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
 HERE = "TABLE_SCHEMA = DATABASE()"
 IN_ORDER = "INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'"
@@ -241,54 +231,7 @@ class MariaDBAdoption(Adoption):
 
     def runs_as(self, cap: Cap) -> Asking:
         """Return what is dangerous about the account with whose rights triggers and event would run; "" if nothing."""
-        if cap.definer or (yield from self._definers(cap)):  # what there is was agreed to
-            return ""
-        me, _ = yield from mighty()
-        return me and (
-            f"{cap.table}: what keeps it short would run with the rights that {me} has on the whole server, and who "
-            "may put a view in a table's place in this database could have code of their own run with them. Better: "
-            f"{yield from self._account()}; then --definer {ACCOUNT}"
-        )
-
-    def _account(self, account: str = ACCOUNT) -> Asking:
-        # The statements that make an account that has no other rights, and that nobody can log in to.
-        found = yield read("SELECT DATABASE()")
-        user, _, host = account.rpartition("@")
-        named = f"{self.dialect.quoted(user)}@{self.dialect.quoted(host)}"
-        place = self.dialect.quoted(re.sub(r"([_%\\])", r"\\\1", found[0][0][0]))
-        return (
-            f"CREATE USER IF NOT EXISTS {named} ACCOUNT LOCK; "
-            f"GRANT SELECT, INSERT, DELETE, TRIGGER, EVENT ON {place}.* TO {named}"
-        )
-
-    def _definers(self, cap: Cap) -> Asking:
-        # Of the triggers and the event that there are.
-        words = self.words(cap)
-        found = yield read(
-            "SELECT DEFINER FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s\n"
-            "UNION SELECT DEFINER FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE()\n"
-            "  AND EVENT_OBJECT_TABLE = %s AND TRIGGER_NAME IN (%s, %s)",
-            *(cap.index_name, cap.table, *(list(words.bodies) or ["", ""])),
-        )
-        return [definer for (definer,) in found[0]]
-
-    def _definer(self, cap: Cap) -> Asking:
-        # The account named for a cap, or the one that it has, unless that cannot be named (any more).
-        rights = [("*", "EVENT"), *[(cap.table, right) for right in ("SELECT", "DELETE", "TRIGGER")]]
-        if not isinstance(cap, Age):
-            rights += [(self.words(cap).grown, right) for right in ("SELECT", "INSERT", "DELETE")]
-        if cap.definer:
-            if (yield from powerless({cap.table: (cap.definer, rights)})):
-                raise Invalid(
-                    f"{cap.definer} is no account that has the rights: {yield from self._account(cap.definer)}"
-                )
-            return cap.definer
-        me, names_others = yield from mighty()
-        there = yield from self._definers(cap)
-        if not names_others or me in there:
-            return ""
-        lost = yield from powerless({each: (each, rights) for each in there})
-        return next((each for each in there if each not in lost), "")
+        return (yield from dangerous(self.words(cap)))
 
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
         """Create the table of notes, the triggers that write them, and the event if that is allowed.
@@ -300,7 +243,7 @@ class MariaDBAdoption(Adoption):
         yield from self.probe(cap)
         yield from make_private(catalog)
         now = yield from self.still(cap, old)
-        cap = replace(cap, index=cap.index or make_index, definer=(yield from self._definer(cap)))
+        cap = replace(cap, index=cap.index or make_index, definer=(yield from definer(self.words(cap))))
         yield from self.entered(catalog, cap, now)
         words = self.words(cap)
         yield write(
@@ -320,7 +263,7 @@ class MariaDBAdoption(Adoption):
     def _make_notes(self, cap: Cap, words: MariaDBWords) -> Asking:
         yield from guarded(self.dialect, [words.grown])
         changed = yield from self.changed(cap)
-        others = {*(yield from self._definers(cap))} - {cap.definer} if cap.definer else ()
+        others = {*(yield from definers(words))} - {cap.definer} if cap.definer else ()
         if changed or others:
             for name in words.triggers if words.grown in changed else ():
                 yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
@@ -545,25 +488,8 @@ class MariaDBAdoption(Adoption):
         types = yield from self._types(cap)
         values = []
         for name, value in zip(cap.per, key, strict=True):
-            fitting = _fitting(types.get(name, ""), value)
-            if fitting is None:
+            fits = fitting(types.get(name, ""), value)
+            if fits is None:
                 return Invalid(f"{cap.table}: {value!r} is no key; {name} is a {types.get(name)}")
-            values.append(fitting)
+            values.append(fits)
         return tuple(values)
-
-
-def _fitting(type_: str, value: Any) -> Any:
-    # The value as it may be compared with a column of this type; None when it cannot be equal to any.
-    if type_ in NUMBERS and isinstance(value, str):
-        try:
-            number = Decimal(value)
-        except InvalidOperation:
-            return None
-        return number if number.is_finite() else None
-    if type_ in NUMBERS:
-        return None if isinstance(value, bytes) else value
-    if type_ in TEXTS:
-        return value if isinstance(value, str) else None
-    if type_ in BYTES:
-        return value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else None
-    return value
