@@ -115,6 +115,8 @@ def _rights(grants: list[str], database: str) -> Facts:
         rights, place = grant.groups()
         if place is not None and not _is_like(database, place.replace("``", "`")):
             continue
+        if place is None and rights != "USAGE":
+            found["mighty"] = "yes"
         for right in RIGHTS:
             # GRANT ALL ON a database has no rights of the server, which are those of several words and SUPER.
             of_server = right in ("SUPER", "READ_ONLY ADMIN")
@@ -140,6 +142,12 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield from _innodb(facts)
     yield from _mariadb_views(facts)
+    if facts.get("mighty"):
+        yield Finding(
+            "rights", "rights on the whole server",
+            "what this account makes (views, triggers, events) runs with them, and others may have their code in it",
+            "make structures by an account with rights on this database alone, and say `roost cap --definer`",
+        )  # fmt: skip
     events = facts.get("event_scheduler", "")
     if events == "ON" and facts.get("events off") and facts.get("read_only") in ("0", "OFF"):
         yield Finding(
