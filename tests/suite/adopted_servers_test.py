@@ -661,6 +661,13 @@ def test_f110_the_event_reads_no_view_in_a_table_s_place(store_url: str, visits:
     )
     visits("CREATE TABLE events (id {id}, at DATETIME, KEY (at))")
     with roost.Store(store_url) as store:
+        found = bursts.inspect(store, "visits", ["uid"], 2, "at")
+        visits("RENAME TABLE visits TO taken")
+        visits("CREATE SQL SECURITY INVOKER VIEW visits AS SELECT * FROM taken WHERE evil() = 1")
+        with pytest.raises(roost.Invalid, match="visits is no table"):
+            list(bursts.cap(store, found))
+        visits("DROP VIEW visits")
+        visits("RENAME TABLE taken TO visits")
         cap(store, keep=2)
         list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
         made = bursts.inspect_age(store, "events").cap

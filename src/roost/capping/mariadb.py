@@ -240,6 +240,7 @@ class MariaDBAdoption(Adoption):
         can be removed or created again.
         """
         yield Control.LOCK_CATALOG
+        yield from self.here(cap)  # whoever runs the command may have been asked meanwhile
         yield from self.probe(cap)
         yield from make_private(catalog)
         now = yield from self.still(cap, old)
