@@ -639,6 +639,8 @@ def test_f110_by_a_definer_of_its_own_nothing_is_lent_to_others(
             several(visits, 1)
             assert {*visits("SELECT who FROM doers")} == {(definer,)}
             visits("DROP VIEW roostcap_visits_grown")
+            visits(f"REVOKE DELETE ON {database}.* FROM {definer}")
+            assert "rights that root@" in bursts.inspect(store, "visits", [], None, None).runs_as
             bursts.uncap(store, "visits")
         finally:
             visits(f"DROP USER {definer}")
@@ -650,6 +652,20 @@ def passed(application: Application, times: int = 2) -> None:
     for _ in range(times):
         before = application(last)
         until(lambda before=before: application(last) != before, "the event has come by")  # type: ignore[misc]
+
+
+@passes
+def test_f110_who_may_name_no_definer_is_told_before_anything_is_made(
+    visits: Application, capper: tuple[str, Callable[[], roost.Store]]
+) -> None:
+    _, as_capper = capper
+    before = visits.schema()
+    with as_capper() as theirs:
+        with pytest.raises(roost.Invalid, match="may name no other definer"):
+            list(bursts.cap(theirs, bursts.inspect(theirs, "visits", ["uid"], 2, "at", "root@localhost")))
+        assert bursts.capped(theirs, "visits") is None
+        made = visits.schema()
+        assert [each for each in made[0] if each not in before[0]] == [("roost_catalog",), ("roost_writers",)]
 
 
 @passes

@@ -21,10 +21,10 @@ ACCOUNT = "roostcap@localhost"  # proposed as the definer
 
 def dangerous(words: MariaDBWords) -> Asking:
     """Return what is dangerous about the account with whose rights triggers and event would run; "" if nothing."""
-    if words.cap.definer or (yield from definers(words)):  # what there is was agreed to
+    me, is_mighty, _ = yield from mighty()
+    if not is_mighty or (yield from definer(words)) or me in (yield from definers(words)):  # that was agreed to
         return ""
-    me, _ = yield from mighty()
-    return me and (
+    return (
         f"{words.cap.table}: what keeps it short would run with the rights that {me} has on the whole server, and who "
         "may put a view in a table's place in this database could have code of their own run with them. Better: "
         f"{yield from _made(ACCOUNT)}; then --definer {ACCOUNT}"
@@ -48,11 +48,13 @@ def definer(words: MariaDBWords) -> Asking:
     rights = [("*", "EVENT"), *[(cap.table, right) for right in ("SELECT", "DELETE", "TRIGGER")]]
     if not isinstance(cap, Age):
         rights += [(words.grown, right) for right in ("SELECT", "INSERT", "DELETE")]
+    me, _, names_others = yield from mighty()
     if cap.definer:
+        if not names_others and cap.definer != me:
+            raise Invalid(f"{me} may name no other definer: run this as an account with the right SET USER")
         if (yield from powerless({cap.table: (cap.definer, rights)})):
             raise Invalid(f"{cap.definer} is no account that has the rights: {yield from _made(cap.definer)}")
         return cap.definer
-    me, names_others = yield from mighty()
     there = yield from definers(words)
     if not names_others or me in there:
         return ""
