@@ -99,6 +99,8 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MARIADB, {"log_bin": "ON", "log_bin_trust_function_creators": "OFF"}, "views", "log_bin_trust_function_creators"),
     (MARIADB, {"blackhole": "NO"}, "views", "ha_blackhole"),
     (MARIADB, {"event_scheduler": "OFF"}, "roost cap", "event_scheduler = ON"),
+    (MARIADB, {"events off": "`roost cap a`", "read_only": "OFF"}, "roost cap", "`roost cap a`, on each server"),
+    (MARIADB, {"mighty": "yes"}, "rights", "--definer"),
     (MARIADB, {"innodb_deadlock_detect": "OFF"}, "deadlocks", "innodb_deadlock_detect"),
     (MARIADB, {"wsrep_on": "ON"}, "Galera", "one node"),
     (MARIADB, {"read_only": "ON"}, "writing", "primary"),

@@ -44,6 +44,11 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_varia
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
     "SELECT 'database', DATABASE()",
+    """\
+SELECT 'events off', GROUP_CONCAT('`roost cap ', SUBSTRING(EVENT_NAME, 10), '`' ORDER BY 1 SEPARATOR ', ')
+  FROM information_schema.EVENTS
+  WHERE EVENT_SCHEMA = DATABASE() AND LEFT(EVENT_NAME, 9) = 'roostcap_' AND STATUS <> 'ENABLED'
+  HAVING COUNT(*) > 0""",
 )
 # Those of roles that are enabled, too, which information_schema tells nobody who has them.
 GRANTS = "SHOW GRANTS"
@@ -110,6 +115,8 @@ def _rights(grants: list[str], database: str) -> Facts:
         rights, place = grant.groups()
         if place is not None and not _is_like(database, place.replace("``", "`")):
             continue
+        if place is None and rights != "USAGE":
+            found["mighty"] = "yes"
         for right in RIGHTS:
             # GRANT ALL ON a database has no rights of the server, which are those of several words and SUPER.
             of_server = right in ("SUPER", "READ_ONLY ADMIN")
@@ -135,8 +142,19 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield from _innodb(facts)
     yield from _mariadb_views(facts)
+    if facts.get("mighty"):
+        yield Finding(
+            "rights", "rights on the whole server",
+            "what this account makes (views, triggers, events) runs with them, and others may have their code in it",
+            "make structures by an account with rights on this database alone, and say `roost cap --definer`",
+        )  # fmt: skip
     events = facts.get("event_scheduler", "")
-    if events == "ON" and facts.get("may event"):
+    if events == "ON" and facts.get("events off") and facts.get("read_only") in ("0", "OFF"):
+        yield Finding(
+            "roost cap", "an event is not ENABLED on this server", "it trims nothing here: it was made on another one",
+            f"{facts['events off']}, on each server that becomes the primary",
+        )  # fmt: skip
+    elif events == "ON" and facts.get("may event"):
         yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
     else:
         yield Finding(
