@@ -5,7 +5,6 @@ A test says what it needs (`@pytest.mark.needs("file")`), never which engine it 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,14 +24,6 @@ class Engine:
     url: Callable[[Path], str]
     capabilities: frozenset[str] = field(default_factory=frozenset)
     sets: Callable[..., Any] = roost.Set  # declares a set
-
-
-def _mysql8() -> list[Engine]:
-    # Only where somebody has such a server: there is none to start, so without the variable nothing is left out.
-    if "ROOST_TEST_MYSQL8" not in os.environ:
-        return []
-    capabilities = frozenset(["cache", "counter", "ring", "capped", "set", "second store", "nul in text"])
-    return [Engine("mysql8", lambda folder: servers.mysql8().database(f"t{next(_numbers)}"), capabilities)]
 
 
 ENGINES = [
@@ -97,7 +88,11 @@ ENGINES = [
             ]
         ),
     ),
-    *_mysql8(),
+    Engine(
+        "mysql",
+        lambda folder: servers.mysql().database(f"t{next(_numbers)}"),
+        frozenset(["cache", "counter", "ring", "capped", "set", "sets", "second store", "nul in text"]),
+    ),
     Engine(
         "sqlite-memory",
         lambda _: "sqlite://",
