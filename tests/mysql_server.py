@@ -2,7 +2,7 @@
 
 `python -m tests.mysql_server` fetches it where it is not there yet (48 MB, unpacked 270 MB) and says where it is;
 `ROOST_TEST_CACHE` names another folder than the user's cache. Debian's stable suite has no MySQL, and the unstable one
-moves, so tests of MySQL are not run where this fails. It runs by its own loader, as its libc is newer than the machine's.
+moves, so tests of MySQL are not run where this fails. It runs by its own loader: its libc is newer than the machine's.
 """
 
 from __future__ import annotations
