@@ -44,6 +44,8 @@ ENGINES = [
                 "sqlite3",
                 "nul in text",
                 "application",
+                "capped tables",
+                "readable views",
             ]
         ),
     ),
@@ -63,6 +65,8 @@ ENGINES = [
                 "psycopg",
                 "no nul in text",
                 "application",
+                "capped tables",
+                "readable views",
                 "trims at commit",
             ]
         ),
@@ -83,6 +87,10 @@ ENGINES = [
                     "pymysql",
                     "nul in text",
                     "application",
+                    "capped tables",
+                    "readable views",
+                "capped tables",
+                "readable views",
                 ),
                 "trims in passes",
             ]
@@ -91,7 +99,7 @@ ENGINES = [
     Engine(
         "mysql",
         lambda folder: servers.mysql().database(f"t{next(_numbers)}"),
-        frozenset(["cache", "counter", "ring", "capped", "set", "sets", "second store", "nul in text"]),
+        frozenset(["cache", "counter", "ring", "capped", "set", "sets", "second store", "nul in text", "application"]),
     ),
     Engine(
         "sqlite-memory",

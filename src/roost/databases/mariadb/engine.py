@@ -169,7 +169,8 @@ class MariaDBEngine:
         return True
 
     def _prepare(self, raw: Reading) -> None:
-        # In one round trip, but for the first one: the kind of server, and the session settings for queries outside of transactions.
+        # The kind of server, and the session settings for queries outside of transactions: in one round trip, or in two
+        # the first time.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
         waits = WAITS.format(seconds=min(MOST_SECONDS, max(1, math.ceil(self.timeout))))
         text = WHICH
