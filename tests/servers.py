@@ -641,7 +641,7 @@ def memcached_clients(url: str) -> list[Any]:
     return [Client(each, default_noreply=False) for each in url.partition("://")[2].split(",")]
 
 
-SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "postgresql": postgresql}
+SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "mysql": mysql, "postgresql": postgresql}
 
 _numbers = count()
 

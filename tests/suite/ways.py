@@ -113,6 +113,7 @@ class Way:
         return frozenset(
             [
                 *(self.name, self.engine),
+                *(["MySQL's protocol"] if self.engine in ("mariadb", "mysql") else []),
                 "server" if self.engine != "sqlite-file" else "file",
                 "awaited" if self.awaited else "blocking",
                 "sqlalchemy" if self.sqlalchemy else "driver",

@@ -58,6 +58,7 @@ MOST_REASONS = 100  # that are remembered to be logged once in a while
 REPEATED = 60.0  # seconds after which the same reason why the database is unavailable is logged again
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
+    "mysql": each("SELECT DATABASE(), DATABASE()"),
     "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
 }
 

@@ -93,7 +93,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
     if more := advice(code, sql):
         return StatementFailed(text + more)
     match code:
-        case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
+        # 1684 is of a table that is being altered, 3101 Group Replication's, the last three are TiDB's
+        case 1213 | 1020 | 1412 | 1684 | 3101 | 9007 | 8022 | 8028:
             return Conflict(text)
         case 1064 if UNREAD.search(text):
             return Conflict(text)
