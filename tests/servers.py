@@ -407,8 +407,11 @@ def mariadb() -> Server:
     return mariadb_server(named or mariadb_daemon().url, bool(named))
 
 
-def mysql_daemon(*options: str) -> Daemon:
-    """Start a MySQL, with production's durability unless told otherwise, and a binary log; `NotHad` where it cannot."""
+def mysql_daemon(*options: str, tls: bool = False) -> Daemon:
+    """Start a MySQL, with production's durability and a binary log unless told otherwise; `NotHad` where it cannot be.
+
+    tls: as MySQL comes; without, a proxy of the tests can read what is said.
+    """
     try:
         program, installed = mysql_server.program(), _installed_mysql()
     except mysql_server.Unavailable as error:
@@ -419,6 +422,7 @@ def mysql_daemon(*options: str) -> Daemon:
     command = [
         *(*program, *_mysql_options(folder), f"--port={port}", f"--socket={folder}/mysqld.sock"),
         *("--bind-address=127.0.0.1", "--max-connections=400", "--skip-name-resolve", *options),
+        *([] if tls else ["--tls-version="]),
     ]
     return Daemon(url, command, None, folder, lambda: mariadb_connection(url).close())
 
@@ -644,6 +648,12 @@ def memcached_clients(url: str) -> list[Any]:
 SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "mysql": mysql, "postgresql": postgresql}
 
 _numbers = count()
+_kinds: dict[str, str] = {}
+
+
+def kind_of(url: str) -> str:
+    """Return the name in `SERVERS` of the server that a database made here is on."""
+    return _kinds[url]
 
 
 @contextlib.contextmanager
@@ -651,6 +661,7 @@ def database(name: str) -> Iterator[str]:
     """Make a database of its own on a server, started when it is the first; dropped at the end."""
     server = SERVERS[name]()
     url = server.database(f"own_{next(_numbers)}")
+    _kinds[url] = name
     yield url
     server.drop(url)
 

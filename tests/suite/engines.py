@@ -89,8 +89,8 @@ ENGINES = [
                     "application",
                     "capped tables",
                     "readable views",
-                "capped tables",
-                "readable views",
+                    "capped tables",
+                    "readable views",
                 ),
                 "trims in passes",
             ]

@@ -577,7 +577,8 @@ def test_what_is_left_of_a_call_whose_trigger_fails_is_nothing(open_store: Make,
             for number in (1213, 1020, 1412, 1305, 1205)
         ],
     ):
-        sql.execute(f"CREATE OR REPLACE TRIGGER refuses AFTER INSERT ON roost_zlikes_rows FOR EACH ROW {body}")
+        sql.execute("DROP TRIGGER IF EXISTS refuses")
+        sql.execute(f"CREATE TRIGGER refuses AFTER INSERT ON roost_zlikes_rows FOR EACH ROW {body}")
         one = app()
         one.sql("SELECT 1")
         for _ in range(2):

@@ -27,6 +27,7 @@ class Finding:
     advice: str = ""
 
 
+NO_VIEWS = "not there on MySQL"
 LOST_COMMIT = Finding(
     "lost COMMIT",
     "roost_writers",
@@ -158,7 +159,7 @@ def _mysql(facts: Facts) -> Iterator[Finding]:
     yield from _innodb(facts)
     yield from _creating(facts)
     yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("views", "not there on MySQL", "SQL clients can read the private tables; only Python writes")
+    yield Finding("views", NO_VIEWS, "SQL clients can read the private tables; only Python writes")
     yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
     yield from _rarities(facts)
 
