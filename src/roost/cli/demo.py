@@ -218,7 +218,7 @@ def _keys(store: roost.Store, structure: Structure) -> list[Any]:
 
 
 def _inserted(store: roost.Store, what: str) -> str:
-    # The statement that counts a change by SQL, "" on MySQL, which has no views. MariaDB's views take no rows: there are
+    # The statement that counts a change by SQL; "" on MySQL, which has no views. MariaDB's views take no rows: it has
     # inlets, or procedures.
     if not store.url.startswith(("mysql", "mariadb")):
         return f"INSERT INTO {CHANGES.name} (key, total) VALUES ('{what}', 1);"

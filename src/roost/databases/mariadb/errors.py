@@ -19,7 +19,7 @@ from roost.errors import (
 )
 
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
-HIDDEN = re.compile("`roost_(writers|catalog|once)`")  # as 1142 names them, even if they do not exist
+HIDDEN = re.compile("[`']roost_(writers|catalog|once)[`']")  # as 1142 names them, even if they do not exist
 
 # Out of memory, and tables that cannot be read any more.
 OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
