@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
+from tests.faults.messages import expected
 from tests.faults.slow_transaction_test import held, in_thread
 from tests.proxy import Proxy
+from tests.servers import kind_of
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -148,7 +150,7 @@ def test_a_sequence_that_is_no_part_of_a_number_is_answered_by_a_batch(server_ur
         sql.execute(f"UPDATE roost_visits_head SET sequence = {2**40 - 4}")
         sql.execute("DELETE FROM roost_visits_rows")
     assert [store.run(visits.push(Visit(1, n))) for n in range(5)] == [2**40 + n for n in range(-3, 2)]
-    assert store.stats().retries == 3  # from 2**40 - 1 on
+    assert store.stats().retries == (0 if kind_of(server_url) == "mysql" else 3)  # from 2**40 - 1 on
     with contextlib.closing(clients.connect(server_url)) as sql:
         sql.execute("BEGIN")
         assert store.on(sql).run(visits.push(Visit(1, 5))) == 2**40 + 2
@@ -180,7 +182,7 @@ def test_a_query_in_the_applications_transaction_is_one_message(server_url: str,
         for operation, message in asked:
             joined.run(operation)
             answers: list[Any] = []
-            assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
+            assert proxy.counted(partial(_answered, answers, joined, operation)) in expected(server_url, 1)
             assert answers == [message]
         sql.execute("ROLLBACK")
 
@@ -204,7 +206,7 @@ def test_a_write_in_the_applications_transaction_is_one_message(server_url: str,
         joined.run(visits.latest(1))
         for operation, message in asked[name]:
             answers: list[Any] = []
-            assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
+            assert proxy.counted(partial(_answered, answers, joined, operation)) in expected(server_url, 1)
             assert answers == [message]
         sql.execute("COMMIT")
     assert store.check() == []
@@ -253,7 +255,10 @@ def test_the_settings_of_the_applications_session_decide_about_nothing_and_stay(
     store.run(measures.push(row))
     is_mariadb = server_url.startswith("mysql")
     settings = (
-        {"sql_select_limit": "0"}
+        # MySQL refuses what MariaDB's statements say for themselves.
+        {"sql_mode": "''"}
+        if kind_of(server_url) == "mysql"
+        else {"sql_select_limit": "0"}
         if is_mariadb
         else {"DateStyle": "German, DMY", "TimeZone": "Asia/Kathmandu", "extra_float_digits": "-15"}
     )

@@ -19,6 +19,7 @@ from roost.batching.atoms import Atom
 from roost.databases import server
 from tests.campaigns.processes import PATIENCE, Child, Line, until
 from tests.faults.slow_transaction_test import held, in_thread
+from tests.faults.messages import committing
 from tests.proxy import Cut, Proxy
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
@@ -43,7 +44,7 @@ def test_f80_a_commit_of_which_nothing_can_be_known_is_not_done_again(
     ):
         store.create(pageviews)
         store.run(pageviews.add("/home"))
-        proxy.arm(0, Cut.AFTER, meanwhile=hold)
+        proxy.arm(committing(server_url), Cut.AFTER, meanwhile=hold)
         with pytest.raises(roost.OutcomeUnknown):
             store.run(pageviews.add("/home"))
         assert proxy.cuts == 1

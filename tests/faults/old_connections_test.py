@@ -42,7 +42,7 @@ class Place:
 
     @property
     def is_mariadb(self) -> bool:
-        return self.name == "mariadb"
+        return self.name in ("mariadb", "mysql")  # what follows is the same on MySQL
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -385,7 +385,7 @@ def test_closing_a_store_ends_too(place: Place) -> None:
         Call(store.close).answer()
 
 
-SLEEP = {"mariadb": "SELECT 0, SLEEP(3)", "postgresql": "SELECT 0, pg_sleep(3)"}
+SLEEP = {"mariadb": "SELECT 0, SLEEP(3)", "mysql": "SELECT 0, SLEEP(3)", "postgresql": "SELECT 0, pg_sleep(3)"}
 
 
 def long(store: roost.Store, place: Place) -> Call:

@@ -61,6 +61,7 @@ CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS
 CREATE TRIGGER gone BEFORE INSERT ON strict_one FOR EACH ROW EXECUTE FUNCTION gone();
 """,
 }
+SCHEMA["mysql"] = SCHEMA["mariadb"]
 
 
 def opened(made: Bench) -> Session:

@@ -103,6 +103,7 @@ def test_the_statements_undo_those_of_ddl(open_store: Make) -> None:
     assert store.run_all(*[each.keys() for each in ALL]) == ([], [], [], [])
 
 
+@pytest.mark.needs("readable views")
 def test_views_that_were_made_under_their_former_name_are_known_and_made_anew(open_store: Make) -> None:
     store = open_store(*ALL)
     known = store._core.known

@@ -15,11 +15,15 @@ from tests.suite.ways import App, Way
 Make = Callable[..., Any]
 Connect = Callable[..., App]
 
+MARIADB = (
+    "CREATE TABLE goods (id INT PRIMARY KEY AUTO_INCREMENT, code VARCHAR(20), n INT, price DECIMAL(8, 2),"
+    " raw VARBINARY(20), day DATE, at DATETIME(6), kind ENUM('x', 'y'), ratio FLOAT, UNIQUE KEY code (code),"
+    " KEY by_day (day, n DESC), KEY by_at (at), KEY by_kind (kind), KEY by_ratio (ratio)) CHARACTER SET utf8mb4"
+)
 TABLES = {
     "sqlite": "CREATE TABLE goods (id INTEGER PRIMARY KEY, code TEXT UNIQUE, n INT, price REAL, raw BLOB)",
-    "mariadb": "CREATE TABLE goods (id INT PRIMARY KEY AUTO_INCREMENT, code VARCHAR(20), n INT, price DECIMAL(8, 2),"
-    " raw VARBINARY(20), day DATE, at DATETIME(6), kind ENUM('x', 'y'), ratio FLOAT, UNIQUE KEY code (code),"
-    " KEY by_day (day, n DESC), KEY by_at (at), KEY by_kind (kind), KEY by_ratio (ratio)) CHARACTER SET utf8mb4",
+    "mariadb": MARIADB,
+    "mysql": MARIADB,
     "postgresql": "CREATE TABLE goods (id serial PRIMARY KEY, code varchar(20) CONSTRAINT code UNIQUE, n int, price"
     " numeric(8, 2), raw bytea, day date, at timestamp, kind text, ratio real)",
 }

@@ -96,9 +96,9 @@ def test_create_is_all_or_nothing(open_store: Make) -> None:
 
 
 def test_ddl_is_exactly_what_create_runs(open_store: Make, statements: list[str]) -> None:
-    open_store(*ALL)
+    store = open_store(*ALL)
     made = [sql for sql in statements if sql.startswith(("CREATE", "INSERT", "DO", "RENAME"))]
-    assert sorted(made) == sorted(open_store().ddl(*ALL))
+    assert sorted(made) == sorted(store.ddl(*ALL))
 
 
 @pytest.mark.needs("sqlite3")

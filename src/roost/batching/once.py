@@ -73,6 +73,10 @@ class Once:
             )
         self.made = False
         self._microseconds = round(seconds * 1_000_000)
+        self.speak(dialect)
+
+    def speak(self, dialect: Dialect) -> None:
+        """Go on in another dialect."""
         self._dialect = dialect
         token, until, answer = map(dialect.name_of, COLUMNS)
         hole = dialect.placeholder

@@ -103,6 +103,10 @@ class Catalog:
     """The catalog in one dialect's words."""
 
     def __init__(self, dialect: Dialect) -> None:
+        self.speak(dialect)
+
+    def speak(self, dialect: Dialect) -> None:
+        """Go on in another dialect."""
         self.dialect = dialect
         hole = dialect.placeholder
         columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION))

@@ -27,6 +27,7 @@ class Finding:
     advice: str = ""
 
 
+NO_VIEWS = "not there on MySQL"
 LOST_COMMIT = Finding(
     "lost COMMIT",
     "roost_writers",
@@ -39,7 +40,7 @@ MARIADB = (
 SELECT lower(variable_name), variable_value FROM information_schema.global_variables WHERE variable_name IN
   ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
    'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
-   'read_only', 'innodb_doublewrite')""",
+   'read_only', 'super_read_only', 'innodb_doublewrite')""",
     "SELECT 'connection', CONNECTION_ID()",
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
@@ -53,8 +54,8 @@ SELECT 'events off', GROUP_CONCAT('`roost cap ', SUBSTRING(EVENT_NAME, 10), '`' 
 # Those of roles that are enabled, too, which information_schema tells nobody who has them.
 GRANTS = "SHOW GRANTS"
 GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
-RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN")
-MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3])
+RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3], MARIADB[4])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
@@ -95,7 +96,7 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     for sql in asked:
         found = yield Statement(each(sql), [()])
         facts.update({str(name): str(value) for name, value in found[0]})
-    if dialect.name == "mariadb":
+    if dialect.family == "mariadb":
         found = yield Statement(each(GRANTS), [()])
         facts.update(_rights([str(line) for (line,) in found[0]], facts.get("database", "")))
     if synchronous is not None:
@@ -119,7 +120,7 @@ def _rights(grants: list[str], database: str) -> Facts:
             found["mighty"] = "yes"
         for right in RIGHTS:
             # GRANT ALL ON a database has no rights of the server, which are those of several words and SUPER.
-            of_server = right in ("SUPER", "READ_ONLY ADMIN")
+            of_server = right in ("SUPER", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
             if right in rights.replace("READ ONLY", "READ_ONLY").split(", ") or (
                 rights == "ALL PRIVILEGES" and not (of_server and place)
             ):
@@ -172,13 +173,11 @@ def _mysql(facts: Facts) -> Iterator[Finding]:
         advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
     else:
         advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
-    yield Finding(
-        "version", f"{product} {version}",
-        "not tested: the statements are MySQL 8's by its manual, and no such server was at hand", advice,
-    )  # fmt: skip
+    yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
     yield from _innodb(facts)
+    yield from _creating(facts)
     yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("views", "not there on MySQL", "SQL clients can read the private tables; only Python writes")
+    yield Finding("views", NO_VIEWS, "SQL clients can read the private tables; only Python writes")
     yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
     yield from _rarities(facts)
 
@@ -237,28 +236,33 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
             "all nodes may write; conflicts are found at COMMIT, and the batch is run again; reads see their own node",
             "send the writes of one key to one node: fewer conflicts",
         )  # fmt: skip
-    may_write = facts.get("may read_only admin") or (
-        facts.get("may super") and _numbers(facts.get("version", ""))[:2] < (10, 11)
-    )
-    if facts.get("read_only") in ("ON", "1") and may_write:
+    right = next((right for right in ("READ_ONLY ADMIN", "CONNECTION_ADMIN") if facts.get(f"may {right.lower()}")), "")
+    if not right and facts.get("may super") and _numbers(facts.get("version", ""))[:2] < (10, 11):
+        right = "READ_ONLY ADMIN"
+    if facts.get("read_only") in ("ON", "1") and right and facts.get("super_read_only") != "ON":
+        right = right.replace("READ_ONLY", "READ ONLY")
         yield Finding(
-            "writing", "read_only = ON, and the account has READ ONLY ADMIN",
+            "writing", f"read_only = ON, and the account has {right}",
             "it writes nevertheless: on a replica, what the primary never hears of",
-            "REVOKE READ ONLY ADMIN (and SUPER) from the account, and name the primary in the URL",
+            f"REVOKE {right} (and SUPER) from the account, and name the primary in the URL",
         )  # fmt: skip
     elif facts.get("read_only") in ("ON", "1"):
         yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
     yield from _pooler(facts, "ProxySQL, MaxScale or the like")
 
 
-def _mariadb_views(facts: Facts) -> Iterator[Finding]:
-    blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
-    logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
+def _creating(facts: Facts) -> Iterator[Finding]:
     if not facts.get("may create"):
         yield Finding(
             "structures", "CREATE not granted", "structures cannot be made by this account, nor the table of once=",
             "GRANT CREATE ON the database, or make them by another account",
         )  # fmt: skip
+
+
+def _mariadb_views(facts: Facts) -> Iterator[Finding]:
+    blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
+    logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
+    yield from _creating(facts)
     if not facts.get("may trigger"):
         yield Finding(
             "views", "TRIGGER not granted", "SQL clients can read structures, not write them",

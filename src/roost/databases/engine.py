@@ -139,6 +139,7 @@ class Engine(Protocol):
     """One database, not yet connected to."""
 
     dialect: Dialect
+    heard: Callable[[Dialect], None] | None  # called when a server turns out to have another dialect
     memory: bool  # an in-memory database, visible to one connection only
     file: str | None  # the path of its file
     place: str  # the location for messages, without a password

@@ -24,7 +24,7 @@ from roost.capping.installation import Adoption, Inspection
 from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.plan import adoption_for
 from roost.databases.engine import Connection, commit, drive
-from roost.dialects import Control
+from roost.dialects import MARIADB, Control
 from roost.errors import Busy, Conflict, Invalid
 from roost.store.core import Core
 from roost.store.store import Store
@@ -186,6 +186,8 @@ def uncap(store: Store, table: str) -> Cap:
 
 
 def _adoption(store: Store) -> Adoption:
+    if store._core.engine.dialect is MARIADB:  # or MySQL: told by the first connection
+        store._core.with_writer(lambda connection: None)
     return adoption_for(store._core.engine.dialect)
 
 

@@ -70,6 +70,7 @@ class Core:
         self.lock_wait = lock_wait
         self._clock = clock
         self.known = Known(self.engine.dialect)
+        self.engine.heard = self.known.speak
         self.closed = False
         self._start()
         _cores[id(self)] = self

@@ -9,7 +9,7 @@ import random as random_module
 import sqlite3
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
 from roost.databases.engine import Trace
 from roost.databases.urls import redacted
+from roost.dialects.dialect import Wanted
 from roost.errors import Closed, Invalid
 from roost.store.core import Core
 from roost.store.holding import AsyncHolding, Holding
@@ -113,13 +114,18 @@ class _Base:
         if isinstance(self._working, CacheCore):
             self._working.create(structures)
         else:
-            plans = self._plans(structures)
-            making = partial(create, self._core.known.catalog, plans, view, exact=False)
-            self._core.known.log_differences(self._core.repeated(making, create=True))
+            known = self._core.known
+
+            def making() -> Generator[Wanted, Any, dict[str, str]]:  # planned when it is known on what kind of server
+                return (yield from create(known.catalog, self._plans(structures), view, exact=False))
+
+            known.log_differences(self._core.repeated(making, create=True))
 
     def _alter(self, structure: Structure, view: bool | None) -> list[str]:
-        (plan,) = self._plans([structure])
-        return self._core.repeated(partial(alter, self._core.known.catalog, plan, view))
+        def altering() -> Generator[Wanted, Any, list[str]]:
+            return (yield from alter(self._core.known.catalog, *self._plans([structure]), view))
+
+        return self._core.repeated(altering)
 
     def _drop(self, structures: Sequence[Structure]) -> None:
         plans = self._plans(structures)

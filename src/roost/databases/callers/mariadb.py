@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from roost.databases.callers.caller import (
     NO_TRANSACTION,
@@ -26,6 +26,7 @@ from roost.databases.mariadb.connection import (
     PlainCursor,
     number_of,
 )
+from roost.databases.mariadb.engine import MariaDBEngine
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.session import is_galera, joined_text, judge, question
 from roost.dialects import Dialect
@@ -178,6 +179,7 @@ class _PyMySQLCaller(MariaDBCaller):
 
 def pymysql_caller(raw: Any, engine: Engine) -> Play:
     """Return the caller for a PyMySQL connection."""
+    cast(MariaDBEngine, engine).met(raw.get_server_info())
 
     def on(work: Work, writes: bool) -> None:
         with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:

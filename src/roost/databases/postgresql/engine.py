@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
 from roost.databases.replicas import FIND, Replicas
 from roost.databases.waits import THREAD, Waits
 from roost.dialects import POSTGRESQL
+from roost.dialects.dialect import Dialect
 from roost.errors import ConnectionLost, Invalid
 
 log = logging.getLogger("roost")
@@ -36,6 +38,7 @@ class PostgreSQLEngine:
     """One PostgreSQL database."""
 
     dialect = POSTGRESQL
+    heard: Callable[[Dialect], None] | None = None
     memory = False
     file: str | None = None
     durability: str | None = None
