@@ -8,7 +8,7 @@ from roost.databases.engine import Engine, Trace
 from roost.databases.mariadb.address import read
 from roost.databases.sqlite.engine import SQLiteEngine
 from roost.databases.urls import SQLITE_URLS, redacted
-from roost.dialects import POSTGRESQL, SQLITE, Dialect
+from roost.dialects import MARIADB, POSTGRESQL, SQLITE, Dialect
 from roost.errors import Invalid
 
 
@@ -46,7 +46,7 @@ def dialect_of(url: str) -> Dialect:
         case "postgresql" | "postgres":
             return POSTGRESQL
         case "mysql" | "mariadb":
-            return read(url).dialect
+            return read(url).dialect or MARIADB  # what only the server itself could tell
         case "sqlite":
             return SQLITE
     raise _no_store(url)
