@@ -11,11 +11,12 @@ import roost
 from roost.protocols.codec import TooLong
 from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.framing import Framing, end_of
+from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS
-from tests.memcached.player import MOST, Player, memcached_answers, pieces, without_tokens
+from tests.memcached.player import MOST, NOW, Player, memcached_answers, pieces, without_tokens
 
 pages = roost.Cache("pages")
 blobs = roost.Cache("blobs", key=roost.binary(250), value=roost.binary(100))
@@ -213,12 +214,14 @@ def test_flush_all_takes_no_delay(store: roost.Store) -> None:
     )
 
 
-def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
+def test_any_bytes_are_framed_alike_in_any_pieces_and_parsed_as_they_are_framed() -> None:
     generator = random.Random(7)
+    requests = Requests(Values(pages, lambda: NOW))
     words = [
         b"set a 0 0 ",
         b"ms k ",
         b"cas a 0 0 3 4",
+        b"cas a 0 0 1 \r\nx\r\n",
         b"get a",
         b"\r\n",
         b"\n",
@@ -227,6 +230,7 @@ def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
         b"12",
         b"xyz",
         b"\r",
+        b"\t",
         b"noreply",
         b"\0",
         b"1000",
@@ -237,7 +241,9 @@ def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
         once = whole.feed(data) or b""
         place = 0
         while place < len(once):
+            _, end = requests.parse(once, place)
             place = end_of(once, place)
+            assert place == end, once
         assert place == len(once)
         parts = Framing(10_000, 50)
         begin, found = 0, b""

@@ -188,6 +188,14 @@ def test_who_is_hostile_costs_itself_alone(serve: Serve) -> None:
             assert b"ERROR Too many open connections\r\n" in [client.ask(b"mn\r\n") for client in clients]
 
 
+def test_a_malformed_line_is_answered_alone(common: Common) -> None:
+    with raw(common.served) as bad, raw(common.served) as innocent:
+        for _ in range(5):
+            bad.socket.sendall(b"cas a 0 0 1 \r\nx\r\nmn\r\n")
+            assert innocent.ask(b"set a 0 0 1\r\ny\r\nget a\r\n", 4) == b"STORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n"
+            assert bad.ask(b"", 3) == b"ERROR\r\nERROR\r\nMN\r\n"
+
+
 def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: Database) -> None:
     served = serve()
     answered: dict[int, set[int]] = {owner: set() for owner in range(3)}

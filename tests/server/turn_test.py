@@ -368,6 +368,26 @@ def test_what_a_trigger_fails_is_undone_wholly(tmp_path: Path) -> None:
         made.database.close()
 
 
+def test_a_line_that_cannot_be_answered_closes_its_connection_alone(
+    write: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, bad, other = [opened(write) for _ in range(3)]
+
+    def defect(*_: object) -> str:
+        raise IndexError("a defect")
+
+    monkeypatch.setattr(Session, "authorize", defect)
+    find = "0\t=\t1\t1"
+    played = write.play((one, find), (bad, f"{find}\n0\t+\t1\t9\nA\t1\tx\n{find}"), (other, f"{find}\n{find}"))
+    found = "0\t3\t1\tone\t10\n"
+    assert [found, found * 2] == [played.texts[0], played.texts[2]]
+    assert played.texts[1] in (f"{found}0\t1\t0\n", f"{found}0\t1\n")
+    assert [each.foreign for each in (one, bad, other)] == [False, True, False]
+    assert (played.rest, played.late) == ({}, {})
+    assert write.say(one, "0\t=\t1\t9") == ["0\t3\t9\t\0\t\0"]
+    assert "its connection is closed" in caplog.text
+
+
 def test_a_turn_that_is_run_again_finds_sessions_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     with closing(sqlite3.connect(path)) as connection:

@@ -56,7 +56,7 @@ class Session(Protocol):
 
     authorized: bool
     wrong: int  # the number of consecutive wrong secrets
-    foreign: bool  # its further bytes are ignored: it has ended, or speaks another protocol
+    foreign: bool  # its further bytes are ignored: it has ended, speaks another protocol, or cannot be answered
 
 
 class Request(Protocol):

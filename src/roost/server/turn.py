@@ -242,7 +242,7 @@ class Lines(Part):
         counters.rows += responder.rows
 
     def refuse(self, error: BaseException) -> None:
-        """Answer with an error every line that needs the database."""
+        """Answer with an error every line that needs the database; close a connection whose line cannot be answered."""
         cause = error.__cause__ if isinstance(error, Undone) else error
         if not isinstance(cause, Error):
             log.error("a request failed", exc_info=cause)
@@ -251,11 +251,29 @@ class Lines(Part):
         self._playing = self._played.ready(self._pieces)
         responder = self._begin(Budget(), cause)
         self._database.budget.take(0)  # takes no bytes, but checks the time
-        for _ in responder.play():
-            raise AssertionError("a responder without a transaction asks nothing of the database")
+        try:
+            for _ in responder.play():
+                raise AssertionError("a responder without a transaction asks nothing of the database")
+        except Exception:
+            # A defect of the server's own code, in parsing.
+            parts = self.halves()
+            for part in reversed(parts):
+                part.refuse(error)
+            if not parts:
+                log.exception("a request cannot be answered; its connection is closed")
+                self._give_up()
+            return
         if isinstance(cause, CannotOpen):
             self._counters.unavailable += responder.errors
         self.committed()
+
+    def _give_up(self) -> None:
+        played = self._played
+        if played.attempt is not None:
+            played.attempt.undo()
+            played.attempt = None
+        for place, _, _ in self._playing:
+            self._arrived[place][0].foreign = True
 
     def halves(self) -> list[Part]:
         """Return the second half and the first: of the connections, or of the lines of a single connection.

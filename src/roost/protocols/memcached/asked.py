@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from roost.errors import Busy, CannotOpen, DiskFull, Error, Full, Invalid, OutcomeUnknown, Overflow, ReadOnly
+from roost.protocols.memcached.framing import number_of
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX
 from roost.structures.operation import Operation
 
@@ -110,17 +111,14 @@ def refusal(error: Error, number: bool) -> bytes:
     return b"SERVER_ERROR " + error.word.encode() + b"\r\n"
 
 
-def unsigned(token: bytes, most: int = COUNTER_MAX) -> int | None:
-    """Parse a number as memcached does; None if it is not one.
+def unsigned(token: bytes) -> int | None:
+    """Parse a number that is not negative; None if it is not one.
 
     >>> unsigned(b"12"), unsigned(b"+012"), unsigned(b"-1"), unsigned(b"1x"), unsigned(b"18446744073709551616")
     (12, 12, None, None, None)
     """
-    digits = token.removeprefix(b"+")
-    if not digits.isdigit() or len(digits) > 100:
-        return None
-    found = int(digits)
-    return found if found <= most else None
+    found = number_of(token)
+    return found if found is not None and 0 <= found <= COUNTER_MAX else None
 
 
 def signed(token: bytes) -> int | None:
@@ -129,11 +127,8 @@ def signed(token: bytes) -> int | None:
     >>> signed(b"-1"), signed(b"+5"), signed(b"5"), signed(b"--5"), signed(b"")
     (-1, 5, 5, None, None)
     """
-    negative = token.startswith(b"-")
-    if token.startswith(b"-+"):
-        return None
-    found = unsigned(token.removeprefix(b"-"), 2**63 - 1)
-    return None if found is None else -found if negative else found
+    found = number_of(token)
+    return found if found is not None and abs(found) < 2**63 else None
 
 
 def flags_of(token: bytes) -> int | None:

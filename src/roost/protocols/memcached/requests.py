@@ -31,7 +31,7 @@ from roost.protocols.memcached.asked import (
     signed,
     unsigned,
 )
-from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, block_of
+from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
 from roost.protocols.memcached.values import Unfit, Values
 from roost.structures.cache.declaration import FLAGS_MAX
@@ -44,7 +44,6 @@ LEAST = 4  # the least number of requests that run together, however large their
 _SET = re.compile(rb"set ([^ \r\n]{1,250}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,8})( noreply)?\r\n")
 
 _ONE = b"VALUE %b %d %d\r\n%b\r\nEND\r\n"
-_SPLIT = re.compile(rb" +")
 _HTTP = re.compile(rb"(?:GET|POST|PUT|HEAD|OPTIONS|DELETE|PATCH|CONNECT) .*HTTP/\d")
 _STORES = frozenset([b"set", b"add", b"replace", b"append", b"prepend", b"cas", b"ms"])
 
@@ -92,10 +91,8 @@ class Requests:
             end = plain.end() + int(plain[4])
             if data[end : end + 2] == b"\r\n":
                 return self._plain(plain, data, end), end + 2
-        end = data.index(b"\n", start)
-        line = data[start : end - 1] if data[end - 1 : end] == b"\r" and end > start else data[start:end]
-        words = [word for word in _SPLIT.split(line) if word]
-        end += 1
+        end = data.index(b"\n", start) + 1
+        words = words_of(data, start, end)
         if not words:
             return ERROR, end
         command = words[0]
@@ -103,8 +100,8 @@ class Requests:
         if known is not None:
             return known(words), end
         if command in _STORES:
-            return self._store(data, start, end, words)
-        return (Special("foreign") if _HTTP.match(line) else ERROR), end
+            return self._store(data, end, words)
+        return (Special("foreign") if _HTTP.match(data, start, end) else ERROR), end
 
     def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> bytes | Write:
         # A `set` of the usual form.
@@ -127,16 +124,15 @@ class Requests:
 
     # --- storing --------------------------------------------------------------------------------------------------
 
-    def _store(self, data: bytes, start: int, end: int, words: list[bytes]) -> tuple[Asked, int]:
+    def _store(self, data: bytes, begin: int, words: list[bytes]) -> tuple[Asked, int]:
         command = words[0]
-        block = block_of(data, start)
-        if block is None:
+        length, end = length_of(words), begin
+        if length is None:
             if command == b"ms":
                 return (ERROR if len(words) < 2 else BAD_LINE), end
             least = 6 if command == b"cas" else 5
             quiet = words[-1] == b"noreply"
             return (b"" if quiet else BAD_LINE if least <= len(words) <= least + 1 else ERROR), end
-        begin, length = block
         value: bytes | None = None
         if length < MOST_LENGTH:
             end = begin + length + 2

@@ -16,7 +16,7 @@ from typing import Any
 from roost.errors import Error
 from roost.protocols.codec import Late
 from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Kept, Operations, Read, Special, Write, refusal
-from roost.protocols.memcached.framing import MOST_LENGTH, block_of
+from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Unfit
@@ -282,18 +282,14 @@ class Responder:
     def _authorize(self, chunk: _Chunk) -> None:
         # The first request is a `set` with the user and the password as its value.
         data, start = chunk.data, chunk.next
-        line = data.index(b"\n", start) + 1
-        block = block_of(data, start)
-        chunk.next = line
-        known = block is not None and block[1] < MOST_LENGTH
-        if block is None or not known or not data.startswith(b"set ", start):
-            if block is not None and known:
-                chunk.next = block[0] + block[1] + 2
+        begin = data.index(b"\n", start) + 1
+        length = length_of(words_of(data, start, begin))
+        known = length is not None and length < MOST_LENGTH
+        chunk.next = begin + length + 2 if length is not None and known else begin
+        if length is None or not known or not data.startswith(b"set ", start):
             self.errors += 1
             self._reply(chunk, UNAUTHENTICATED)
             return
-        begin, length = block
-        chunk.next = begin + length + 2
         if data[begin + length : chunk.next] != b"\r\n":
             self._reply(chunk, BAD_CHUNK)
             return
