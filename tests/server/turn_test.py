@@ -267,6 +267,20 @@ def test_there_is_a_limit_to_indexes(made: Database) -> None:
     found.close()
 
 
+def test_there_is_a_limit_to_columns_and_filters(read: Bench) -> None:
+    session = opened(read)
+    many = ",".join(["v"] * 4096)
+    assert (
+        read.say(session, f"P\t7\tapp\tt\tPRIMARY\t{many},v\nP\t7\tapp\tt\tPRIMARY\tv\t{many},n") == ["2\t1\tlimit"] * 2
+    )
+    assert read.say(session, f"P\t7\tapp\tt\tPRIMARY\t{many}\tn") == ["0\t1"]
+    for kind in "FW":
+        find = "0\t>\t1\t0\t9\t0" + f"\t{kind}\t<\t0\t11" * 900
+        for _ in range(2):
+            assert read.say(session, f"{find}\n{find}") == ["0\t3\t1\tone\t10"] * 2
+        assert read.say(session, f"{find}\tF\t<\t0\t11") == ["2\t1\tlimit"]
+
+
 def test_a_reader_writes_nothing(read: Bench) -> None:
     session = opened(read)
     lines = ["0\t+\t1\t9", "0\t=\t1\t1\t1\t0\tD", "0\t=\t2\t1\t1\t1\t0\tD", "0\t=\t1\t1\t1\t0\tX"]

@@ -319,6 +319,7 @@ class Responder(say.Counted):
                 single = True
                 lines.next += 1
                 singles.append((lines.place, opened, *request))
+                self._budget.take(0)  # takes no bytes, but checks the time
                 continue
             if single:
                 return True
