@@ -75,6 +75,14 @@ def test_requests_of_many_connections_are_few_operations(store: roost.Store) -> 
     assert verbs == [["fetch"], ["fetch"], ["set"], ["fetch"], ["increment"], ["fetch"]]
 
 
+def test_many_keys_are_a_few_operations(store: roost.Store) -> None:
+    player = Player(store, pages, 2)
+    store.run(pages.set("/2999", b"x"))
+    names = b" ".join([b"/%d" % n for n in range(3000)])
+    assert player.ask(b"get %b\r\nget /2999\r\n" % names, b"get /2999\r\n")[0] == b"VALUE /2999 0 1\r\nx\r\nEND\r\n" * 2
+    assert max([len(op.args[0]) for (op,) in player.asked]) == 1024
+
+
 def test_reads_are_told_from_writes_in_the_time_of_one_look(store: roost.Store) -> None:
     codec = Memcached(Values(pages, lambda: 0.0), lambda words: {})
     reads = b"get /home\r\nmn\r\nversion\r\n" * 1_000

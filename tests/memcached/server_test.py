@@ -196,6 +196,42 @@ def test_a_malformed_line_is_answered_alone(common: Common) -> None:
             assert bad.ask(b"", 3) == b"ERROR\r\nERROR\r\nMN\r\n"
 
 
+def peak(served: Any) -> int:
+    """Return the most memory that the largest worker has had, in MiB."""
+    found = [Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0] for pid in served.all()]
+    return max(map(int, found)) // 1024
+
+
+def test_values_that_writes_return_are_bounded(serve: Serve) -> None:
+    served = serve("--max-answer", "2M", "--timeout", "60")
+    size, times = 100_000, 2000
+    with raw(served) as client, raw(served) as innocent:
+        assert client.ask(b"set a 0 0 %d\r\n%b\r\n" % (size, b"x" * size)) == b"STORED\r\n"
+        assert innocent.ask(b"set b 0 0 1\r\ny\r\n") == b"STORED\r\n"
+        before = peak(served)
+        client.socket.sendall(b"gat 0" + b" a" * times + b"\r\n")
+        assert innocent.ask(b"gat 0 b\r\n", 3) == b"VALUE b 0 1\r\ny\r\nEND\r\n"
+        assert client.ask(b"", 1) == b"SERVER_ERROR limit\r\n"
+        assert client.ask(b"gat 0 a\r\n", 3) == b"VALUE a 0 %d\r\n%b\r\nEND\r\n" % (size, b"x" * size)
+        client.socket.sendall(b"mg a v T0\r\n" * (times // 2) + b"gat 0 a\r\n" * (times // 2))
+        assert innocent.ask(b"gat 0 b\r\n", 3) == b"VALUE b 0 1\r\ny\r\nEND\r\n"
+        for _ in range(times // 2):
+            assert client.ask(b"", 2) == b"VA %d\r\n%b\r\n" % (size, b"x" * size)
+        for _ in range(times // 2):
+            assert client.ask(b"", 3) == b"VALUE a 0 %d\r\n%b\r\nEND\r\n" % (size, b"x" * size)
+        assert peak(served) < before + 60
+
+
+def test_many_keys_are_looked_up_in_lots(common: Common) -> None:
+    with raw(common.served) as client:
+        names = [b"%0200d" % n for n in range(10_000)]
+        assert client.ask(b"set %b 0 0 1\r\nx\r\nset %b 0 0 1\r\ny\r\n" % (names[0], names[-1]), 2) == b"STORED\r\n" * 2
+        found = b"VALUE %b 0 1\r\nx\r\nVALUE %b 0 1\r\ny\r\nEND\r\n" % (names[0], names[-1])
+        assert client.ask(b"get %b\r\n" % b" ".join(names), 5) == found
+        for command in (b"get", b"gets", b"gat 0", b"gats 0"):
+            assert client.ask(b"%b %b x\r\n" % (command, b" ".join(names))) == b"CLIENT_ERROR too many keys\r\n"
+
+
 def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: Database) -> None:
     served = serve()
     answered: dict[int, set[int]] = {owner: set() for owner in range(3)}

@@ -205,7 +205,8 @@ class Lines(Part):
         except Undone as undone:
             self._late = getattr(undone.__cause__, "word", "") == "timeout"
             raise
-        except (Missing, StatementFailed):
+        except (Missing, StatementFailed) as error:
+            self._late = error.word == "timeout"
             if database.doubts():  # the table may have changed since it was opened, and the statement failed for that
                 raise Careful from None
             raise

@@ -169,7 +169,7 @@ def parse(tokens: list[str], fcolumns: int) -> Find | Insert:
     place, among = None, list[Token]()
     if len(tokens) > at and tokens[at][:1] == "@":
         place, among, at = _among(tokens, at + 1, width)
-    filters = []
+    filters: list[Filter] = []
     while len(tokens) > at and tokens[at][:1] in ("F", "W"):
         if len(filters) == MOST_FILTERS:
             raise Refused("limit")

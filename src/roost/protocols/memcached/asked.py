@@ -18,6 +18,7 @@ BAD_EXPTIME = b"CLIENT_ERROR invalid exptime argument\r\n"
 BAD_DELETE = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
 NOT_A_NUMBER = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
 TOO_LARGE = b"SERVER_ERROR object too large for cache\r\n"
+TOO_MANY = b"CLIENT_ERROR too many keys\r\n"
 DELAYED = b"SERVER_ERROR flush_all takes no delay\r\n"
 END = b"END\r\n"
 
@@ -55,12 +56,14 @@ class Write(NamedTuple):
     answer: makes the answer from their results, if none is an error.
     silent: errors are not answered.
     number: a refused value is reported as not a number; otherwise as too large.
+    shows: the answer contains the values, which are the first ones of the results.
     """
 
     operations: Sequence[Operation[Any]]
     answer: Callable[[Sequence[Any]], bytes]
     silent: bool = False
     number: bool = False
+    shows: bool = False
 
 
 class Kept(NamedTuple):

@@ -22,6 +22,7 @@ from roost.protocols.memcached.asked import (
     ERROR,
     STORED,
     TOO_LARGE,
+    TOO_MANY,
     TOUCHED,
     Asked,
     Read,
@@ -39,6 +40,7 @@ from roost.structures.cache.meta import KEEP, PLAIN
 
 TOGETHER = 2**20  # bytes of answers that requests which run together may have, as estimated
 LEAST = 4  # the least number of requests that run together, however large their answers are
+MOST_KEYS = 10_000  # of one request
 
 # The usual form of `set`. Lengths have 8 digits at most, so `MOST_LENGTH`, which marks a skipped block, never matches.
 _SET = re.compile(rb"set ([^ \r\n]{1,250}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,8})( noreply)?\r\n")
@@ -77,7 +79,7 @@ class Requests:
         }
 
     def lot(self, most: int) -> int:
-        """Return how many requests run together: as many as have answers of about `TOGETHER` bytes."""
+        """Return how many keys are looked up together: as many as have answers of about `TOGETHER` bytes."""
         return most if self._size * most <= TOGETHER else max(LEAST, int(TOGETHER / self._size))
 
     def learn(self, size: int, number: int) -> None:
@@ -186,6 +188,8 @@ class Requests:
         names = words[1:]
         if not names:
             return ERROR
+        if len(names) > MOST_KEYS:
+            return TOO_MANY
         try:
             keys = self.values.keys(names)
         except Unfit:
@@ -223,13 +227,15 @@ class Requests:
         names = words[2:]
         if not names:
             return END
+        if len(names) > MOST_KEYS:
+            return TOO_MANY
         try:
             keys = self.values.keys(names)
         except Unfit:
             return BAD_LINE
         ttl = self.values.ttl(exptime)
         asked = [self.values.operation("meta_get", key, ttl, KEEP, PLAIN) for key in keys]
-        return Write(asked, lambda rows: self.shown(names, rows, tokens))
+        return Write(asked, lambda rows: self.shown(names, rows, tokens), shows=True)
 
     # --- the others -----------------------------------------------------------------------------------------------
 

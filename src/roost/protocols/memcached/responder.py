@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
 from math import inf
 from typing import Any
 
-from roost.errors import Error
+from roost.errors import Error, StatementFailed, worded
 from roost.protocols.codec import Late
 from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Kept, Operations, Read, Special, Write, refusal
 from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
@@ -22,7 +23,7 @@ from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
 
-LOT = 1024  # requests of a round; the budget is checked after each round
+LOT = 1024  # keys of a round, or those of one request; the budget is checked after each round
 UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
@@ -75,6 +76,7 @@ class Responder:
         self._stats = stats
         self._budget = budget
         self._failed = failed
+        self._keys = 0  # those of the present round
         self._before: dict[Session, tuple[Any, ...]] = {}  # the former states of sessions that have changed
 
     def undo(self) -> None:
@@ -157,14 +159,15 @@ class Responder:
         writes: list[tuple[_Chunk, Write]] = []
         once: list[tuple[_Chunk, Kept]] = []
         most = self._requests.lot(LOT)
+        self._keys = 0
         for chunk in going:
             self._take(chunk, reads, writes, once, most)
         if reads:
             before = self._budget.left
             keys = [key for _, read in reads for key in read.keys]
-            (rows,) = yield Operations([self._requests.values.operation("fetch", tuple(keys))])
+            rows, seconds = yield from self._fetched(keys)
             begin = 0
-            each = self.elapsed / len(reads)
+            each = seconds / len(reads)
             for chunk, read in reads:
                 end = begin + len(read.keys)
                 answer = refusal(rows, False) if isinstance(rows, Error) else read.answer(rows[begin:end])
@@ -182,13 +185,15 @@ class Responder:
         if writes:
             operations = [op for _, write in writes for op in write.operations]
             results = yield Operations(operations)
-            begin = 0
+            found = iter(results)
+            parts = [list(islice(found, len(write.operations))) for _, write in writes]
+            shown = [row for (_, write), part in zip(writes, parts, strict=True) if write.shows for row in part]
+            if shown:
+                self._requests.learn(self._weigh(shown), len(shown))
             each = self.elapsed / len(writes)
-            for chunk, write in writes:
-                end = begin + len(write.operations)
+            for (chunk, write), part in zip(writes, parts, strict=True):
                 self.seconds[chunk.place] += each
-                self._reply(chunk, self._written(write, results[begin:end]))
-                begin = end
+                self._reply(chunk, self._written(write, part))
         for chunk, kept in once:
             answered = yield kept
             self.seconds[chunk.place] += self.elapsed
@@ -198,6 +203,33 @@ class Responder:
                 self.rows += 1
                 self._reply(chunk, answered)
         return [chunk for chunk in going if chunk.next < len(chunk.data) and not (chunk.late or chunk.session.foreign)]
+
+    def _fetched(self, keys: Sequence[tuple[Any, ...]]) -> Generator[Operations, Any, tuple[Any, float]]:
+        # Return the rows of the keys, or the error, and the seconds that they took.
+        rows: list[Any] = []
+        seconds, size = 0.0, 0
+        limits = self._budget.limits
+        for begin in range(0, len(keys), LOT):
+            (some,) = yield Operations([self._requests.values.operation("fetch", tuple(keys[begin : begin + LOT]))])
+            seconds += self.elapsed
+            if isinstance(some, Error):
+                return some, seconds
+            rows += some
+            if len(keys) > LOT:
+                size = self._weigh(some, size)
+                if seconds > limits.request:
+                    raise worded(StatementFailed(f"the keys took longer than {limits.request:g} s"), "timeout")
+        return rows, seconds
+
+    def _weigh(self, rows: Sequence[Any], size: int = 0) -> int:
+        # Add the bytes of the values: those of a repeated key are one object until they are written into answers. If
+        # they are too many, the transaction is undone, and the requests run in smaller parts.
+        size += sum([len(row[0]) for row in rows if row is not None and not isinstance(row, Error)])
+        most = self._budget.limits.answer
+        if size > most:
+            self._requests.learn(size, len(rows))
+            raise worded(StatementFailed(f"the values have more than {most:,.0f} bytes"), "limit", 2)
+        return size
 
     def _written(self, write: Write, results: Sequence[Any]) -> bytes:
         for result in results:
@@ -227,7 +259,7 @@ class Responder:
                 if chunk.late:
                     return
                 continue
-            if len(reads) + len(writes) + len(once) >= most:
+            if self._keys >= most:
                 return
             asked, end = self._requests.parse(chunk.data, chunk.next)
             found = type(asked)
@@ -244,10 +276,13 @@ class Responder:
                 kind = found
                 if isinstance(asked, Read):
                     reads.append((chunk, asked))
+                    self._keys += len(asked.keys)
                 elif isinstance(asked, Write):
                     writes.append((chunk, asked))
+                    self._keys += len(asked.operations)
                 elif isinstance(asked, Kept):
                     once.append((chunk, asked))
+                    self._keys += 1
             elif isinstance(asked, bytes):
                 self.errors += asked not in (b"", END, b"OK\r\n", b"MN\r\n")
                 self._reply(chunk, asked)
