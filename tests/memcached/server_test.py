@@ -285,6 +285,27 @@ def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> Non
         assert other.ask(b"incr locked 1\r\n")[:1] in b"26"
 
 
+def test_flush_all_beside_a_locked_row_costs_itself_alone(db: Database, serve: Serve) -> None:
+    if db.name == "sqlite":
+        return  # a file has one lock, for which all that writes waits
+    with roost.Store(db.url) as store:
+        store.run(pages.set_many({f"/{n}": b"x" for n in range(10)}))
+    served = serve("--timeout", "10", "--connections", "2")
+    key = "`key`" if db.name == "mariadb" else '"key"'
+    with contextlib.closing(db.connect()) as holder, raw(served) as flushing, raw(served) as other:
+        holder.cursor().execute(f"SELECT token FROM roost_pages_rows WHERE {key} = '/9' FOR UPDATE")
+        flushing.socket.sendall(b"flush_all\r\n")
+        for n in range(200):
+            assert other.ask(b"set /%d 0 0 1\r\ny\r\n" % (n % 9)) == b"STORED\r\n"
+        flushing.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it still waits
+            flushing.socket.recv(1)
+        flushing.socket.settimeout(servers.PATIENCE)
+        holder.rollback()
+        assert flushing.ask(b"") == b"OK\r\n"
+        assert other.ask(b"get /1\r\n") == b"END\r\n"
+
+
 def test_who_sends_much_has_a_share_like_the_others(common: Common) -> None:
     with raw(common.served) as much, raw(common.served) as little:
         much.ask(b"set big 0 0 200000\r\n" + b"x" * 200_000 + b"\r\n")
