@@ -246,6 +246,23 @@ def test_a_failing_open_leaves_what_was_opened(read: Bench) -> None:
     assert read.say(other, "0\t=\t1\t1") == ["0\t3\t1\tone\t10"]
 
 
+@pytest.mark.parametrize(
+    "name", ["é", "日本", "a😀", "\udcff", "t\udcff", "'", "`", '"', "%s", "\\", "x" * 200, "é" * 100]
+)
+def test_names_that_are_not_there(read: Bench, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    session = opened(read)
+    for line, answer in [
+        (f"P\t7\tapp\t{name}\tPRIMARY\tid", "1\t1\topen_table"),
+        (f"P\t7\t{name}\tt\tPRIMARY\tid", "1\t1\topen_table"),
+        (f"P\t7\tapp\tt\t{name}\tid", "2\t1\tidxnum"),
+        (f"P\t7\tapp\tt\tPRIMARY\tid,{name}", "2\t1\tfld"),
+        (f"P\t7\tapp\tt\tPRIMARY\tid\t{name}", "2\t1\tfld"),
+    ]:
+        played = read.play((session, line), (session, "0\t=\t1\t1"))
+        assert played.texts == [f"{answer}\n", "0\t3\t1\tone\t10\n"], line
+    assert not caplog.records
+
+
 def test_nothing_can_be_opened_that_is_not_allowed(made: Database) -> None:
     found = bench(made, "read", tables=("t", "tw*"))
     session = found.session()
