@@ -270,7 +270,7 @@ class Client(asyncio.Protocol):
             log.warning("a connection sent %d wrong secrets and is closed", self.session.wrong)
             self.transport.close()
             return
-        if late.rest:
+        if late.rest is not None:  # it may be one empty line
             self._rest.insert(0, late.rest)
         self._go_on()
         if (self._farewell or self._ending) and not self._owes:

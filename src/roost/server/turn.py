@@ -90,7 +90,7 @@ class Played:
             late = responder.late.get(place)
             if late is not None:
                 self.late[at] = late
-                rest = late.rest or None
+                rest = late.rest
             gap = self._codec.gap
             self._next[at] = begin + len(text) + gap - (0 if rest is None else len(rest) + gap)
 

@@ -95,7 +95,7 @@ class Responder:
             self.texts[chunk.place] = b"".join(chunk.answers)
             left = chunk.data[chunk.next :]
             if chunk.late:
-                self.late[chunk.place] = Late(chunk.late, left)
+                self.late[chunk.place] = Late(chunk.late, left or None)
             elif left and not chunk.session.foreign:
                 self.rest[chunk.place] = left
 
