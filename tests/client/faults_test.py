@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
@@ -137,7 +137,7 @@ def test_what_tls_may_have_sent_is_not_done_twice(server: Server, connect: Conne
     with Middle(server.write_port, tls=theirs) as middle:
         client = connect(middle.address, secret=server.write_secret, tls=ours)
         assert client.run(counts.update("=", 1, (0,))) == 1
-        middle.rules = ["pass"] * 20 + ["drop"]  # each chunk is a record of TLS
+        middle.rules = [*["pass"] * 20, "drop"]  # each chunk is a record of TLS
         asked = [counts.increment("=", 1, (1,), filters=[Where("name", "!=", "x" * 8000)])] * 2000
         outcomes = client.pipeline(asked)
         ((count,),) = server.sql("SELECT count FROM fruit WHERE id = 1")
@@ -167,11 +167,12 @@ def test_the_timeout_begins_before_the_connection_is_free(
     middle.rules = ["hold"] * 3
     if isinstance(client, Sync):
         with ThreadPoolExecutor(3) as threads:
-            outcomes = list(threads.map(client.pipeline, [[fruit.find("=", 1)]] * 3))
+            outcomes: list[Any] = list(threads.map(client.pipeline, [[fruit.find("=", 1)]] * 3))
     else:
+        tasks = client.client
 
-        async def main() -> list[list[object]]:
-            return await asyncio.gather(*[client.client.pipeline([fruit.find("=", 1)]) for _ in range(3)])
+        async def main() -> list[Any]:
+            return list(await asyncio.gather(*[tasks.pipeline([fruit.find("=", 1)]) for _ in range(3)]))
 
         outcomes = client.runner.run(main())
     # One that waited may get the connection with a moment left; without a deadline for all, each of them would ask.

@@ -26,6 +26,7 @@ from tests.memcached.differential import Side, compare
 from tests.memcached.player import memcached_answers, without_tokens
 from tests.server.serving import Client, connected, serving
 from tests.server.tls_test import Authority
+from tests.suite.drop_test import dropped
 
 MEMCAPABLE = ("memccapable", ["/usr/bin"], "libmemcached-tools")
 
@@ -304,6 +305,36 @@ def test_flush_all_beside_a_locked_row_costs_itself_alone(db: Database, serve: S
         holder.rollback()
         assert flushing.ask(b"") == b"OK\r\n"
         assert other.ask(b"get /1\r\n") == b"END\r\n"
+
+
+def test_a_cache_that_is_made_anew_is_served_as_it_is(db: Database, serve: Serve) -> None:
+    served = serve()
+    blobs = roost.Cache("pages", key=roost.binary(250), value=roost.binary(100))
+    with raw(served) as client:
+        assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"STORED\r\n"
+        with roost.Store(db.url) as store:
+            dropped(store, pages)
+        assert client.ask(b"get a\r\n") == b"SERVER_ERROR open_table\r\n"
+        assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"SERVER_ERROR open_table\r\n"
+        served.logged("the cache cannot be served: pages is not in this database any more")
+        with roost.Store(db.url) as store:
+            store.create(blobs)
+        assert client.ask(b"set a 0 0 2\r\n\0\xff\r\n") in (b"STORED\r\n", b"SERVER_ERROR open_table\r\n")
+        assert client.ask(b"set a 0 0 2\r\n\0\xff\r\n") == b"STORED\r\n"
+        served.logged("pages was made anew, and is served as it is declared now")
+        with roost.Store(db.url) as store:
+            assert store.run(blobs.get(b"a")) == b"\0\xff"
+            dropped(store, blobs)
+            store.create(roost.Counter("pages"))
+        assert client.ask(b"get a\r\nget a\r\n", 2) == b"SERVER_ERROR open_table\r\n" * 2
+        assert client.ask(b"get a\r\n") == b"SERVER_ERROR open_table\r\n"
+        served.logged("pages is a counter, and memcached's protocol takes a cache")
+        with roost.Store(db.url) as store:
+            dropped(store, roost.Counter("pages"))
+            store.create(pages)
+        assert client.ask(b"mn\r\n") == b"MN\r\n"
+        assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"STORED\r\n"
+    assert "Traceback" not in served.log, served.log
 
 
 def test_who_sends_much_has_a_share_like_the_others(common: Common) -> None:

@@ -13,7 +13,7 @@ from roost.structures.index.budget import Budget
 
 
 class Late(NamedTuple):
-    """An answer that is delayed since the secret was wrong, and the requests that run after it (None: there are none)."""
+    """An answer that is delayed since the secret was wrong, and the requests that run after it, or None."""
 
     text: Any
     rest: Any

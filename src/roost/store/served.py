@@ -122,6 +122,20 @@ class Database(ABC):
 
     # --- requests of clients --------------------------------------------------------------------------------------
 
+    def declared(self, name: str) -> Generator[Any, Any, Structure | Error]:
+        """Return the structure stored under a name now, or the error if there is none."""
+        found: Structure | Error
+        self.budget.unlimited()
+        yield Control.SAVEPOINT
+        try:
+            (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
+            found = from_definition(stored[0][0]) if stored else Missing(f"{name} is not in this database any more")
+        except self.refusals as error:
+            yield Control.BACK
+            found = kept(error)
+        yield Control.RELEASE
+        return found
+
     def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
         self.budget.request()

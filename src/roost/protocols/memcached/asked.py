@@ -94,6 +94,17 @@ class Operations(NamedTuple):
         return work
 
 
+class Declared(NamedTuple):
+    """The question how the cache is declared now."""
+
+    name: str
+
+    def run(self, database: Any, context: Any) -> Generator[Any, Any, Any]:
+        """Answer with the structure of this name, or with the error if there is none."""
+        work: Generator[Any, Any, Any] = database.declared(self.name)
+        return work
+
+
 class Special(NamedTuple):
     """A request about the connection or the server: `quit`, `stats` with its words, or a foreign protocol."""
 

@@ -5,10 +5,12 @@ The checks, their order and the texts are those of memcached 1.6; docs/memcached
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from roost.errors import Error
 from roost.protocols.memcached.asked import (
     BAD_CHUNK,
     BAD_DELETE,
@@ -37,6 +39,9 @@ from roost.protocols.memcached.meta import Meta
 from roost.protocols.memcached.values import Unfit, Values
 from roost.structures.cache.declaration import FLAGS_MAX
 from roost.structures.cache.meta import KEEP, PLAIN
+from roost.structures.operation import Target
+
+log = logging.getLogger("roost.server")
 
 TOGETHER = 2**20  # bytes of answers that requests which run together may have, as estimated
 LEAST = 4  # the least number of requests that run together, however large their answers are
@@ -51,12 +56,35 @@ _STORES = frozenset([b"set", b"add", b"replace", b"append", b"prepend", b"cas", 
 
 
 class Requests:
-    """Requests of clients of one cache. once_for: see `Meta`."""
+    """Requests of clients of one cache. once_for: see `Meta`.
+
+    stale: the declaration of the cache was not the stored one in the last turn.
+    """
 
     def __init__(self, values: Values, once_for: float = 0.0) -> None:
-        self.values = values
+        self.stale = False
         self._size = 0.0  # the average bytes of recent answers
-        self._meta = Meta(values, once_for)
+        self._once_for = once_for
+        self._said = ""  # the last reason why the cache cannot be served
+        self._use(values)
+
+    def redeclare(self, found: Target | Error) -> None:
+        """Go on with the cache as it is declared now, unless it cannot be served: that is logged."""
+        try:
+            if isinstance(found, Error):
+                raise found
+            self._use(self.values.over(found))
+        except Error as error:
+            if self._said != str(error):
+                self._said = str(error)
+                log.error("the cache cannot be served: %s", error)
+        else:
+            self.stale, self._said = False, ""
+            log.warning("%s was made anew, and is served as it is declared now", found.name)
+
+    def _use(self, values: Values) -> None:
+        self.values = values
+        self._meta = Meta(values, self._once_for)
         self._commands: dict[bytes, Callable[[list[bytes]], Asked]] = {
             b"get": lambda words: self._get(words, False),
             b"gets": lambda words: self._get(words, True),

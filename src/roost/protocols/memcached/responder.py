@@ -14,9 +14,20 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from roost.errors import Error, StatementFailed, worded
+from roost.errors import Error, Mismatch, Missing, StatementFailed, worded
 from roost.protocols.codec import Late
-from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Kept, Operations, Read, Special, Write, refusal
+from roost.protocols.memcached.asked import (
+    BAD_CHUNK,
+    END,
+    ERROR,
+    Declared,
+    Kept,
+    Operations,
+    Read,
+    Special,
+    Write,
+    refusal,
+)
 from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
@@ -28,7 +39,7 @@ UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
 Arrived = Sequence[tuple[Session, bytes]]  # the complete requests of each connection
-Playing = Generator[Operations | Kept, Any, None]
+Playing = Generator[Operations | Kept | Declared, Any, None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
 # A chunk that consists of `get`s with one key each.
@@ -86,6 +97,8 @@ class Responder:
 
     def play(self) -> Playing:
         """Answer the requests, as far as the budget allows."""
+        if self._requests.stale and self._failed is None:
+            self._requests.redeclare((yield Declared(self._requests.values.cache.name)))
         others = list(range(len(self._arrived))) if self._failed is not None else (yield from self._gets())
         every = [_Chunk(place, *self._arrived[place]) for place in others]
         going = every
@@ -131,7 +144,7 @@ class Responder:
             seconds += self.elapsed
             if isinstance(rows, Error):
                 self.errors += len(rows_ := names[begin : begin + lot])
-                some = [refusal(rows, False)] * len(rows_)
+                some = [self._refusal(rows)] * len(rows_)
             else:
                 some = requests.shown_alone(names[begin : begin + lot], rows)
                 self.rows += len(rows) - rows.count(None)
@@ -170,7 +183,7 @@ class Responder:
             each = seconds / len(reads)
             for chunk, read in reads:
                 end = begin + len(read.keys)
-                answer = refusal(rows, False) if isinstance(rows, Error) else read.answer(rows[begin:end])
+                answer = self._refusal(rows) if isinstance(rows, Error) else read.answer(rows[begin:end])
                 begin = end
                 self.seconds[chunk.place] += each
                 if isinstance(answer, bytes):
@@ -178,7 +191,7 @@ class Responder:
                 else:
                     # It runs by itself, at once: later requests of its connection were read in the same lookup.
                     (result,) = yield Operations(answer.operations)
-                    self._reply(chunk, refusal(result, False) if isinstance(result, Error) else answer.answer([result]))
+                    self._reply(chunk, self._refusal(result) if isinstance(result, Error) else answer.answer([result]))
             if not isinstance(rows, Error):
                 self.rows += len(rows) - rows.count(None)
             self._requests.learn(int(min(before - self._budget.left, 2**60)) if before < inf else 0, len(keys))
@@ -231,11 +244,16 @@ class Responder:
             raise worded(StatementFailed(f"the values have more than {most:,.0f} bytes"), "limit", 2)
         return size
 
+    def _refusal(self, error: Error, number: bool = False) -> bytes:
+        self._requests.stale |= isinstance(error, (Mismatch, Missing))
+        return refusal(error, number)
+
     def _written(self, write: Write, results: Sequence[Any]) -> bytes:
         for result in results:
             if isinstance(result, Error):
                 self.errors += 1
-                return b"" if write.silent else refusal(result, write.number)
+                answer = self._refusal(result, write.number)
+                return b"" if write.silent else answer
         self.rows += len(results)
         return write.answer(results)
 
@@ -271,7 +289,7 @@ class Responder:
                     write = isinstance(asked, Write)
                     self.errors += 1
                     silent = isinstance(asked, Write) and asked.silent
-                    self._reply(chunk, b"" if write and silent else refusal(self._failed, False))
+                    self._reply(chunk, b"" if write and silent else self._refusal(self._failed))
                     continue
                 kind = found
                 if isinstance(asked, Read):
