@@ -226,6 +226,20 @@ def test_sums_of_one_row_under_two_names(write: Bench) -> None:
     assert write.sql("SELECT n FROM nocase") == [(6,)]
 
 
+def test_a_minus_that_would_cross_zero_changes_nothing_whatever_the_column_holds(write: Bench) -> None:
+    unsigned = {"mariadb": "BIGINT UNSIGNED", "postgresql": "natural_number"}.get(write.where.name, "INT")
+    if write.where.name == "postgresql":
+        write.sql("CREATE DOMAIN natural_number AS int8 CHECK (VALUE >= 0)")
+    write.sql(f"CREATE TABLE u (id INT PRIMARY KEY, n {unsigned})")
+    write.sql("INSERT INTO u VALUES (1, 5), (2, 5)")
+    session = write.session()
+    assert write.say(session, "P\t0\tmain\tu\tPRIMARY\tn") == ["0\t1"]
+    minus = "0\t=\t1\t1\t1\t0\t-\t6"
+    assert write.say(session, minus) == ["0\t1\t0"]
+    assert write.say(session, f"{minus}\n{minus}\n0\t=\t1\t2\t1\t0\t-\t5") == ["0\t1\t0", "0\t1\t0", "0\t1\t1"]
+    assert write.say(session, "0\t>=\t1\t1\t9\t0") == ["0\t1\t5\t0"]
+
+
 def test_the_schema_may_change_under_an_opened_index(write: Bench) -> None:
     session = opened(write)
     write.sql("ALTER TABLE t ADD COLUMN more INT DEFAULT 7")
