@@ -316,10 +316,10 @@ class OpenedIndex:
             if not isinstance(value, (int, float, Decimal)):
                 raise worded(StatementFailed(f"{name}: {value!r} is no number"), "type")
             new = _sum(value, addend if verb == "increment" else -addend)
-            if not isinstance(new, float) and column.holds(new) is UNHELD:
-                raise worded(StatementFailed(f"{name} ({column.kind}): the sum is out of its range"), "range")
             if verb == "decrement" and ((value > 0 and new < 0) or (value < 0 and new > 0)):
                 return None
+            if not isinstance(new, float) and column.holds(new) is UNHELD:
+                raise worded(StatementFailed(f"{name} ({column.kind}): the sum is out of its range"), "range")
             running[column.name] = new
             found.append(new)
         return found
