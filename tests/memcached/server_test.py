@@ -26,7 +26,6 @@ from tests.memcached.differential import Side, compare
 from tests.memcached.player import memcached_answers, without_tokens
 from tests.server.serving import Client, connected, serving
 from tests.server.tls_test import Authority
-from tests.suite.drop_test import dropped
 
 MEMCAPABLE = ("memccapable", ["/usr/bin"], "libmemcached-tools")
 
@@ -313,7 +312,7 @@ def test_a_cache_that_is_made_anew_is_served_as_it_is(db: Database, serve: Serve
     with raw(served) as client:
         assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"STORED\r\n"
         with roost.Store(db.url) as store:
-            dropped(store, pages)
+            store.drop(pages)
         assert client.ask(b"get a\r\n") == b"SERVER_ERROR open_table\r\n"
         assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"SERVER_ERROR open_table\r\n"
         served.logged("the cache cannot be served: pages is not in this database any more")
@@ -324,13 +323,13 @@ def test_a_cache_that_is_made_anew_is_served_as_it_is(db: Database, serve: Serve
         served.logged("pages was made anew, and is served as it is declared now")
         with roost.Store(db.url) as store:
             assert store.run(blobs.get(b"a")) == b"\0\xff"
-            dropped(store, blobs)
+            store.drop(blobs)
             store.create(roost.Counter("pages"))
         assert client.ask(b"get a\r\nget a\r\n", 2) == b"SERVER_ERROR open_table\r\n" * 2
         assert client.ask(b"get a\r\n") == b"SERVER_ERROR open_table\r\n"
         served.logged("pages is a counter, and memcached's protocol takes a cache")
         with roost.Store(db.url) as store:
-            dropped(store, roost.Counter("pages"))
+            store.drop(roost.Counter("pages"))
             store.create(pages)
         assert client.ask(b"mn\r\n") == b"MN\r\n"
         assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"STORED\r\n"
