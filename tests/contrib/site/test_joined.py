@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
+import threading
 import uuid
 from decimal import Decimal
 from typing import Any
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
@@ -173,6 +175,34 @@ class JoinedTests(Checked):
                 store.run(pageviews.add("/"))
             self.assertTrue(connection.needs_rollback)
         self.assertEqual(store.run(pageviews.total("/")), 0)
+
+    def test_f88_threads_that_share_the_connection_as_in_a_live_server_take_turns(self) -> None:
+        own = connections[connection.alias]
+        store.run(carts.add(Item(1, 1)))
+        answers: list[Any] = []
+
+        def refused() -> None:
+            connections[own.alias] = own
+            for n in range(50):
+                try:
+                    store.run_all(likes.add(2, f"{n}"), carts.add(Item(1, 1)))
+                except Exception as error:
+                    answers.append(type(error))
+
+        interval = sys.getswitchinterval()
+        own.inc_thread_sharing()
+        sys.setswitchinterval(1e-6)
+        thread = threading.Thread(target=refused)
+        try:
+            thread.start()
+            for n in range(50):
+                store.run_all(pageviews.add("/"), likes.add(1, f"{n}"))
+            thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+            own.dec_thread_sharing()
+        self.assertEqual(answers, [roost.Duplicate] * 50)
+        self.assertEqual(store.run_all(pageviews.total("/"), likes.size(1), likes.size(2)), (50, 50, 0))
 
     def test_instrumentation_wraps_the_statements(self) -> None:
         seen: list[str] = []
