@@ -274,6 +274,30 @@ def test_a_call_that_is_interrupted_leaves_nothing_of_itself(store: Any, app: Co
     assert store.run_all(likes.size(1), baskets.keys(), visits.keys()) == (0, [], [])
 
 
+@pytest.mark.ways("blocking", "driver")
+@pytest.mark.parametrize("word", ["SAVEPOINT", "RELEASE"])
+def test_f90_a_call_that_is_interrupted_at_its_savepoint_commits_nothing_in_part(
+    store: Any, app: Connect, word: str
+) -> None:
+    one = app()
+    one.run(pageviews.add("/before"))
+
+    def look(sql: str) -> None:
+        if word in sql:
+            one.on_statement = lambda sql: None
+            raise KeyboardInterrupt
+
+    one.on_statement = look
+    with pytest.raises(KeyboardInterrupt):
+        one.run_all(likes.add(1, "a"), baskets.add(Egg(1, 1)))
+    try:
+        one.commit()
+        before = 1
+    except Exception:  # the connection was closed
+        before = 0
+    assert store.run_all(pageviews.total("/before"), likes.size(1), baskets.count(1)) == (before, 0, 0)
+
+
 # --- two calls at once on one connection -------------------------------------------------------------------------
 
 

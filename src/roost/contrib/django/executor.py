@@ -124,7 +124,8 @@ class DjangoExecutor(ServerExecutor):
             return row
 
     def _at_once_on_postgresql(self, exchange: Exchange) -> Row | None:
-        from roost.databases.callers.postgresql import UNDO, at_once
+        from roost.databases.callers.caller import UNDO
+        from roost.databases.callers.postgresql import at_once
         from roost.databases.postgresql.cursors import is_failed
         from roost.databases.postgresql.session import BINARY, TEXT
 

@@ -11,7 +11,7 @@ import asyncpg  # type: ignore[import-untyped]
 import psycopg
 from psycopg.pq import DiagnosticField
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Script, Texts, Work, aplay
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Texts, Work, aplay
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.session import is_utf8
@@ -28,8 +28,8 @@ _TYPES = {
 class _AsyncpgCaller(PostgreSQLCaller):
     """The savepoint of one call."""
 
-    def begin(self) -> Script:
-        """Yield the statements that set the savepoint; asyncpg begins no transaction by itself."""
+    def joins(self) -> bool:
+        """Return whether a savepoint can be set; asyncpg begins no transaction by itself."""
         settings = self.raw.get_settings()
         if not is_utf8(settings.client_encoding):
             raise Invalid(
@@ -45,9 +45,12 @@ class _AsyncpgCaller(PostgreSQLCaller):
         if not self.raw.is_in_transaction():
             if self.writes:
                 raise Invalid(NO_TRANSACTION)
-            return
-        yield "SAVEPOINT roost_joined"
-        self.is_set = True
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.raw.terminate()
 
     def at_once(self, exchange: Exchange) -> Texts:
         """Return None: asyncpg returns no rows for a text of several statements."""
