@@ -15,6 +15,7 @@ from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, 
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.session import is_utf8
+from roost.databases.postgresql.values import spelt_out
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
 
@@ -71,8 +72,21 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return super().failed(error, sql)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement with asyncpg's placeholders."""
-        return sql % tuple([f"${n}" for n in range(1, len(row) + 1)]) if row else sql, row or None
+        """Return a statement with asyncpg's placeholders.
+
+        asyncpg takes the first and the last moment and day of Python for infinity, so these stand in the text.
+        """
+        if not row:
+            return sql, None
+        holes: list[str] = []
+        sent: list[Any] = []
+        for value in row:
+            if _is_infinite(value):
+                holes.append(spelt_out(value))
+            else:
+                sent.append(value)
+                holes.append(f"${len(sent)}")
+        return sql % tuple(holes), tuple(sent) or None
 
 
 # Besides asyncpg's own errors: those raised by `command_timeout` and by sockets.
@@ -119,10 +133,6 @@ class _AsyncpgExecutor(AsyncCallerExecutor):
 
     async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
         raw, values = self._cursor, row or ()
-        if any([_is_infinite(value) for value in values]):
-            raise _as_psycopg(
-                asyncpg.DataError("asyncpg takes the first and the last moment and day of Python for infinity")
-            )
         try:
             if returns:
                 found = await raw.fetch(sql, *values, record_class=asyncpg.Record)
