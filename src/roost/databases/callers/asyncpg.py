@@ -89,8 +89,9 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return sql % tuple(holes), tuple(sent) or None
 
 
-# Besides asyncpg's own errors: those raised by `command_timeout` and by sockets.
-_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, OSError)
+# Besides asyncpg's own errors: those raised by `command_timeout` and by sockets. InternalClientError is its protocol's,
+# for one after the server has said that it ends the session.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError, OSError)
 
 
 def _as_psycopg(error: Exception) -> psycopg.Error:
@@ -99,7 +100,7 @@ def _as_psycopg(error: Exception) -> psycopg.Error:
     state = getattr(error, "sqlstate", None)  # 22000 is asyncpg's for a value that it cannot send
     if isinstance(error, TimeoutError):
         state, message = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
-    elif isinstance(error, OSError):
+    elif isinstance(error, OSError) or type(error) is asyncpg.InternalClientError:
         state = "08006"
     found = psycopg.DatabaseError(
         message, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: message.encode()}
