@@ -73,6 +73,37 @@ def test_many_finds_and_changes_at_once(one: App) -> None:
     one.rollback()
 
 
+TRIGGERS = {
+    "sqlite": ["CREATE TRIGGER seen AFTER INSERT ON goods BEGIN SELECT 1; END"],
+    "mariadb": ["CREATE TRIGGER seen AFTER INSERT ON goods FOR EACH ROW SET @seen = NEW.id"],
+    "postgresql": [
+        "CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "CREATE TRIGGER seen AFTER INSERT ON goods FOR EACH ROW EXECUTE FUNCTION seen()",
+    ],
+}
+
+
+@pytest.mark.parametrize("triggers", [False, True])
+def test_f91_a_call_whose_modification_fails_leaves_nothing_of_itself(one: App, way: Way, triggers: bool) -> None:
+    pageviews = roost.Counter("pageviews")
+    for text in TRIGGERS[way.engine.partition("-")[0]] if triggers else ():
+        one.sql(text)
+    one.run_all(pageviews.add("/kept"), goods.insert((1, "c1", 1)), goods.insert((2, "c2", 2)))
+    for call in (
+        [goods.insert((3, "c3", 3)), goods.insert((1, "again", 1))],
+        [goods.insert((1, "again", 1))],
+        [goods.insert((3, "c3", 3)), goods.update("=", 1, (2,))],
+        [goods.update("=", 1, (7,)), goods.update("=", 2, (7,))],
+    ):
+        with pytest.raises(roost.StatementFailed):
+            one.run_all(pageviews.add("/"), *call)
+        assert one.run(goods.find(">=", 0, limit=9)) == [(1, "c1", 1), (2, "c2", 2)]
+        one.run(pageviews.add("/kept"))
+    one.commit()
+    assert one.run_all(pageviews.total("/"), pageviews.total("/kept")) == (0, 5)
+    one.rollback()
+
+
 @pytest.mark.ways("server")
 def test_values_are_those_of_the_driver(one: App) -> None:
     dates = roost.Index("goods", "by_day", ["day", "at", "kind", "ratio", "price"])

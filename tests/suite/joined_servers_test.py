@@ -23,6 +23,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 import roost
 from tests.campaigns.processes import until
+from tests.lengths import length
 from tests.suite.adopted_test import VISITS, cap
 from tests.suite.application import Application
 from tests.suite.joined_test import ROW, WHO, comes_back, everything
@@ -335,6 +336,72 @@ def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_of_itself(store:
     one.commit()
     assert store.run(pageviews.totals(["/before", "/after"])) == {"/before": 1, "/after": 1}
     assert store.run_all(likes.size(1), visits.latest(1)) == (0, [Visit(1, 1)])
+
+
+@pytest.mark.ways("awaited", "postgresql")
+@pytest.mark.parametrize("several", [False, True])
+def test_f90_a_call_that_is_cancelled_at_its_beginning_or_end_aborts_no_transaction(
+    store: Any, app: Connect, several: bool
+) -> None:
+    one, rounds = app(), length(60, 300)
+    one.run(pageviews.total("/"))
+    calls = [pageviews.add("/cancelled"), *([likes.add(2, "a"), likes.remove(2, "a")] if several else [])]
+
+    async def cancelled(delay: float, word: str) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def look(sql: str) -> None:
+            if word in sql:
+                loop.call_later(delay, task.cancel)
+                one.on_statement = lambda sql: None  # psycopg closes a connection when it is cancelled twice
+
+        one.on_statement = look
+        await one.joined.run_all(*calls)
+
+    done = 0
+    for n in range(rounds):
+        assert one.run(likes.add(1, f"{n}")) == 1
+        try:
+            one.wait(cancelled(n % 20 * 2e-5, ("SAVEPOINT", "RELEASE")[n % 2]))
+            done += 1
+        except asyncio.CancelledError:
+            pass
+        one.on_statement = lambda sql: None
+        one.run(pageviews.add("/after"))
+        one.commit()
+    assert store.run_all(likes.size(1), likes.size(2), pageviews.total("/after")) == (rounds, 0, rounds)
+    assert done <= store.run(pageviews.total("/cancelled")) < rounds
+
+
+@pytest.mark.ways("asyncmy")
+def test_f90_a_call_that_is_cancelled_anywhere_leaves_the_transaction_or_loses_the_connection(
+    store: Any, app: Connect
+) -> None:
+    async def cancelled(one: App, n: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_later(n * 5e-6, task.cancel)
+        await one.joined.run_all(pageviews.add("/cancelled"), likes.add(2, f"{n}"))
+
+    kept = 0
+    for n in range(length(40, 200)):
+        one = app()
+        assert one.run(likes.add(1, f"{n}")) == 1
+        try:
+            one.wait(cancelled(one, n))
+        except asyncio.CancelledError:
+            pass
+        try:
+            one.run(pageviews.add("/after"))
+        except roost.CannotOpen:
+            continue
+        one.commit()
+        kept += 1
+    size, after, total, others = store.run_all(
+        likes.size(1), pageviews.total("/after"), pageviews.total("/cancelled"), likes.size(2)
+    )
+    assert (size, after, total) == (kept, kept, others)
 
 
 def test_a_connection_that_is_lost_is_an_error_that_says_so(store: Any, app: Connect, way: Way) -> None:

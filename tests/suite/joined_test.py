@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import decimal
 import enum
+import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
 
 import roost
+from tests.lengths import length
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
@@ -269,3 +272,83 @@ def test_a_call_that_is_interrupted_leaves_nothing_of_itself(store: Any, app: Co
     one.commit()
     assert store.run(pageviews.totals(["/before", "/after"])) == {"/before": 1, "/after": 1}
     assert store.run_all(likes.size(1), baskets.keys(), visits.keys()) == (0, [], [])
+
+
+@pytest.mark.ways("blocking", "driver")
+@pytest.mark.parametrize("word", ["SAVEPOINT", "RELEASE"])
+def test_f90_a_call_that_is_interrupted_at_its_savepoint_commits_nothing_in_part(
+    store: Any, app: Connect, word: str
+) -> None:
+    one = app()
+    one.run(pageviews.add("/before"))
+
+    def look(sql: str) -> None:
+        if word in sql:
+            one.on_statement = lambda sql: None
+            raise KeyboardInterrupt
+
+    one.on_statement = look
+    with pytest.raises(KeyboardInterrupt):
+        one.run_all(likes.add(1, "a"), baskets.add(Egg(1, 1)))
+    try:
+        one.commit()
+        before = 1
+    except Exception:  # the connection was closed
+        before = 0
+    assert store.run_all(pageviews.total("/before"), likes.size(1), baskets.count(1)) == (before, 0, 0)
+
+
+# --- two calls at once on one connection -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def often() -> Iterator[None]:
+    """Let threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("often")
+def test_f88_the_failure_of_a_call_does_not_undo_another_one_on_the_same_connection(
+    store: Any, app: Connect, way: Way
+) -> None:
+    store.run(baskets.add(Egg(1, 1)))
+    one = app(**({"check_same_thread": False} if way.engine == "sqlite-file" else {}))
+    one.run(pageviews.total("/"))  # SQLAlchemy's sessions refuse two calls that both begin the transaction
+    joined = one.joined
+    rounds = range(length(20, 100))
+    succeeds = [(pageviews.add("/"), likes.add(1, f"{n}"), visits.push(Visit(1, n))) for n in rounds]
+    fails = [(likes.add(2, f"{n}"), visits.push(Visit(2, n)), baskets.add(Egg(1, 1))) for n in rounds]
+
+    async def at_once() -> list[Any]:
+        found: list[Any] = []
+        for good, bad in zip(succeeds, fails, strict=True):
+            found += await asyncio.gather(joined.run_all(*good), joined.run_all(*bad), return_exceptions=True)
+        return found
+
+    def in_a_thread(calls: list[Any], answers: list[Any]) -> None:
+        for each in calls:
+            try:
+                answers.append(joined.run_all(*each))
+            except BaseException as error:
+                answers.append(error)
+
+    if way.awaited:
+        answers = one.wait(at_once())
+        good, bad = answers[::2], answers[1::2]
+    else:
+        good, bad = [], []
+        threads = [threading.Thread(target=in_a_thread, args=each) for each in ((succeeds, good), (fails, bad))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    one.commit()
+    assert good == [(None, 1, n + 1) for n in rounds]
+    assert {type(each) for each in bad} == {roost.Duplicate}
+    assert store.run_all(pageviews.total("/"), likes.size(1), likes.size(2), visits.latest(2)) == (
+        *(len(rounds), len(rounds), 0),
+        [],
+    )

@@ -124,9 +124,12 @@ class Once:
         clock: Row = (microseconds(context.clock()),) if not self._dialect.exchanges else ()
         try:
             yield Statement(self._forget_over, [(token, *clock)])
-        except Missing:  # the table was dropped, or the database was restored from an older copy
+        except Missing as error:  # the table was dropped, or the database was restored from an older copy
             self.made = False
-            raise
+            said, hint, _ = str(error).partition("; store.create(...) makes")
+            if not hint:  # it is there, and this account may not use it
+                raise
+            raise Missing(f"{said}; the next call with a token makes it") from error
         taken = yield Statement(self._take, [(token, *clock, self._microseconds)])
         if not taken:
             work.close()
@@ -146,6 +149,8 @@ class Once:
             raise Invalid("the result of such an operation cannot be stored with a token")
         kept = results if verbs is None else {"of": verbs, "answers": results}
         yield Statement(self._keep, [(json.dumps(kept), token)])
+        if context.joined:  # other tokens' rows would be locked until the application commits
+            return results
         over = yield Statement(self._over, [clock])
         for (each,) in over[0]:
             yield Statement(self._remove, [(each,)])

@@ -23,11 +23,12 @@ from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
 from roost.databases.engine import Trace
+from roost.databases.shield import whole
 from roost.databases.urls import redacted
 from roost.dialects.dialect import Wanted
 from roost.errors import Closed, Invalid
 from roost.store.core import Core
-from roost.store.holding import AsyncHolding, Holding
+from roost.store.holding import AsyncHolding, Holding, aacquired, acquired, apart
 from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
@@ -316,8 +317,10 @@ class Store(_Base, Runner):
             try:
                 if wanted is MAKE:
                     answer = make()
+                elif isinstance(wanted, Operation) and wanted.verb == "lease":
+                    answer = acquired(self, wanted, partial(cache.release, key))
                 elif isinstance(wanted, Operation):
-                    answer = self.run(wanted)
+                    answer = apart(self, wanted) if wanted.verb == "release" else self.run(wanted)
                 elif isinstance(wanted, tuple):
                     answer = self.run_all(*wanted)
                 else:
@@ -453,6 +456,10 @@ class AsyncStore(_Base, AsyncRunner):
                     answer = make()
                     if inspect.isawaitable(answer):
                         answer = await answer
+                elif isinstance(wanted, Operation) and wanted.verb == "lease":
+                    answer = await aacquired(self, wanted, partial(cache.release, key))
+                elif isinstance(wanted, Operation) and wanted.verb == "release":
+                    answer, error = await whole(self.run(wanted))
                 elif isinstance(wanted, Operation):
                     answer = await self.run(wanted)
                 elif isinstance(wanted, tuple):

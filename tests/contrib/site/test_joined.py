@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
+import threading
 import uuid
 from decimal import Decimal
 from typing import Any
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
@@ -106,6 +108,18 @@ class JoinedTests(Checked):
         self.assertEqual(store.run_all(carts.count(1), pageviews.total("/x")), (1, 0))
         self.assertEqual(Page.objects.count(), len(failing))
 
+    def test_f91_a_call_whose_modification_fails_leaves_nothing_of_itself(self) -> None:
+        table = Page._meta.db_table
+        if connection.vendor == "sqlite":  # where a savepoint is set for a table that has a trigger
+            with connection.cursor() as cursor:
+                cursor.execute(f"CREATE TRIGGER seen AFTER INSERT ON {table} BEGIN SELECT 1; END")
+        pages = roost.Index(table, columns=["id", "name"])
+        with self.assertRaises(roost.StatementFailed):
+            store.run_all(pageviews.add("/"), *[pages.insert((7, name)) for name in ("one", "again")])
+        self.assertFalse(connection.needs_rollback)
+        self.assertEqual(store.run_all(pageviews.total("/"), pages.find(">=", 0)), (0, []))
+        self.assertEqual(store.run_all(pages.insert((8, "eight")), pages.find("=", 8)), (0, [(8, "eight")]))
+
     def test_f18_what_the_database_refuses_is_an_error_of_roosts(self) -> None:
         store.run(pageviews.add("/", MOST))
         with self.assertRaises(roost.Overflow):
@@ -184,6 +198,34 @@ class JoinedTests(Checked):
                 store.run(pageviews.add("/"))
             self.assertTrue(connection.needs_rollback)
         self.assertEqual(store.run(pageviews.total("/")), 0)
+
+    def test_f88_threads_that_share_the_connection_as_in_a_live_server_take_turns(self) -> None:
+        own = connections[connection.alias]
+        store.run(carts.add(Item(1, 1)))
+        answers: list[Any] = []
+
+        def refused() -> None:
+            connections[own.alias] = own
+            for n in range(50):
+                try:
+                    store.run_all(likes.add(2, f"{n}"), carts.add(Item(1, 1)))
+                except Exception as error:
+                    answers.append(type(error))
+
+        interval = sys.getswitchinterval()
+        own.inc_thread_sharing()
+        sys.setswitchinterval(1e-6)
+        thread = threading.Thread(target=refused)
+        try:
+            thread.start()
+            for n in range(50):
+                store.run_all(pageviews.add("/"), likes.add(1, f"{n}"))
+            thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+            own.dec_thread_sharing()
+        self.assertEqual(answers, [roost.Duplicate] * 50)
+        self.assertEqual(store.run_all(pageviews.total("/"), likes.size(1), likes.size(2)), (50, 50, 0))
 
     def test_instrumentation_wraps_the_statements(self) -> None:
         seen: list[str] = []

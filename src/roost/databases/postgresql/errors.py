@@ -98,7 +98,7 @@ def as_psycopg(error: Exception) -> psycopg.Error:
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if isinstance(error, TimeoutError):
         state, message = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
-    elif isinstance(error, OSError):
+    elif isinstance(error, OSError) or type(error).__name__ == "InternalClientError":  # asyncpg: the session was ended
         state = "08006"
     found = psycopg.DatabaseError(
         message, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: message.encode()}
