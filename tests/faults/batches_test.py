@@ -18,8 +18,8 @@ from roost.batching import batch as batches
 from roost.batching.atoms import Atom
 from roost.databases import server
 from tests.campaigns.processes import PATIENCE, Child, Line, until
-from tests.faults.slow_transaction_test import held, in_thread
 from tests.faults.messages import committing
+from tests.faults.slow_transaction_test import held, in_thread
 from tests.proxy import Cut, Proxy
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
