@@ -53,7 +53,7 @@ def test_a_url_need_not_say_that_the_server_is_mysql(url: str, option: str) -> N
         used(store)
         assert "utf8mb4_0900_bin" in "".join(store.ddl(pageviews))
         assert store.alter(roost.Ring("visits", Visit, per="uid", keep=3))
-        assert [each.found for each in store.doctor() if each.subject == "version"][0].startswith("MySQL ")
+        assert next(each.found for each in store.doctor() if each.subject == "version").startswith("MySQL ")
         assert store.check() == []
 
 

@@ -122,7 +122,8 @@ class _Base:
 
     def _alter(self, structure: Structure, view: bool | None) -> list[str]:
         def altering() -> Generator[Wanted, Any, list[str]]:
-            return (yield from alter(self._core.known.catalog, *self._plans([structure]), view))
+            (plan,) = self._plans([structure])
+            return (yield from alter(self._core.known.catalog, plan, view))
 
         return self._core.repeated(altering)
 
