@@ -126,7 +126,7 @@ def mariadb_pair() -> Pair:
     first, second = [mariadb_daemon(*options, f"--server-id={number}") for number in (1, 2)]
     _on_mariadb(second, "SET GLOBAL read_only = 1")
     _follow(second, first, "slave_pos")
-    rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE VIEW, SHOW VIEW, TRIGGER"
+    rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE VIEW, SHOW VIEW, TRIGGER, EXECUTE, CREATE ROUTINE, ALTER ROUTINE"
     _on_mariadb(first, "CREATE USER app@'127.0.0.1'")
     _on_mariadb(first, f"GRANT {rights} ON *.* TO app@'127.0.0.1'")
     _on_mariadb(first, "SET GLOBAL log_bin_trust_function_creators = 1")

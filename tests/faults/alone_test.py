@@ -67,7 +67,9 @@ def test_an_alter_that_is_not_over_is_waited_for(server_url: str, store: roost.S
             in_thread(lambda: store.run(likes.add(1, "6"))),
         ]
         store.run(baskets.add(Egg(1, 1)))
-        assert [answers for _, answers in waiting] == [[], [], []]
+        # A counter's add needs nothing that `alter` changes but on PostgreSQL waits for its lock on the table.
+        added = [] if server_url.startswith("postgresql") else [None]
+        assert [answers for _, answers in waiting] == [[], added, []]
     for thread, _ in waiting:
         thread.join()
     assert [answers for _, answers in waiting] == [[7], [None], [1]]

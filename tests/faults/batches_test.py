@@ -235,25 +235,6 @@ def test_f84_close_waits_for_a_check(url: str) -> None:
     assert found == [False, []]
 
 
-def test_f84_children_have_random_numbers_of_their_own(url: str) -> None:
-    """Each picks its slots of counters by them: with the same ones all would share a slot."""
-    counter = roost.Counter("counter", key=int, slots=1000)
-    with roost.Store(url, random=random.Random(1)) as store:
-        store.create(counter)
-
-        def add(line: Line) -> None:
-            store.run(counter.add(1))
-
-        for _ in range(4):
-            with Child(add) as child:
-                assert child.wait() == 0
-        assert store.run(counter.total(1)) == 4
-    sql = clients.connect(url)
-    ((slots,),) = sql.execute("SELECT count(*) FROM roost_counter_rows").fetchall()
-    sql.close()
-    assert slots > 1
-
-
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_batch_is_given_up_after_so_many_conflicts_and_not_before(url: str, more: int) -> None:
     left = 0

@@ -108,7 +108,7 @@ def _mysql(alias: str, params: dict[str, Any], dialect: Dialect) -> str:
             "cert, key), ssl_mode, unix_socket and connect_timeout"
         )
     if dialect is MYSQL:
-        options["dialect"] = "mysql8"
+        options["dialect"] = "mysql"
     return f"mysql://{_authority(user, password, host, port)}/{quote(name, safe='')}{_query(options)}"
 
 

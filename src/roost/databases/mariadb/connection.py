@@ -1,4 +1,4 @@
-"""A connection to MariaDB or MySQL 8, by PyMySQL.
+"""A connection to MariaDB or MySQL, by PyMySQL.
 
 Every transaction begins with the settings that it needs, so no session state has to outlive a transaction. A batch is
 identified by its number in its writer's row: if the connection is lost during COMMIT, another connection reads that row

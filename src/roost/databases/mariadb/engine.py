@@ -57,6 +57,7 @@ class MariaDBEngine:
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.events = Events()
         self._arguments, self.place, self._named, self.prepares, self._hosts, staleness, self._sync_wait = read(url)
+        self._asked = False  # whether a server has told what it is
         self.dialect = MARIADB
         self.heard: Callable[[Dialect], None] | None = None
         self.replicas = Replicas(staleness)
@@ -176,10 +177,11 @@ class MariaDBEngine:
         text = WHICH
         try:
             with raw.cursor() as cursor:
-                if self._named is None:
+                if not self._asked:  # what follows depends on it
                     cursor.execute(text)
                     self._named = self._judged(cursor.fetchall()[0][0], version)
                     self._speak(self._named)
+                    self._asked = True
                 text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}, {waits};\n{SNAPSHOT}"
                 cursor.execute(text)
                 ((which, packet, raw.server, raw.only_reads, number),) = cursor.fetchall()
