@@ -147,6 +147,19 @@ def test_who_looks_for_a_replica_in_vain_spends_a_small_part_of_the_time_on_it()
     assert replicas._late - time.monotonic() > 30
 
 
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_f102_what_was_answered_before_it_was_flushed_is_read(pair: Pair) -> None:
+    with roost.Store(f"{pair.url('app')}?reads=replica&staleness=0", timeout=30) as store:
+        store.create(pageviews)
+        wait_for(lambda: store.run(pageviews.total("/")) == 0 and is_read(store))
+        for setting in ("synchronous_commit = off", "wal_writer_delay = '10s'"):
+            pair.run(pair.first, f"ALTER SYSTEM SET {setting}")
+        pair.run(pair.first, "SELECT pg_reload_conf()")
+        for n in range(100):
+            store.run(pageviews.add("/"))
+            assert store.run(pageviews.total("/")) == n + 1
+
+
 def test_after_a_switchover_the_new_primary_is_asked_for_positions(pair: Pair) -> None:
     with roost.Store(f"{pair.url('app')}?reads=replica", timeout=60) as store:
         store.create(pageviews)
