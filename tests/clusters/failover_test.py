@@ -13,6 +13,7 @@ import roost
 from tests import servers
 from tests.campaigns.processes import PATIENCE
 from tests.clusters import load
+from tests.clusters.conftest import PAIRS
 from tests.clusters.poolers import haproxy_daemon, pgbouncer_daemon
 from tests.clusters.replicas import Pair, mariadb_switch, postgresql_switch, wait_for
 from tests.suite.shapes import pageviews
@@ -117,6 +118,7 @@ def has_total(store: roost.Store) -> bool:
 SWITCH = {"mysql": mariadb_switch, "postgresql": postgresql_switch}
 
 
+@pytest.mark.parametrize("pair", [*PAIRS, "logging"], indirect=True)
 def test_a_planned_switchover_both_ways_under_load_loses_nothing(pair: Pair) -> None:
     url = pair.url("app")
     with roost.Store(url, timeout=30) as store:

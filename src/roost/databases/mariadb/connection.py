@@ -199,15 +199,17 @@ class MariaDBConnection(ServerConnection):
 
     def position(self) -> str:
         """Return the GTIDs that a replica must have, and the number of the server that writes."""
-        self.say("SELECT @@log_bin, @@gtid_binlog_pos, @@server_id")
+        self.say("SELECT @@log_bin, @@gtid_current_pos, @@server_id")
         ((logged, gtids, server),) = self._cursor.fetchall()
         if not logged:
             raise Invalid(f"{self.engine.place}: reads=replica takes a binary log (log_bin) on the server that writes")
         return f"{gtids} {server}"
 
     def reaches(self, position: str, seconds: float) -> bool:
-        """Return whether this is a replica that has applied these GTIDs and no foreign ones."""
+        """Return whether this is a replica that has applied these GTIDs and no foreign ones; not if there are none."""
         gtids, _, server = position.partition(" ")
+        if not gtids:  # it would wait for nothing
+            return False
         self.say("SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0, @@global.gtid_slave_pos", (gtids, seconds))
         ((reached, applied),) = self._cursor.fetchall()
         return bool(reached == 1 and follows(applied, gtids, server))
