@@ -164,6 +164,34 @@ def test_behind_haproxy_a_failover_is_a_longer_call_and_no_error(pair: Pair) -> 
         assert store.check() == []
 
 
+@pytest.mark.parametrize("point", ["AFTER_COMMIT", "AFTER_SYNC"])
+@pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
+def test_f125_what_no_replica_has_is_not_answered_with_semi_synchronous_replication(pair: Pair, point: str) -> None:
+    pair.run(pair.first, f"SET GLOBAL rpl_semi_sync_master_wait_point = {point}")
+    pair.run(pair.first, "SET GLOBAL rpl_semi_sync_master_timeout = 600000")
+    pair.run(pair.first, "SET GLOBAL rpl_semi_sync_master_enabled = 1")
+    pair.run(pair.second, "STOP SLAVE")
+    pair.run(pair.second, "SET GLOBAL rpl_semi_sync_slave_enabled = 1")
+    pair.run(pair.second, "START SLAVE")
+    clients = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'"
+    wait_for(lambda: pair.run(pair.first, clients) == [("Rpl_semi_sync_master_clients", "1")])
+    with roost.Store(pair.url("app"), timeout=60) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/"))
+    with roost.Store(pair.url("app"), timeout=2) as store:
+        for _ in range(2):
+            store.run(pageviews.add("/"))
+        pair.run(pair.second, "STOP SLAVE")
+        with pytest.raises(roost.OutcomeUnknown):
+            store.run(pageviews.add("/"))  # by itself
+        with pytest.raises((roost.OutcomeUnknown, roost.Busy)):
+            store.run_all(pageviews.add("/"), pageviews.add("/"))
+        pair.run(pair.second, "START SLAVE")
+    with roost.Store(pair.url("app"), timeout=60) as store:
+        assert store.run(pageviews.total("/")) in (3, 4, 5, 6)
+        store.run(pageviews.add("/"))
+
+
 @pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
 def test_a_pgbouncer_on_each_host_hides_no_switchover(pair: Pair) -> None:
     try:

@@ -44,10 +44,13 @@ INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_
   ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
 FORGET = "DELETE FROM roost_writers WHERE writer = X'{writer}'"
 LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
-# If the batch was not committed, takes the last number before the next batch's, so that a late text is refused.
+# If the batch was not committed, takes the last number before the next batch's, so that a late text is refused. If it
+# was, the row changes all the same: only the COMMIT of a change waits for a replica (semi-synchronous replication), and
+# a replica that has this change has the batch.
 TAKE_LAST = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last})"""
+  ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last}),
+    at = IF(at = UTC_TIMESTAMP(), at - INTERVAL 1 SECOND, UTC_TIMESTAMP())"""
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
 SHORT_WAIT = "SET SESSION innodb_lock_wait_timeout = 1"  # for what is tried again
