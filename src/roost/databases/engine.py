@@ -163,7 +163,8 @@ class ServerEngine(Protocol):
     timeout: float
     reached: bool  # the server was reached before: if it is away now, it may come back
     several: bool  # the URL names several servers, one of which is chosen
-    home: str  # the server chosen last; connections to another one are abandoned
+    moves: bool  # another server may take the place of the one that accepts writes
+    home: str  # the server found last that accepts writes; connections to another one are abandoned
     events: Events
     replicas: Any  # the state of the replicas, for reads
     waits: Waits  # how its connections wait for the server

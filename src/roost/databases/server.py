@@ -96,8 +96,7 @@ class ServerConnection(Reconnecting):
 
         first: a statement to send before it.
         """
-        if self.may_move:
-            self.stay()
+        self.stay()
         if not self._noted or self._batch >= STEP * MOST_BATCHES:
             raise Careful  # the first batch of a connection, or of a writer's name, has more to do
         self._batch += STEP
@@ -110,8 +109,17 @@ class ServerConnection(Reconnecting):
             if not committed:
                 raise
             answer = self._answer
-        self.engine.replicas.wrote = time.monotonic()
+        self.answered(wrote=True)
         return None if exchange.result is None else exchange.result(answer)
+
+    def stay(self) -> None:
+        """Raise `Careful` if a batch has to check whether this is still the right server."""
+        raw, engine = self.raw, self.engine
+        if raw.replica or raw.home != engine.home:
+            if not self.is_current():
+                raise Careful
+        elif engine.moves and (time.monotonic() > self._role_known or (self._follows and engine.replicas)):
+            raise Careful
 
     def _next_batch(self) -> str | None:
         """Count a batch; return the writer's former name where it goes by another one from now on."""
@@ -123,7 +131,7 @@ class ServerConnection(Reconnecting):
 
     def _is_committed(self, found: int) -> bool:
         """Judge the number that a look-up has found in the writer's row, and keep the answer that is in it."""
-        self.engine.replicas.wrote = time.monotonic()
+        self.answered(wrote=True)
         self._answer = found - self._batch
         return 0 <= self._answer < MOST_ANSWER
 
@@ -142,6 +150,8 @@ class ServerConnection(Reconnecting):
         # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
         if self._begin and self._reads:
             self.begin_read()
+        elif self._begin:
+            self.begin_write()
         written = [self._text(sql, row) for sql, row in said]
         for (_, row), text in zip(said, written, strict=True) if self.most < inf else ():
             if len(text) > self.most and _longest(row) > self.most:
@@ -271,8 +281,7 @@ class ServerConnection(Reconnecting):
             case Control.COMMIT:
                 self.wait.pause()
                 self.commit()  # it ends what is to be released
-                if not self._reads:
-                    self.engine.replicas.wrote = time.monotonic()
+                self.answered(wrote=not self._reads)
             case Control.ROLLBACK:
                 self.settle()
             case Control.JITTER:
@@ -366,6 +375,14 @@ class ServerConnection(Reconnecting):
         while not self.is_current():
             self.reconnect(self.wait)
             self.begin(self._begun_by)
+
+    def begin_write(self) -> None:
+        """Say before the first statement of a batch that writes what cannot be said along with it."""
+
+    def answered(self, *, wrote: bool) -> None:
+        """Note that callers are about to be told what this server has: later reads have it, too."""
+        if wrote:
+            self.engine.replicas.wrote = time.monotonic()
 
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""

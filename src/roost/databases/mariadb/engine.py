@@ -33,7 +33,7 @@ from roost.databases.mariadb.statements import (
     WAITS,
     WHICH,
 )
-from roost.databases.replicas import FIND, Replicas
+from roost.databases.replicas import FIND, Replicas, at_home
 from roost.databases.waits import THREAD, Waits
 from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
 
@@ -58,6 +58,7 @@ class MariaDBEngine:
         self.replicas = Replicas(staleness)
         self.stale = staleness is not None
         self.several = len(self._hosts) > 1
+        self.moves = True
         self.home = ""
         self._node = ""  # the Galera node connected to last
         self.timeout = timeout
@@ -75,7 +76,8 @@ class MariaDBEngine:
         `ConnectionLost` if another attempt may succeed; `Invalid` if the server is not the kind that the URL names.
         """
         if not self.several:
-            return self._open(self._arguments, timeout)
+            raw = self._open(self._arguments, timeout)
+            return raw if raw.galera else at_home(self, raw, raw.server)
         if replica and (found := self._open_replica(timeout)) is not None:
             return found
         failed: dict[str, Error] = {}
@@ -84,19 +86,9 @@ class MariaDBEngine:
             home = _home(host, port)
             try:
                 raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
+                return at_home(self, raw, home)
             except (ConnectionLost, CannotOpen) as error:
                 failed[home] = error
-                continue
-            if raw.only_reads:
-                raw.close()
-                self.reached = True  # the URL is right: a server that accepts writes may appear soon
-                failed[home] = ConnectionLost("only reads")
-                continue
-            if self.home not in ("", home):
-                self.events.count("moves")
-                log.warning("%s: %s is asked from now on, no longer %s", self.place, home, self.home)
-            self.home = raw.home = home
-            return raw
         first, *others = failed.values()
         chosen = next((each for each in (first, *others) if isinstance(each, ConnectionLost)), first)
         said = [f"{home}: {str(each).removeprefix(f'{self.place}: ')}" for home, each in failed.items()]

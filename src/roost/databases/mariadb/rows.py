@@ -57,7 +57,7 @@ class Reading(Watched, Connection):
     galera = False  # whether the server is a node of a cluster that writes anywhere
     only_reads = 0
     sync_wait = "DEFAULT"  # wsrep_sync_wait of a Galera node
-    home = ""  # the server among those of the URL, if there are several
+    home = ""  # the server that accepted writes when it was connected
     replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may run each transaction in another session
     most: float = inf  # the maximum number of bytes to read of an answer

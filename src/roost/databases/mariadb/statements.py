@@ -57,6 +57,7 @@ SHORT_WAIT = "SET SESSION innodb_lock_wait_timeout = 1"  # for what is tried aga
 # On another node of Galera than before: it waits until it has what was committed on the others.
 GALERA_WAITS = "SET SESSION wsrep_sync_wait = {}"
 CATCHING_UP = 7
+BEGINNING = 1  # START TRANSACTION waits
 # Refused (1047) by a node that is not primary, or takes no queries: SET and SHOW are not, nor what reads no table. A
 # node that answers outside of the primary component (wsrep_dirty_reads) answers what was there when it left.
 GALERA_READY = f"""\
@@ -78,7 +79,7 @@ LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever th
 # Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
 # connection tells may be a proxy's; this is answered by the server behind it.
 WHICH = """\
-SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir),
+SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@server_id),
   @@read_only, CONNECTION_ID()"""
 OF_SESSION = """\
 SELECT @@character_set_client, @@character_set_connection, @@character_set_results, DATABASE()"""  # as the URL has it

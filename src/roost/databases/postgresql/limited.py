@@ -38,7 +38,9 @@ class Limited(Watched, psycopg.Connection[Row]):
     most: float = inf  # bytes of an answer that are read
     received = 0  # of the present answer
     _seen = 0  # bytes of the answers before it
-    home = ""  # which of the URL's servers it is, if there are several
+    server = ""  # which one it is
+    only_reads = False
+    home = ""  # the server that accepted writes when it was connected
     replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may give each transaction another session
     patience: Callable[[], float] | None = None
