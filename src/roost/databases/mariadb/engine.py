@@ -54,7 +54,8 @@ class MariaDBEngine:
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.events = Events()
-        self._arguments, self.place, self.dialect, self.prepares, self._hosts, staleness, self._sync_wait = read(url)
+        self._arguments, self.place, self.dialect, self.prepares, self._hosts, staleness, *more = read(url)
+        self._sync_wait, self._tls = more
         self.replicas = Replicas(staleness)
         self.stale = staleness is not None
         self.several = len(self._hosts) > 1
@@ -114,6 +115,10 @@ class MariaDBEngine:
     def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
         limit = max(1, math.ceil(timeout))
         limit = min(limit, arguments.get("connect_timeout", limit))
+        try:
+            arguments = {**arguments, **self._tls()}
+        except Invalid as error:  # the URL is right: the files are being renewed
+            raise ConnectionLost(str(error)) from error.__cause__
         options = {**arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
