@@ -154,7 +154,7 @@ class Reconnecting(ServerExecutor):
         while True:
             try:
                 self.raw = waits.call(
-                    partial(self.engine.open, wait.left, self._follows and bool(self.engine.replicas))
+                    partial(self.engine.open, wait.answer, self._follows and bool(self.engine.replicas))
                 )
                 break
             except ConnectionLost as error:

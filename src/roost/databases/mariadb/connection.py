@@ -16,7 +16,7 @@ import pymysql
 import pymysql.converters
 import pymysql.cursors
 
-from roost.databases.engine import ServerEngine, Wait
+from roost.databases.engine import MOMENT, ServerEngine, Wait
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.gtids import follows
@@ -36,6 +36,7 @@ from roost.databases.mariadb.statements import (
     LEAST_SECONDS,
     LIMIT,
     LIMITED,
+    NO_WAIT,
     NOTE,
     OLD_WRITERS,
     READ_SETTINGS,
@@ -250,9 +251,12 @@ class MariaDBConnection(ServerConnection):
         return bool(reached == 1 and follows(applied, gtids, server))
 
     def limit(self, seconds: float) -> None:
-        """Limit every wait for the server, in whole seconds, so that the driver rarely has to set the timeout again."""
+        """Limit every wait for the server; rounded up, so that the driver rarely has to set the timeout again.
+
+        MySQL waits for locks in whole seconds.
+        """
         self.raw.patience = self.waits_on if self.wait.lasts else None
-        self.raw.limit(math.ceil(seconds))
+        self.raw.limit(math.ceil(seconds / MOMENT) * MOMENT + (self.engine.dialect is MYSQL))
         self.raw.most, self.raw.received = self.most, 0
 
     def measure(self, text: str) -> None:
@@ -464,7 +468,7 @@ class MariaDBConnection(ServerConnection):
         ended = False
         while True:
             try:
-                self.say(SHORT_WAIT)
+                self.say(NO_WAIT if self.engine.dialect is MARIADB else SHORT_WAIT)
                 self.say(TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
                 self.say(LAST_BATCH.format(writer=self._writer))
             except (Busy, Conflict) as error:
@@ -478,6 +482,7 @@ class MariaDBConnection(ServerConnection):
             if not ended:  # the server has not noticed that the client is gone
                 ended = True
                 self._end()
+            self.engine.waits.sleep(PAUSE)
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew; what was open, and locked, is gone with the old connection."""

@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CLIENT
 
-from roost.databases.engine import Events, Trace, Wait
+from roost.databases.engine import MOMENT, Events, Trace, Wait
 from roost.databases.mariadb.address import arguments, mistaken, read
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
@@ -79,14 +79,16 @@ class MariaDBEngine:
         if not self.several:
             raw = self._open(self._arguments, timeout)
             return raw if raw.galera else at_home(self, raw, raw.server)
-        if replica and (found := self._open_replica(timeout)) is not None:
+        deadline = time.monotonic() + timeout
+        if replica and (found := self._open_replica(timeout / 2)) is not None:
             return found
         failed: dict[str, Error] = {}
         # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
             home = _home(host, port)
+            share = (deadline - time.monotonic()) / (len(self._hosts) - len(failed))
             try:
-                raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
+                raw = self._open({**self._arguments, "host": host, "port": port}, share)
                 return at_home(self, raw, home)
             except (ConnectionLost, CannotOpen) as error:
                 failed[home] = error
@@ -113,7 +115,7 @@ class MariaDBEngine:
         return None
 
     def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
-        limit = max(1, math.ceil(timeout))
+        limit = max(MOMENT, timeout)
         limit = min(limit, arguments.get("connect_timeout", limit))
         try:
             arguments = {**arguments, **self._tls()}

@@ -54,6 +54,7 @@ INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_T
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
 SHORT_WAIT = "SET SESSION innodb_lock_wait_timeout = 1"  # for what is tried again
+NO_WAIT = "SET SESSION innodb_lock_wait_timeout = 0"  # the same, which MySQL does not have
 # On another node of Galera than before: it waits until it has what was committed on the others.
 GALERA_WAITS = "SET SESSION wsrep_sync_wait = {}"
 CATCHING_UP = 7

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from roost.databases.engine import GRACE, Events, Trace, Wait
+from roost.databases.engine import MOMENT, Events, Trace, Wait
 from roost.databases.postgresql.address import each_host, read
 from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.postgresql.limited import Limited
@@ -80,7 +80,7 @@ class PostgreSQLEngine:
         deadline = begun + timeout
         if replica:
             try:
-                within = min(timeout, FIND * self._hosts)
+                within = min(timeout / 2, FIND * self._hosts)
                 raw = self._let_in(within, {"target_session_attrs": "prefer-standby"}, ONLY_READS[WRITING[1]])
             except ConnectionLost as error:  # it looked like a standby
                 log.debug("no replica can be read: %s", error)
@@ -99,12 +99,13 @@ class PostgreSQLEngine:
     def _open_writing(self, timeout: float) -> Limited:
         # libpq relies on the parameters reported at connect, and a PgBouncer repeats its server's role from before a
         # failover. So this queries the server itself.
+        deadline = time.monotonic() + timeout
         failed: list[str] = []
         # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host in sorted(self._each, key=lambda each: _home(each) != self.home):
+            share = (deadline - time.monotonic()) / (self._hosts - len(failed))
             try:
-                role = {**host, "target_session_attrs": "any"}
-                raw = self._let_in(timeout / self._hosts, role, self.only_reads)
+                raw = self._let_in(share, {**host, "target_session_attrs": "any"}, self.only_reads)
                 return at_home(self, raw, f"{raw.info.host}:{raw.info.port}")
             except ConnectionLost as error:
                 failed.append(str(error).removeprefix(f"{self.place}: "))
@@ -116,7 +117,7 @@ class PostgreSQLEngine:
         raw = self._open(timeout, role)
         try:
             refuse(raw.info, self.place)
-            raw.seconds = max(0.0, deadline - time.monotonic()) + GRACE
+            raw.seconds = max(MOMENT, deadline - time.monotonic())
             raw.pooled = self._is_pooled(raw)
             ((raw.only_reads,),) = raw.results(only_reads)[0]
             return raw
@@ -128,8 +129,10 @@ class PostgreSQLEngine:
             raise
 
     def _open(self, timeout: float, role: dict[str, Any]) -> Limited:
-        limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
+        each = timeout if "host" in role else timeout / self._hosts
+        limit = max(2, math.ceil(each))  # libpq takes 1 for 2
         limit = min(limit, self._connect_timeout or limit)
+        Limited.connects_within.set(max(MOMENT, each))
         try:
             return Limited.connect(
                 self.url,
