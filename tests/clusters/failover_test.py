@@ -242,6 +242,8 @@ def test_f125_what_no_replica_has_is_not_answered_with_semi_synchronous_replicat
     with roost.Store(pair.url("app"), timeout=2) as store:
         for _ in range(2):
             store.run(pageviews.add("/"))
+        (found,) = [each for each in store.doctor() if each.subject == "replicas"]
+        assert found.means.startswith("every answered write is on a replica")
         pair.run(pair.second, "STOP SLAVE")
         with pytest.raises(roost.OutcomeUnknown):
             store.run(pageviews.add("/"))  # by itself

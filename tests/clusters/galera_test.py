@@ -459,3 +459,21 @@ def test_f105_behind_a_proxy_a_store_reads_its_own_writes_on_another_node(cluste
             reads = [pageviews.total("/"), pageviews.total("/x")][: 1 + n % 2]
             assert store.run_all(*reads)[0] == n + 2
         assert store.check() == []
+
+
+def test_where_a_node_makes_no_table_without_contents_sql_clients_write_by_procedures(
+    cluster: Galera, urls: list[str]
+) -> None:
+    node = cluster.nodes[0]
+    node.sql("SET GLOBAL wsrep_mode = 'STRICT_REPLICATION'")
+    try:
+        with roost.Store(urls[0]) as store:
+            store.create(*load.STRUCTURES)
+            store.run(load.members.add(1, 2))
+            with pymysql.connect(**arguments(urls[0])[0]) as raw, raw.cursor() as cursor:
+                cursor.execute("CALL members_add(1, 3)")
+                raw.commit()
+            assert store.run(load.members.members(1)) == {2, 3}
+            assert store.check() == []
+    finally:
+        node.sql("SET GLOBAL wsrep_mode = ''")
