@@ -210,8 +210,8 @@ def test_f107_behind_one_host_a_server_that_only_reads_for_a_while_is_waited_for
             assert store.run(pageviews.total("/")) == 2  # who reads need not wait
             for sql in off:
                 pair.run(pair.first, sql)
-            for each in added:
-                each.result()
+            for call in added:
+                call.result()
         assert store.run(pageviews.total("/")) == 4
         assert store.stats().moves == 0
 

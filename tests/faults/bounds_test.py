@@ -17,7 +17,7 @@ from tests.campaigns.outage import DAEMONS
 from tests.suite.shapes import Visit, baskets, likes, pageviews, visits
 
 TIMEOUT = 1.0
-# Seconds. docs/guarantees.md: a call ends half a second after its `timeout`. It has twice as long here, on a busy machine.
+# Seconds. docs/guarantees.md: a call ends half a second after its `timeout`; twice as many for a busy machine.
 BOUND = 2 * (TIMEOUT + 0.5)
 # The same for a call that may work for longer: 10 s of silence, and 5 s for asking whether the server is there.
 BOUND_AT_LENGTH = 60.0
@@ -198,7 +198,7 @@ def test_f109_many_calls_of_a_store_with_several_hosts_end_each_at_its_deadline(
         outcomes.seconds[name] = time.monotonic() - begun
 
     with paused(daemon):
-        threads = []
+        threads: list[threading.Thread] = []
         for wave in range(3):  # each begins when the first of the one before it has ended
             if threads:
                 threads[-3].join()

@@ -224,7 +224,8 @@ def _replicas(facts: Facts) -> Iterator[Finding]:
         means = "COMMIT waits for none any more" if given_up else "COMMIT waits for one until that is over"
         yield Finding(
             "replicas", f"{setting}_enabled = ON, {clients} of them answer, {timeout}",
-            f"{means}: what is answered meanwhile is on no replica", "start the replicas with rpl_semi_sync_slave_enabled = ON",
+            f"{means}: what is answered meanwhile is on no replica",
+            "start the replicas with rpl_semi_sync_slave_enabled = ON",
         )  # fmt: skip
         return
     sync = facts.get(f"{setting}_wait_point") == "AFTER_SYNC"
@@ -286,7 +287,8 @@ def _mariadb_views(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
     elif "STRICT_REPLICATION" in facts.get("wsrep_mode", ""):
         yield Finding(
-            "views", "wsrep_mode = STRICT_REPLICATION", "no BLACKHOLE table can be made: SQL clients write by procedures",
+            "views", "wsrep_mode = STRICT_REPLICATION",
+            "no BLACKHOLE table can be made: SQL clients write by procedures",
         )  # fmt: skip
     elif not blackhole:
         yield Finding(

@@ -28,7 +28,7 @@ STALENESS = 1.0  # seconds, unless the URL says otherwise
 class Raw(Protocol):
     """The part of a driver's connection that tells which server it leads to."""
 
-    only_reads: bool
+    only_reads: Any
     home: str
 
     def close(self) -> None:

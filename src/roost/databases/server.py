@@ -194,6 +194,15 @@ class ServerConnection(Reconnecting):
         self._bound(len(sql))
         super().say(sql, row)
 
+    def rows(self, sql: str) -> list[Any]:
+        """Run a query of the connection's own, which is not traced, as those with which it was opened."""
+        self._bound(len(sql))
+        try:
+            found: list[Any] = self.raw.results(sql)[0]
+            return found
+        except self.failures as error:
+            raise self.failed(error, sql) from error
+
     def _bound(self, size: int) -> None:
         # Of the exchange that comes, for a text of so many bytes. A replica that hangs leaves time to ask the primary,
         # and a lost COMMIT to look up its outcome.
@@ -328,6 +337,7 @@ class ServerConnection(Reconnecting):
             return  # it is closed before anything else is said on it, and the server rolls back
         try:
             self.roll_back()
+            self.answered(wrote=False)  # a refusal is an answer, too
         except (self.failures, Error):
             self.broken = True
 

@@ -25,8 +25,8 @@ from roost.databases.mariadb.session import own
 from roost.databases.mariadb.statements import (
     ASK,
     BEGIN,
-    BEGINNING,
     BEGIN_READ,
+    BEGINNING,
     CATCHING_UP,
     CREATE_LOCK,
     FORGET,
@@ -177,7 +177,8 @@ class MariaDBConnection(ServerConnection):
             else:
                 if self.raw.galera:  # this was a transaction of its own: the batch's has to begin later
                     self.commit()
-                    return self.begin(word)
+                    self.begin(word)
+                    return
         self._limit = seconds
 
     def _begin_by(self, text: str, settings: str, now: bool = False) -> None:
@@ -229,8 +230,7 @@ class MariaDBConnection(ServerConnection):
 
     def only_reads(self) -> bool:
         """Return whether the server is a replica, or is about to be one."""
-        self.say("SELECT @@read_only")
-        ((only_reads,),) = self._cursor.fetchall()
+        ((only_reads,),) = self.rows("SELECT @@read_only")
         return bool(only_reads)
 
     def position(self) -> str:

@@ -54,10 +54,11 @@ class MariaDBEngine:
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.events = Events()
-        self._arguments, self.place, self.dialect, self.prepares, self._hosts, staleness, *more = read(url)
-        self._sync_wait, self._tls = more
-        self.replicas = Replicas(staleness)
-        self.stale = staleness is not None
+        address = read(url)
+        self._arguments, self.place, self.dialect, self.prepares, self._hosts = address[:5]
+        self._sync_wait, self._tls = address.sync_wait, address.tls
+        self.replicas = Replicas(address.staleness)
+        self.stale = address.staleness is not None
         self.several = len(self._hosts) > 1
         self.moves = True
         self.home = ""
@@ -78,7 +79,8 @@ class MariaDBEngine:
         """
         if not self.several:
             raw = self._open(self._arguments, timeout)
-            return raw if raw.galera else at_home(self, raw, raw.server)
+            # Each node of Galera writes; and a pooler may have had another server answer than it sends writes to.
+            return raw if raw.galera or raw.pooled else at_home(self, raw, raw.server)
         deadline = time.monotonic() + timeout
         if replica and (found := self._open_replica(timeout / 2)) is not None:
             return found

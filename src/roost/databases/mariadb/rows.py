@@ -58,7 +58,7 @@ class Reading(Watched, Connection):
 
     packet = 2**24  # bytes of a text that the server takes
     galera = False  # whether the server is a node of a cluster that writes anywhere
-    only_reads = 0
+    only_reads: Any = 0  # as the server says it
     sync_wait = "DEFAULT"  # wsrep_sync_wait of a Galera node
     home = ""  # the server that accepted writes when it was connected
     replica = False  # whether it was chosen for reads

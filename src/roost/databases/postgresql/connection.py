@@ -112,8 +112,7 @@ class PostgreSQLConnection(ServerConnection):
 
     def only_reads(self) -> bool:
         """Return whether the server is a standby, or refuses to write for another reason."""
-        self.say(self.engine.only_reads)
-        ((only_reads,),) = self._cursor.fetchall()
+        ((only_reads,),) = self.rows(self.engine.only_reads)
         return bool(only_reads)
 
     def position(self) -> str:
@@ -129,12 +128,8 @@ class PostgreSQLConnection(ServerConnection):
         end = time.monotonic() + seconds
         lsn, timeline = position.split()
         asked = REPLAYED.format(lsn=lsn, timeline=int(timeline, 16))
-        self._bound(0)
         while True:
-            try:
-                ((in_recovery, reached, follows),) = self.raw.results(asked)[0]
-            except FAILURES as error:
-                raise self.failed(error, asked) from error
+            ((in_recovery, reached, follows),) = self.rows(asked)
             if not in_recovery or reached or time.monotonic() > end:
                 return bool(in_recovery and reached and follows)
             self.engine.waits.sleep(seconds / 50)
