@@ -96,8 +96,9 @@ class MariaDBEngine:
                 failed[home] = error
         first, *others = failed.values()
         chosen = next((each for each in (first, *others) if isinstance(each, ConnectionLost)), first)
-        said = [f"{home}: {str(each).removeprefix(f'{self.place}: ')}" for home, each in failed.items()]
-        raise type(chosen)(f"{self.place}: {'; '.join(said)}") from chosen.__cause__
+        said = [str(each).removeprefix(f"{self.place}: ").removeprefix(f"{home} ") for home, each in failed.items()]
+        text = "; ".join([f"{home}: {why}" for home, why in zip(failed, said, strict=True)])
+        raise type(chosen)(f"{self.place}: {text}") from chosen.__cause__
 
     def _open_replica(self, timeout: float) -> Reading | None:
         begun = time.monotonic()
