@@ -49,7 +49,7 @@ MOST_BATCHES = 1000
 
 USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
 JITTER = 0.02  # maximum seconds before a batch that conflicted with another is retried
-LOOKUP = 5.0  # seconds for asking whether the server is there, and where no caller waits what became of a COMMIT
+LOOKUP = 5.0  # seconds for asking whether the server is there, and after an interrupt what became of a COMMIT
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
 PARTING = 0.5  # seconds for the last statement of each connection that is closed
 SILENCE = 10.0  # seconds of a long statement after which another connection checks whether the server still responds
@@ -103,7 +103,7 @@ class ServerConnection(Reconnecting):
         try:
             answer = self.exchanged(exchange, first) - self._batch
         except ConnectionLost as error:
-            committed = self.outcome()
+            committed = self.outcome(inf)
             if committed is None:
                 raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
             if not committed:
@@ -311,17 +311,21 @@ class ServerConnection(Reconnecting):
                 return self._look_up()
         return None
 
-    def outcome(self) -> bool | None:
-        """Return whether an interrupted COMMIT succeeded; None if that cannot be determined. Never raises."""
+    def outcome(self, most: float = LOOKUP) -> bool | None:
+        """Return whether an interrupted COMMIT succeeded; None if that cannot be determined. Never raises.
+
+        most: the maximum number of seconds to wait for the server; it is never beyond the deadline.
+        """
         try:
-            return self._look_up()
+            return self._look_up(most)
         except Error:
             return None
 
-    def _look_up(self) -> bool | None:
+    def _look_up(self, most: float = inf) -> bool | None:
         self._commits = False
         self.engine.events.count("lookups")
         wait = self._later_wait()
+        wait.deadline = min(wait.deadline, time.monotonic() + most)
         return self._anew(lambda: self.look_up(wait), wait)
 
     def _later_wait(self) -> Wait:
