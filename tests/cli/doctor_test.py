@@ -87,6 +87,8 @@ GOOD = {
     POSTGRESQL.name: {"server_version": "15.18", "product": "PostgreSQL 15", "fsync": "on", "synchronous_commit": "on",
                       "may create": "true", "plpgsql": "1", "autovacuum": "on", "server_encoding": "UTF8"},
 }  # fmt: skip
+SEMI_SYNC = {"rpl_semi_sync_master_enabled": "ON", "rpl_semi_sync_master_clients": "1",
+             "rpl_semi_sync_master_wait_point": "AFTER_SYNC"}  # fmt: skip
 WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MARIADB, {"version": "10.5.1-MariaDB"}, "version", "10.6"),
     (MYSQL, {"version": "8.0.19"}, "version", "8.0.20"),
@@ -98,6 +100,10 @@ WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MARIADB, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
     (MARIADB, {"log_bin": "ON", "sync_binlog": "0"}, "durability", "sync_binlog = 1"),
     (MARIADB, {"log_bin": "ON", "binlog_format": "STATEMENT"}, "binary log", "ROW"),
+    (MARIADB, {"slaves_connected": "1"}, "replicas", "rpl_semi_sync_master_enabled = ON"),
+    (MARIADB, {"rpl_semi_sync_master_enabled": "ON"}, "replicas", "start the replicas"),
+    (MARIADB, SEMI_SYNC | {"rpl_semi_sync_master_status": "OFF"}, "replicas", "start the replicas"),
+    (MARIADB, SEMI_SYNC | {"rpl_semi_sync_master_wait_point": "AFTER_COMMIT"}, "replicas", "AFTER_SYNC"),
     (MARIADB, {"may trigger": ""}, "views", "GRANT TRIGGER"),
     (MARIADB, {"log_bin": "ON", "log_bin_trust_function_creators": "OFF"}, "views", "log_bin_trust_function_creators"),
     (MARIADB, {"blackhole": "NO"}, "views", "ha_blackhole"),
@@ -135,6 +141,12 @@ def test_what_would_be_gained_is_said(dialect: Dialect, facts: dict[str, str], s
     good = judged(dialect, GOOD[dialect.name])
     assert {each.advice for each in good.values()} == {""}
     assert advice in judged(dialect, GOOD[dialect.name] | facts)[subject].advice
+
+
+def test_a_replica_that_commit_waits_for_is_named() -> None:
+    found = judged(MARIADB, GOOD[MARIADB.name] | SEMI_SYNC)["replicas"]
+    assert found.means.startswith("every answered write is on a replica")
+    assert found.advice == ""
 
 
 def test_a_replica_is_not_said_to_have_no_other_server_beside_it() -> None:

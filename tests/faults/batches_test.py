@@ -17,7 +17,7 @@ from roost.batching import atoms
 from roost.batching import batch as batches
 from roost.batching.atoms import Atom
 from roost.databases import server
-from tests.campaigns.processes import PATIENCE, Child, Line, until
+from tests.campaigns.processes import PATIENCE, until
 from tests.faults.messages import committing
 from tests.faults.slow_transaction_test import held, in_thread
 from tests.proxy import Cut, Proxy

@@ -13,12 +13,18 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.databases import server
+from roost.databases import reconnecting, server
 from tests.faults.messages import expected
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 CUTS = (Cut.BEFORE, Cut.AFTER, Cut.ORPHAN)
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no server asked again for its role, which would be one message more."""
+    monkeypatch.setattr(reconnecting, "ROLE", 3600.0)
 
 
 @pytest.fixture

@@ -40,7 +40,8 @@ MARIADB = (
 SELECT lower(variable_name), variable_value FROM information_schema.global_variables WHERE variable_name IN
   ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
    'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
-   'read_only', 'super_read_only', 'innodb_doublewrite')""",
+   'read_only', 'super_read_only', 'innodb_doublewrite', 'wsrep_mode', 'rpl_semi_sync_master_enabled',
+   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point')""",
     "SELECT 'connection', CONNECTION_ID()",
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
@@ -50,6 +51,9 @@ SELECT 'events off', GROUP_CONCAT('`roost cap ', SUBSTRING(EVENT_NAME, 10), '`' 
   FROM information_schema.EVENTS
   WHERE EVENT_SCHEMA = DATABASE() AND LEFT(EVENT_NAME, 9) = 'roostcap_' AND STATUS <> 'ENABLED'
   HAVING COUNT(*) > 0""",
+    """\
+SELECT lower(variable_name), variable_value FROM information_schema.global_status WHERE variable_name IN
+  ('slaves_connected', 'rpl_semi_sync_master_clients', 'rpl_semi_sync_master_status')""",
 )
 # Those of roles that are enabled, too, which information_schema tells nobody who has them.
 GRANTS = "SHOW GRANTS"
@@ -142,6 +146,7 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
         "Roost needs MariaDB 10.6 (SKIP LOCKED)" if _numbers(version)[:2] < (10, 6) else "",
     )  # fmt: skip
     yield from _innodb(facts)
+    yield from _replicas(facts)
     yield from _mariadb_views(facts)
     if facts.get("mighty"):
         yield Finding(
@@ -219,6 +224,35 @@ def _innodb(facts: Facts) -> Iterator[Finding]:
     yield _keys(facts.get("collation", ""))
 
 
+def _replicas(facts: Facts) -> Iterator[Finding]:
+    setting, number = "rpl_semi_sync_master", facts.get("slaves_connected", "0")
+    if facts.get(f"{setting}_enabled") not in ("ON", "1"):
+        if number != "0":
+            yield Finding(
+                "replicas", f"{number}, {setting}_enabled = OFF",
+                "COMMIT waits for none of them: what was answered last may be lost in a failover",
+                f"SET GLOBAL {setting}_enabled = ON, rpl_semi_sync_slave_enabled = ON on the replicas: every answered "
+                "write is on a replica, too",
+            )  # fmt: skip
+        return
+    clients, given_up = facts.get(f"{setting}_clients", "0"), facts.get(f"{setting}_status") == "OFF"
+    timeout = f"{setting}_timeout = {facts.get(f'{setting}_timeout')} ms"
+    if clients == "0" or given_up:
+        means = "COMMIT waits for none any more" if given_up else "COMMIT waits for one until that is over"
+        yield Finding(
+            "replicas", f"{setting}_enabled = ON, {clients} of them answer, {timeout}",
+            f"{means}: what is answered meanwhile is on no replica",
+            "start the replicas with rpl_semi_sync_slave_enabled = ON",
+        )  # fmt: skip
+        return
+    sync = facts.get(f"{setting}_wait_point") == "AFTER_SYNC"
+    yield Finding(
+        "replicas", f"{setting}_enabled = ON, {clients} of them answer, {timeout}",
+        "every answered write is on a replica, too, unless none answers for that long",
+        "" if sync else f"SET GLOBAL {setting}_wait_point = AFTER_SYNC: nobody reads what a failover may lose",
+    )  # fmt: skip
+
+
 def _rarities(facts: Facts) -> Iterator[Finding]:
     if facts.get("innodb_doublewrite") in ("OFF", "0"):
         yield Finding(
@@ -272,6 +306,11 @@ def _mariadb_views(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
             "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
+        )  # fmt: skip
+    elif "STRICT_REPLICATION" in facts.get("wsrep_mode", ""):
+        yield Finding(
+            "views", "wsrep_mode = STRICT_REPLICATION",
+            "no BLACKHOLE table can be made: SQL clients write by procedures",
         )  # fmt: skip
     elif not blackhole:
         yield Finding(
@@ -365,7 +404,7 @@ def _standbys(found: str, commit: str, names: str) -> Iterator[Finding]:
     elif names and waits:
         yield Finding(
             "standbys", f"synchronous_standby_names = {names}, and none of them is there",
-            "COMMIT waits for one: each write ends in OutcomeUnknown, after `timeout` and more",
+            "COMMIT waits for one: each write ends in OutcomeUnknown, after `timeout`",
             "start the standby, or take it out of synchronous_standby_names",
         )  # fmt: skip
     elif found == "None":

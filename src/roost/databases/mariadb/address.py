@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -27,6 +29,7 @@ class Address(NamedTuple):
     hosts: all hosts, with their ports.
     staleness: the staleness of reads from replicas, in seconds; None: reads do not go to replicas.
     sync_wait: the value of wsrep_sync_wait for nodes of Galera, as SQL.
+    tls: makes the arguments for TLS anew, from the files as they are now: certificates are renewed.
     """
 
     arguments: dict[str, Any]
@@ -36,6 +39,7 @@ class Address(NamedTuple):
     hosts: list[tuple[str, int]]
     staleness: float | None
     sync_wait: str
+    tls: Callable[[], dict[str, Any]]
 
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
@@ -90,7 +94,8 @@ def read(url: str) -> Address:
     sync_wait = options.get("wsrep_sync_wait", "DEFAULT")
     if sync_wait != "DEFAULT" and not (sync_wait.isdecimal() and int(sync_wait) <= 15):
         raise Invalid(f"{place}: wsrep_sync_wait is a number from 0 to 15, not {sync_wait!r}")
-    return Address(found | _tls(options, place), place, dialect, prepared == "on", hosts, staleness, sync_wait)
+    tls = partial(_tls, options, place)
+    return Address(found | tls(), place, dialect, prepared == "on", hosts, staleness, sync_wait, tls)
 
 
 def _seconds(given: str, place: str) -> int:
@@ -108,10 +113,11 @@ def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
     if mode == "PREFERRED" and "ssl_cert" not in options:
         return {}
     try:
-        context = ssl.create_default_context(cafile=options.get("ssl_ca"))
-        context.check_hostname = mode == "VERIFY_IDENTITY"
-        if not mode.startswith("VERIFY"):
-            context.verify_mode = ssl.CERT_NONE
+        if mode.startswith("VERIFY"):
+            context = ssl.create_default_context(cafile=options.get("ssl_ca"))
+            context.check_hostname = mode == "VERIFY_IDENTITY"
+        else:
+            context = unverified()
         if "ssl_cert" in options:
             context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
     except OSError as error:
@@ -122,6 +128,14 @@ def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
 def told(version: str) -> Dialect:
     """Return the dialect of a server by the version that it, or a proxy, has told a driver."""
     return MARIADB if "mariadb" in version.lower() else MYSQL
+
+
+def unverified() -> ssl.SSLContext:
+    """Return an SSL context for connections that do not verify the server: it reads none of the system's files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def judged(named: Dialect | None, which: int, version: str) -> Dialect:

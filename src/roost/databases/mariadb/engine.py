@@ -15,7 +15,7 @@ from typing import Any
 import pymysql
 from pymysql.constants import CLIENT
 
-from roost.databases.engine import Events, Trace, Wait
+from roost.databases.engine import MOMENT, Events, Trace, Wait
 from roost.databases.mariadb.address import arguments, judged, read, told
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
@@ -34,7 +34,7 @@ from roost.databases.mariadb.statements import (
     WAITS,
     WHICH,
 )
-from roost.databases.replicas import FIND, Replicas
+from roost.databases.replicas import FIND, Replicas, at_home
 from roost.databases.waits import THREAD, Waits
 from roost.dialects import MARIADB, Dialect
 from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
@@ -56,15 +56,18 @@ class MariaDBEngine:
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.events = Events()
-        self._arguments, self.place, self._named, self.prepares, self._hosts, staleness, self._sync_wait = read(url)
+        address = read(url)
+        self._arguments, self.place, self._named, self.prepares, self._hosts = address[:5]
+        self._sync_wait, self._tls = address.sync_wait, address.tls
         self._asked = False  # whether a server has told what it is
         self.dialect = MARIADB
         self.heard: Callable[[Dialect], None] | None = None
-        self.replicas = Replicas(staleness)
-        self.stale = staleness is not None
+        self.replicas = Replicas(address.staleness)
+        self.stale = address.staleness is not None
         if self._named is not None:
             self._speak(self._named)
         self.several = len(self._hosts) > 1
+        self.moves = True
         self.home = ""
         self._node = ""  # the Galera node connected to last
         self.timeout = timeout
@@ -82,32 +85,27 @@ class MariaDBEngine:
         `ConnectionLost` if another attempt may succeed; `Invalid` if the server is not the kind that the URL names.
         """
         if not self.several:
-            return self._open(self._arguments, timeout)
-        if replica and (found := self._open_replica(timeout)) is not None:
+            raw = self._open(self._arguments, timeout)
+            # Each node of Galera writes; and a pooler may have had another server answer than it sends writes to.
+            return raw if raw.galera or raw.pooled else at_home(self, raw, raw.server)
+        deadline = time.monotonic() + timeout
+        if replica and (found := self._open_replica(timeout / 2)) is not None:
             return found
         failed: dict[str, Error] = {}
         # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
             home = _home(host, port)
+            share = (deadline - time.monotonic()) / (len(self._hosts) - len(failed))
             try:
-                raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
+                raw = self._open({**self._arguments, "host": host, "port": port}, share)
+                return at_home(self, raw, home)
             except (ConnectionLost, CannotOpen) as error:
                 failed[home] = error
-                continue
-            if raw.only_reads:
-                raw.close()
-                self.reached = True  # the URL is right: a server that accepts writes may appear soon
-                failed[home] = ConnectionLost("only reads")
-                continue
-            if self.home not in ("", home):
-                self.events.count("moves")
-                log.warning("%s: %s is asked from now on, no longer %s", self.place, home, self.home)
-            self.home = raw.home = home
-            return raw
         first, *others = failed.values()
         chosen = next((each for each in (first, *others) if isinstance(each, ConnectionLost)), first)
-        said = [f"{home}: {str(each).removeprefix(f'{self.place}: ')}" for home, each in failed.items()]
-        raise type(chosen)(f"{self.place}: {'; '.join(said)}") from chosen.__cause__
+        said = [str(each).removeprefix(f"{self.place}: ").removeprefix(f"{home} ") for home, each in failed.items()]
+        text = "; ".join([f"{home}: {why}" for home, why in zip(failed, said, strict=True)])
+        raise type(chosen)(f"{self.place}: {text}") from chosen.__cause__
 
     def _open_replica(self, timeout: float) -> Reading | None:
         begun = time.monotonic()
@@ -127,8 +125,12 @@ class MariaDBEngine:
         return None
 
     def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
-        limit = max(1, math.ceil(timeout))
+        limit = max(MOMENT, timeout)
         limit = min(limit, arguments.get("connect_timeout", limit))
+        try:
+            arguments = {**arguments, **self._tls()}
+        except Invalid as error:  # the URL is right: the files are being renewed
+            raise ConnectionLost(str(error)) from error.__cause__
         options = {**arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
