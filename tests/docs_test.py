@@ -305,8 +305,8 @@ def test_the_version_is_in_the_changelog() -> None:
 
 
 def test_no_file_is_longer_than_500_lines_without_a_reason() -> None:
-    long = [path for path in (ROOT / "src").rglob("*.py") if len(path.read_text().splitlines()) > 500]
-    assert long == []
+    long = [path.read_text() for path in (ROOT / "src").rglob("*.py") if len(path.read_text().splitlines()) > 500]
+    assert [text[:60] for text in long if "\nLonger than 500 lines: " not in text[:1500]] == []
 
 
 def test_the_page_on_handlersocket_names_every_error_that_the_client_explains() -> None:

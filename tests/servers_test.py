@@ -45,3 +45,11 @@ def test_f85_no_server_and_no_folder_outlives_the_tests(name: str, how: signal.S
     while os.path.exists(f"/proc/{output[0]}") or os.path.exists(output[1]):
         assert time.monotonic() < deadline, f"{output} is still there"
         time.sleep(0.01)
+
+
+def test_what_cannot_be_had_everywhere_is_not_run_even_where_everything_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_TEST_ALL", "1")
+    with pytest.raises(pytest.skip.Exception, match="NOT RUN"):
+        servers.not_run(servers.NotHad("NOT RUN: there is no MySQL"))
+    with pytest.raises(pytest.fail.Exception, match="NOT RUN"):
+        servers.not_run(servers.NotHere("NOT RUN: there is no MariaDB"))

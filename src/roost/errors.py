@@ -151,7 +151,7 @@ class Refused(Error):
 
 
 class TimedOut(Error):
-    """A HandlerSocket server did not answer a read request in time. Nothing was changed."""
+    """A HandlerSocket server did not answer a read in time, or others used the connection. Nothing was changed."""
 
     retry = True
 

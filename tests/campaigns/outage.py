@@ -22,6 +22,7 @@ from tests.servers import Daemon, Server
 
 DAEMONS: dict[str, tuple[Callable[..., Daemon], Callable[[str], Server]]] = {
     "mariadb": (servers.mariadb_daemon, servers.mariadb_server),
+    "mysql": (servers.mysql_daemon, servers.mariadb_server),
     "postgresql": (servers.postgresql_daemon, servers.postgresql_server),
 }
 

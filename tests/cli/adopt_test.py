@@ -74,6 +74,15 @@ def test_it_asks_before_rows_are_deleted(visits: Shell) -> None:
     assert visits("check") == "every promise is kept\n"
 
 
+def test_without_a_terminal_lines_tell_the_progress(visits: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits(*CAP, "--yes")
+    assert visits.error == ""
+    monkeypatch.setattr("roost.cli.adopt.TELL", 0.0)
+    visits("cap", "visits", "--keep", "2", "--per", "uid", "--yes")
+    assert visits.error.startswith("visits: ")
+    assert " so far, of 30" in visits.error
+
+
 def test_what_is_capped_is_listed_and_shown_and_left_again(visits: Shell) -> None:
     visits(*CAP, "--yes", "--newest-by", "at")
     assert visits("list").splitlines()[1].split("\t") == [
@@ -167,6 +176,19 @@ def test_watch_trims_until_it_is_ended(shell: Shell, mariadb: Application, numbe
     assert output.startswith("visits: 20 rows deleted in ")
     assert "and from now on while `roost cap visits --watch` runs: event_scheduler is not ON" in output
     assert shell("uncap", "visits", "--store", mariadb.url).endswith("its rows are as they were\n")
+
+
+def test_f110_it_asks_before_others_may_use_the_rights_of_root(shell: Shell, mariadb: Application) -> None:
+    command = ("cap", "visits", "--per", "uid", "--keep", "50", "--store", mariadb.url)
+    for stdin, code in (("n\n", 1), ("", 1)):
+        assert shell(*command, stdin=stdin, code=code) == ""
+        assert "would run with the rights that root@" in shell.error
+        assert "; then --definer roostcap@localhost. Go on all the same? [y/N]" in shell.error
+    assert "would run with the rights that root@" in shell(*command, "--dry-run")
+    assert shell(*command, "--definer", "roostcap", code=2) == ""
+    shell(*command, stdin="y\n")
+    shell(*command, stdin="")  # it was agreed to
+    shell("uncap", "visits", "--store", mariadb.url)
 
 
 def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Application) -> None:

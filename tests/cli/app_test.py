@@ -40,6 +40,7 @@ def test_help_lists_the_commands_in_the_order_of_their_use(shell: Shell) -> None
         "import",
         "clear",
         "forget",
+        "drop",
         "serve",
         "bench",
         "demo",
@@ -191,3 +192,14 @@ def test_a_catalog_that_cannot_be_read_is_told(shell: Shell) -> None:
         shell(*command, "--store", "sqlite:///other.db", code=1)
         assert "the catalog of sqlite:///other.db cannot be read" in shell.error
     assert "a definition that cannot be read" in shell("check", "--store", "sqlite:///other.db", code=1)
+
+
+@pytest.mark.parametrize("command", [["list"], ["create", "counter", "hits"], ["doctor"], ["serve"]])
+def test_f116_a_psycopg_that_finds_no_libpq_is_told(shell: Shell, command: list[str]) -> None:
+    environment = {"PSYCOPG_IMPL": "c"}  # a part of psycopg that is not installed
+    process = shell.start(*command, "--store", "postgresql://localhost/app", env=environment, stderr=subprocess.PIPE)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert error.startswith(b"error: postgresql needs the driver psycopg, which is installed, but finds no libpq: ")
+    assert b"pip install 'roost[postgresql-binary]'" in error
+    assert error.count(b"\n") == 1

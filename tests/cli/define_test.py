@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -208,8 +209,8 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
         (("ring", "visits", "--per", "uid:int"), 2, "a ring needs --keep"),
         (("capped", "visits", "--per", "uid:int", "--keep", "5"), 2, "a capped needs --unique"),
         ((*RING, "--unique", "x:int"), 2, "a ring takes --per, --keep, --column here, not --unique"),
-        (("counter", "hits", "--keep", "5"), 2, "a counter takes --key, --slots here, not --keep"),
-        (("counter", "hits", "--window", "hour"), 2, "not --window; windowed_counter does"),
+        (("counter", "hits", "--keep", "5"), 1, "keep is a number of windows, and goes with window"),
+        (("counter", "hits", "--window", "hour"), 1, "hits: keep is a number of windows"),
         ((*RING, "--keep-for", "1d"), 2, "not --keep-for; expiring_ring or expiring_capped does"),
         (("expiring_ring", "r"), 2, "an expiring_ring needs"),
         (("set", "s", "--keep-for", "30"), 2, "'30' is no time (30 of what?)"),
@@ -217,7 +218,7 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
             ("structures", "--keep", "5"),
             2,
             "--keep goes with a KIND (cache, counter, ring, expiring_ring, capped, expiring_capped, ranked, set,"
-            " expiring_set, windowed_counter, lease, rate_limit)",
+            " expiring_set, lease, rate_limit)",
         ),
         ((*RING, "--column", "visitor"), 2, "'visitor' is not a column"),
         ((*RING, "--column", "uid:int"), 2, "column uid is declared twice"),
@@ -270,10 +271,38 @@ def tables(path: str) -> list[Any]:
 
 def test_ddl_in_words_and_as_json(shell: Shell) -> None:
     statements = shell.json("ddl", "counter", "hits")
-    assert [statement.split()[0] for statement in statements] == ["CREATE", "CREATE", "INSERT"] + ["CREATE"] * 4
-    assert [statement.split()[1] for statement in statements[3:]] == ["VIEW"] + ["TRIGGER"] * 3
-    assert shell.json("ddl", "counter", "hits", "--no-view") == statements[:3]
+    entry = [statement.split()[0] for statement in statements].index("INSERT")
+    assert [statement.split()[1] for statement in statements[:entry]] == ["TABLE"] * 2 + ["VIEW", "TRIGGER"] * 3
+    assert [statement.split()[1] for statement in statements[entry + 1 :]] == ["VIEW"] + ["TRIGGER"] * 3
+    assert shell.json("ddl", "counter", "hits", "--no-view") == statements[: entry + 1]
     assert shell("ddl", "counter", "hits") == "".join(f"{statement};\n" for statement in statements)
+
+
+@pytest.mark.parametrize(
+    ("driver", "url", "word"),
+    [
+        ("pymysql", "mysql://localhost/app", "ENGINE=InnoDB"),
+        ("pymysql", "mysql://localhost/app?dialect=mysql8", "ENGINE=InnoDB"),
+        ("psycopg", "postgresql://localhost/app", "timestamptz"),
+    ],
+)
+def test_ddl_needs_no_driver(shell: Shell, driver: str, url: str, word: str) -> None:
+    wanted = shell("ddl", "counter", "hits", "--store", url)
+    assert word in wanted
+    shell.write(f"{driver}.py", f"raise ModuleNotFoundError(name={driver!r})")
+    process = shell.start("ddl", "counter", "hits", "--store", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.communicate(timeout=60) == (wanted.encode(), b"")
+
+
+def test_ddl_of_what_no_database_holds(shell: Shell) -> None:
+    shell.write("structures.py", "import roost\nlog = roost.Capped.of('log')\nhits = roost.Counter('hits')\n")
+    shell("ddl", "structures:log", code=1)
+    assert "log is a table of your own" in shell.error
+    for url in ("nonsense", "oracle://localhost/app"):
+        shell("ddl", "structures:hits", "--store", url, code=1)
+        assert "is not a store; a store takes the URL of a database" in shell.error
+    shell("ddl", "structures:hits", "--store", "memcached://localhost", code=1)
+    assert "memcached has no catalog" in shell.error
 
 
 # alter
@@ -384,7 +413,7 @@ def test_alter_asks_before_a_module_deletes_rows(shell: Shell) -> None:
         (("nothing",), 1, "error: there is no module nothing; the current directory is searched first; to change a"),
         (("nothing", "--keep", "5"), 1, "error: there is no structure 'nothing'"),
         (("visits", "--slots", "5"), 2, "a ring takes --keep, --add here, not --slots"),
-        (("hits", "--keep", "5"), 2, "a counter takes --slots here, not --keep"),
+        (("hits", "--keep", "5"), 1, "keep is a number of windows, and goes with window"),
         (("likes", "--keep", "5"), 2, "a set takes no options here, not --keep"),
         (("visits", "--add", "uid:int=0"), 2, "visits has a column uid already"),
         (("visits", "--add", "a:int=0", "--add", "a:int=0"), 2, "visits has a column a already"),

@@ -82,23 +82,34 @@ def judged(dialect: Dialect, facts: dict[str, str], session: int | None = None) 
 GOOD = {
     MARIADB.name: {"version": "10.11.19-MariaDB", "innodb_flush_log_at_trx_commit": "1", "may trigger": "yes",
                    "may create": "yes", "blackhole": "YES", "may event": "yes", "event_scheduler": "ON"},
-    MYSQL.name: {"version": "8.0.40", "innodb_flush_log_at_trx_commit": "1", "log_bin": "ON", "binlog_format": "ROW"},
+    MYSQL.name: {"version": "8.0.40", "innodb_flush_log_at_trx_commit": "1", "log_bin": "ON", "binlog_format": "ROW",
+                 "may create": "yes"},
     POSTGRESQL.name: {"server_version": "15.18", "product": "PostgreSQL 15", "fsync": "on", "synchronous_commit": "on",
                       "may create": "true", "plpgsql": "1", "autovacuum": "on", "server_encoding": "UTF8"},
 }  # fmt: skip
+SEMI_SYNC = {"rpl_semi_sync_master_enabled": "ON", "rpl_semi_sync_master_clients": "1",
+             "rpl_semi_sync_master_wait_point": "AFTER_SYNC"}  # fmt: skip
 WORSE: list[tuple[Dialect, dict[str, str], str, str]] = [
     (MARIADB, {"version": "10.5.1-MariaDB"}, "version", "10.6"),
     (MYSQL, {"version": "8.0.19"}, "version", "8.0.20"),
     (MYSQL, {"version": "8.0.11-TiDB-v7.5.0"}, "version", "MariaDB 10.6"),
     (MYSQL, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
     (MYSQL, {"read_only": "ON"}, "writing", "primary"),
+    (MYSQL, {"read_only": "ON", "may connection_admin": "yes"}, "writing", "REVOKE CONNECTION_ADMIN"),
+    (MYSQL, {"may create": ""}, "structures", "GRANT CREATE"),
     (MARIADB, {"innodb_flush_log_at_trx_commit": "2"}, "durability", "= 1"),
     (MARIADB, {"log_bin": "ON", "sync_binlog": "0"}, "durability", "sync_binlog = 1"),
     (MARIADB, {"log_bin": "ON", "binlog_format": "STATEMENT"}, "binary log", "ROW"),
+    (MARIADB, {"slaves_connected": "1"}, "replicas", "rpl_semi_sync_master_enabled = ON"),
+    (MARIADB, {"rpl_semi_sync_master_enabled": "ON"}, "replicas", "start the replicas"),
+    (MARIADB, SEMI_SYNC | {"rpl_semi_sync_master_status": "OFF"}, "replicas", "start the replicas"),
+    (MARIADB, SEMI_SYNC | {"rpl_semi_sync_master_wait_point": "AFTER_COMMIT"}, "replicas", "AFTER_SYNC"),
     (MARIADB, {"may trigger": ""}, "views", "GRANT TRIGGER"),
     (MARIADB, {"log_bin": "ON", "log_bin_trust_function_creators": "OFF"}, "views", "log_bin_trust_function_creators"),
     (MARIADB, {"blackhole": "NO"}, "views", "ha_blackhole"),
     (MARIADB, {"event_scheduler": "OFF"}, "roost cap", "event_scheduler = ON"),
+    (MARIADB, {"events off": "`roost cap a`", "read_only": "OFF"}, "roost cap", "`roost cap a`, on each server"),
+    (MARIADB, {"mighty": "yes"}, "rights", "--definer"),
     (MARIADB, {"innodb_deadlock_detect": "OFF"}, "deadlocks", "innodb_deadlock_detect"),
     (MARIADB, {"wsrep_on": "ON"}, "Galera", "one node"),
     (MARIADB, {"read_only": "ON"}, "writing", "primary"),
@@ -130,6 +141,12 @@ def test_what_would_be_gained_is_said(dialect: Dialect, facts: dict[str, str], s
     good = judged(dialect, GOOD[dialect.name])
     assert {each.advice for each in good.values()} == {""}
     assert advice in judged(dialect, GOOD[dialect.name] | facts)[subject].advice
+
+
+def test_a_replica_that_commit_waits_for_is_named() -> None:
+    found = judged(MARIADB, GOOD[MARIADB.name] | SEMI_SYNC)["replicas"]
+    assert found.means.startswith("every answered write is on a replica")
+    assert found.advice == ""
 
 
 def test_a_replica_is_not_said_to_have_no_other_server_beside_it() -> None:
@@ -165,9 +182,8 @@ def test_the_rights_of_an_account_of_mariadb_are_found_whatever_its_name_and_by_
     assert ("EVENT granted" in found["roost cap"].found) == (right == "ALL")
 
 
-def test_on_mysql_it_says_what_was_not_tried() -> None:
+def test_on_mysql_it_says_what_is_not_there() -> None:
     found = judged(MYSQL, GOOD[MYSQL.name])
-    assert found["version"].means.startswith("not tested")
     assert "whole seconds" in found["waiting"].means
     assert {found[subject].found for subject in ("views", "roost cap")} == {"not there on MySQL"}
     assert "performance_schema.global_variables" in next(examine(MYSQL, None, None)).template.sql

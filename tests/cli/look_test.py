@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import os
 import uuid
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 import roost
+from tests import servers
 from tests.cli.conftest import Shell
 
 NOW = dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC)
@@ -292,7 +296,7 @@ def test_an_expiring_capped_collection_is_made_filled_shown_and_altered(shell: S
 
 
 def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
-    shell("create", "windowed_counter", "views", "--window", "365d", "--keep", "3")
+    shell("create", "counter", "views", "--window", "365d", "--keep", "3")
     shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')
     assert shell.json("show", "views") == [{"key": "/home", "total": 6}]
     shown = shell.json("show", "views", "/home")
@@ -300,8 +304,29 @@ def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
     assert [window["total"] for window in shown["windows"]] == [6]
     assert "window 365d, keep 3" in shell("list")
     shell("alter", "views", "--keep", "2", "--yes")
-    shell("create", "windowed_counter", "weeks", "--window", "week", "--keep", "3", code=2)
+    shell("create", "counter", "weeks", "--window", "week", "--keep", "3", code=2)
     assert "'week' is no window: minute, hour, day, or a whole number with s, m, h or d" in shell.error
-    shell("create", "windowed_counter", "years", "--window", "367d", "--keep", "3", code=1)
+    shell("create", "counter", "years", "--window", "367d", "--keep", "3", code=1)
     assert "window is 'minute', 'hour', 'day'" in shell.error
     assert shell.json("check") == []
+
+
+def test_an_account_that_may_not_read_the_catalog_is_told_so(shell: Shell) -> None:
+    try:
+        servers.postgresql()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database("postgresql") as url:
+        role = f"reader{os.getpid()}"
+        with roost.Store(url) as store, psycopg.connect(url, autocommit=True) as connection:
+            store.create(roost.Counter("hits"))
+            connection.execute(f"CREATE ROLE {role} LOGIN")
+        try:
+            parts = urlsplit(url)
+            own = parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}").geturl()
+            for command in (["list"], ["show", "hits"], ["check"], ["create", "counter", "other"]):
+                shell(*command, "--store", own, code=1)
+                assert "permission denied for table roost_catalog; an account that uses structures" in shell.error
+        finally:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(f"DROP ROLE {role}")

@@ -1,4 +1,4 @@
-"""clear, forget: what deletes asks before."""
+"""clear, forget, drop: what deletes asks before."""
 
 from __future__ import annotations
 
@@ -54,3 +54,30 @@ def test_a_counter_tells_the_total_it_had(visits: Shell) -> None:
 def test_a_bad_key_is_told_before_anything_is_asked(visits: Shell) -> None:
     visits("clear", "visits", "five", code=1)
     assert visits.error == "error: visits.uid: 'five' is not a whole number\n"
+
+
+def test_f122_a_structure_is_dropped_after_a_yes(visits: Shell) -> None:
+    assert visits("drop", "visits", code=1, stdin="n\n") == ""
+    assert visits.error.startswith("drop visits: the ring and all that it holds are deleted. Go on? [y/N]")
+    assert len(visits.json("show", "visits", "5")["entries"]) == 2
+    assert visits("drop", "visits", stdin="y\n") == "visits: dropped\n"
+    visits("drop", "visits", "--yes", code=1)
+    assert visits.error.startswith("error: there is no structure 'visits' in sqlite:///roost.db; it has hits;")
+    assert visits.json("drop", "hits", "--yes") == {"structure": "hits", "dropped": True}
+    assert visits.json("list") == []
+
+
+def test_f122_a_wrong_create_is_corrected(visits: Shell) -> None:
+    other = ("create", "counter", "visits", "--key", "int")
+    visits(*other, code=1)
+    assert visits.error.endswith("`roost drop visits` drops it, with all that it holds\n")
+    visits("drop", "visits", "--yes")
+    assert visits(*other) == "visits: made\n"
+
+
+def test_f122_a_table_of_the_applications_own_is_not_dropped(visits: Shell) -> None:
+    visits.sql("roost.db", "CREATE TABLE log (id INTEGER PRIMARY KEY, room INT NOT NULL)")
+    visits("cap", "log", "--per", "room", "--keep", "2", "--yes")
+    visits("drop", "log", "--yes", code=1)
+    assert visits.error == "error: log is a table of your own; `roost uncap log` undoes `roost cap`\n"
+    assert "log" in [each["name"] for each in visits.json("list")]

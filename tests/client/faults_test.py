@@ -11,16 +11,17 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
 
 import roost
-from roost.client import AsyncHandlerSocket, HandlerSocket, Index
-from tests.client.conftest import Connect, Server
+from roost.client import AsyncHandlerSocket, HandlerSocket, Index, Where
+from tests.client.conftest import Connect, Server, Sync
 from tests.client.middle import Middle
 
 if TYPE_CHECKING:
@@ -125,6 +126,58 @@ def test_what_was_answered_before_the_connection_broke_counts(
     assert first == 1
     assert isinstance(second, roost.OutcomeUnknown)
     assert isinstance(third, roost.OutcomeUnknown)
+
+
+def test_what_tls_may_have_sent_is_not_done_twice(server: Server, connect: Connect) -> None:
+    authority = trustme.CA()
+    ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    authority.configure_trust(ours)
+    counts = server.index("fruit", "count", filters=("name",))
+    with Middle(server.write_port, tls=theirs) as middle:
+        client = connect(middle.address, secret=server.write_secret, tls=ours)
+        assert client.run(counts.update("=", 1, (0,))) == 1
+        middle.rules = [*["pass"] * 20, "drop"]  # each chunk is a record of TLS
+        asked = [counts.increment("=", 1, (1,), filters=[Where("name", "!=", "x" * 8000)])] * 2000
+        outcomes = client.pipeline(asked)
+        ((count,),) = server.sql("SELECT count FROM fruit WHERE id = 1")
+        done, unknown = outcomes.count(1), [each for each in outcomes if isinstance(each, roost.OutcomeUnknown)]
+        assert done + len(unknown) == len(asked)
+        assert done <= count <= len(asked)
+        assert unknown
+
+
+def test_an_unknown_outcome_at_the_server_is_one_for_the_client(
+    server: Server, middle: Middle, connect: Connect, fruit: Index
+) -> None:
+    client = connect(middle.address, secret=server.write_secret)
+    client.run(fruit.find("=", 1))
+    middle.rules = [b"1\t1\tunknown\n" * 2]
+    change, read = client.pipeline([fruit.update("=", 2, (2, "berry")), fruit.find("=", 2)])
+    assert isinstance(change, roost.OutcomeUnknown)
+    assert "may have been done" in str(change)
+    assert isinstance(read, roost.Refused)
+
+
+def test_the_timeout_begins_before_the_connection_is_free(
+    server: Server, middle: Middle, connect: Connect, fruit: Index
+) -> None:
+    client = connect(middle.address, secret=server.write_secret, timeout=SHORT)
+    client.run(fruit.find("=", 1))
+    middle.rules = ["hold"] * 3
+    if isinstance(client, Sync):
+        with ThreadPoolExecutor(3) as threads:
+            outcomes: list[Any] = list(threads.map(client.pipeline, [[fruit.find("=", 1)]] * 3))
+    else:
+        tasks = client.client
+
+        async def main() -> list[Any]:
+            return list(await asyncio.gather(*[tasks.pipeline([fruit.find("=", 1)]) for _ in range(3)]))
+
+        outcomes = client.runner.run(main())
+    # One that waited may get the connection with a moment left; without a deadline for all, each of them would ask.
+    assert {type(each) for (each,) in outcomes} <= {roost.TimedOut, roost.CannotOpen}
+    assert middle.rules
 
 
 BROKEN = [
@@ -260,9 +313,9 @@ def _interrupted(call: Callable[[], object], lines: int) -> bool:
         nonlocal left
         if "roost/client" not in frame.f_code.co_filename:
             return None
-        # Signals are looked for at calls and jumps: not at a bare `try`, nor where a `with` gives its lock back.
+        # Signals are looked for at calls and jumps: not at a bare `try`, nor before a lock is given back.
         text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and text not in ("try:", "with self._lock:"):
+        if event == "line" and text not in ("try:", "with self._lock:", "self._lock.release()"):
             left -= 1
             if left == 0:
                 raise KeyboardInterrupt

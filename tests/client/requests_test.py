@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 import roost
 from roost.client import HandlerSocket, Index, Pool, Where
 from roost.client.connection import Connect
-from roost.client.exchange import Outcomes, Transfer
+from roost.client.exchange import Deadline, Outcomes, Transfer
 
 fruit = Index("test", "fruit", "PRIMARY", ["id", "name"], ["count"])
 
@@ -84,7 +84,7 @@ def test_answers_in_any_pieces(cuts: list[int], sends: list[int]) -> None:
 
 
 def exchanged(pieces: list[bytes], sends: list[int]) -> tuple[bytes, Outcomes]:
-    steps = HandlerSocket("127.0.0.1:1", secret="secret").conversation(ASKED)
+    steps = HandlerSocket("127.0.0.1:1", secret="secret").conversation(ASKED, Deadline(None))
     assert isinstance(next(steps), Connect)
     answer: object = None
     sent = b""

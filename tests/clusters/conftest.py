@@ -11,7 +11,10 @@ from tests.clusters.galera import Galera, galera
 from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair
 
 PAIRS: dict[str, Callable[[], Pair]] = {"postgresql": postgresql_pair, "mariadb": mariadb_pair}
-OTHERS: dict[str, Callable[[], Pair]] = {"asynchronous": lambda: postgresql_pair(synchronous=False)}
+OTHERS: dict[str, Callable[[], Pair]] = {
+    "asynchronous": lambda: postgresql_pair(synchronous=False),
+    "logging": lambda: mariadb_pair(logs=True),  # a replica that logs what it gets
+}
 
 
 @pytest.fixture(params=PAIRS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,8 +14,10 @@ import roost
 from tests import servers
 from tests.campaigns.processes import PATIENCE
 from tests.clusters import load
+from tests.clusters.conftest import PAIRS
 from tests.clusters.poolers import haproxy_daemon, pgbouncer_daemon
 from tests.clusters.replicas import Pair, mariadb_switch, postgresql_switch, wait_for
+from tests.proxy import Proxy
 from tests.suite.shapes import pageviews
 
 LOAD: dict[str, Any] = {"processes": 2, "threads": 2, "joined": False, "timeout": 30, "longer": False}
@@ -117,6 +120,7 @@ def has_total(store: roost.Store) -> bool:
 SWITCH = {"mysql": mariadb_switch, "postgresql": postgresql_switch}
 
 
+@pytest.mark.parametrize("pair", [*PAIRS, "logging"], indirect=True)
 def test_a_planned_switchover_both_ways_under_load_loses_nothing(pair: Pair) -> None:
     url = pair.url("app")
     with roost.Store(url, timeout=30) as store:
@@ -160,6 +164,95 @@ def test_behind_haproxy_a_failover_is_a_longer_call_and_no_error(pair: Pair) -> 
                     pair.promote()
         assert store.run(load.hot.total(1)) == 40
         assert store.check() == []
+
+
+@pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
+def test_f126_after_a_switchover_behind_one_host_reads_leave_the_former_primary(pair: Pair) -> None:
+    with Proxy(urlsplit(pair.first.url).port or 0) as proxy:
+        url = f"{proxy.url(pair.first.url.replace('root@', 'app@'))}/app"
+        with roost.Store(url, timeout=60) as store, roost.Store(url, timeout=60) as reader:
+            store.create(pageviews)
+            for n in range(5):
+                store.run(pageviews.add("/"))
+                assert reader.run(pageviews.total("/")) == n + 1  # and so it has a connection
+                assert store.run(pageviews.total("/")) == n + 1
+            mariadb_switch(pair.second, pair.first)
+            pair.run(pair.first, "STOP SLAVE")
+            proxy.target = urlsplit(pair.second.url).port or 0
+            for n in range(5, 10):
+                store.run(pageviews.add("/"))
+                assert store.run(pageviews.total("/")) == n + 1
+            wait_for(lambda: reader.run(pageviews.total("/")) == 10)
+            assert store.stats().moves == reader.stats().moves == 1
+
+
+def test_f107_behind_one_host_a_server_that_only_reads_for_a_while_is_waited_for(pair: Pair) -> None:
+    url = f"{pair.first.url.replace('root@', 'app@')}/app" if pair.account == "app" else f"{pair.first.url}/app"
+    if pair.first.url.startswith("mysql"):
+        on, off = [[f"SET GLOBAL read_only = {value}"] for value in (1, 0)]
+    else:
+        on, off = [
+            [f"ALTER SYSTEM SET default_transaction_read_only = {value}", "SELECT pg_reload_conf()"]
+            for value in ("on", "off")
+        ]
+    with roost.Store(url, timeout=60) as store, roost.Store(url, timeout=0.3) as hasty, ThreadPoolExecutor() as threads:
+        store.create(pageviews)
+        for each in (store, hasty):
+            each.run(pageviews.add("/"))
+        for sql in on:
+            pair.run(pair.first, sql)
+        wait_for(lambda: refuses(hasty))
+        outages = store.stats().outages
+        with roost.Store(url, timeout=60) as fresh:
+            added = [threads.submit(each.run, pageviews.add("/")) for each in (store, fresh)]
+            wait_for(lambda: store.stats().outages > outages or added[0].done())
+            wait_for(lambda: fresh.stats().outages or added[1].done())
+            assert store.run(pageviews.total("/")) == 2  # who reads need not wait
+            for sql in off:
+                pair.run(pair.first, sql)
+            for call in added:
+                call.result()
+        assert store.run(pageviews.total("/")) == 4
+        assert store.stats().moves == 0
+
+
+def refuses(store: roost.Store) -> bool:
+    """Whether the server only reads."""
+    try:
+        store.run(pageviews.add("/", 0))
+    except roost.ReadOnly:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("point", ["AFTER_COMMIT", "AFTER_SYNC"])
+@pytest.mark.parametrize("pair", ["mariadb"], indirect=True)
+def test_f125_what_no_replica_has_is_not_answered_with_semi_synchronous_replication(pair: Pair, point: str) -> None:
+    pair.run(pair.first, f"SET GLOBAL rpl_semi_sync_master_wait_point = {point}")
+    pair.run(pair.first, "SET GLOBAL rpl_semi_sync_master_timeout = 600000")
+    pair.run(pair.first, "SET GLOBAL rpl_semi_sync_master_enabled = 1")
+    pair.run(pair.second, "STOP SLAVE")
+    pair.run(pair.second, "SET GLOBAL rpl_semi_sync_slave_enabled = 1")
+    pair.run(pair.second, "START SLAVE")
+    clients = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'"
+    wait_for(lambda: pair.run(pair.first, clients) == [("Rpl_semi_sync_master_clients", "1")])
+    with roost.Store(pair.url("app"), timeout=60) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/"))
+    with roost.Store(pair.url("app"), timeout=2) as store:
+        for _ in range(2):
+            store.run(pageviews.add("/"))
+        (found,) = [each for each in store.doctor() if each.subject == "replicas"]
+        assert found.means.startswith("every answered write is on a replica")
+        pair.run(pair.second, "STOP SLAVE")
+        with pytest.raises(roost.OutcomeUnknown):
+            store.run(pageviews.add("/"))  # by itself
+        with pytest.raises((roost.OutcomeUnknown, roost.Busy)):
+            store.run_all(pageviews.add("/"), pageviews.add("/"))
+        pair.run(pair.second, "START SLAVE")
+    with roost.Store(pair.url("app"), timeout=60) as store:
+        assert store.run(pageviews.total("/")) in (3, 4, 5, 6)
+        store.run(pageviews.add("/"))
 
 
 @pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)

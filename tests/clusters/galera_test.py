@@ -401,7 +401,79 @@ def test_no_write_is_left_out_for_what_its_node_has_not_heard_of_yet(cluster: Ga
             assert first.run(pages.delete("/"))
             assert second.run(pages.get("/")) == "x"
             answer = threads.submit(second.run, pages.touch("/", 60))
-            waiting = "SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for %lock'"
+            waiting = "SELECT count(*) FROM information_schema.processlist WHERE info = 'START TRANSACTION'"
             until(lambda: answer.done() or (cursor.execute(waiting) and cursor.fetchall() != ((0,),)), "it to wait")
             cursor.execute("UNLOCK TABLES")
             assert answer.result() is False
+
+
+@contextlib.contextmanager
+def behind(cluster: Galera, urls: list[str]) -> Iterator[Callable[[], None]]:
+    """Return what leaves the other nodes behind the first one for a while: they have something large to apply."""
+    with contextlib.closing(pymysql.connect(**arguments(urls[0])[0])) as raw, raw.cursor() as cursor:
+        cursor.execute("CREATE TABLE large (n INT PRIMARY KEY) ENGINE=InnoDB")
+        cursor.execute("INSERT INTO large SELECT seq FROM seq_1_to_50000")
+
+        def leave() -> None:
+            cursor.execute("UPDATE large SET n = -n ORDER BY n")
+            raw.commit()
+
+        cluster.wait()
+        yield leave
+
+
+def test_f104_what_finds_nothing_to_do_has_what_was_answered_on_other_nodes(cluster: Galera, urls: list[str]) -> None:
+    with (
+        behind(cluster, urls) as leave,
+        roost.Store(urls[0], timeout=60) as first,
+        roost.Store(urls[1], timeout=60) as second,
+    ):
+        first.create(load.members, pageviews)
+        cluster.wait()
+        for n in range(4):
+            assert second.run(load.members.add(1, n)) == 1
+            cluster.wait()
+            leave()
+            assert first.run(load.members.remove(1, n)) == 1
+            operations = [load.members.add(1, n), pageviews.add("/")][: 1 + n % 2]
+            assert second.run_all(*operations)[0] == 1
+            cluster.wait()
+            assert n in first.run(load.members.members(1))
+
+
+def test_f105_behind_a_proxy_a_store_reads_its_own_writes_on_another_node(cluster: Galera, urls: list[str]) -> None:
+    first, second = [urlsplit(url).port or 0 for url in urls[:2]]
+    with (
+        Proxy(first) as proxy,
+        behind(cluster, urls) as leave,
+        roost.Store(proxy.url(urls[0]), timeout=60) as store,
+    ):
+        store.create(pageviews)
+        store.run(pageviews.add("/"))
+        cluster.wait()
+        proxy.target = second
+        assert store.run(pageviews.total("/")) == 1
+        for n in range(4):
+            leave()
+            store.run(pageviews.add("/"))
+            reads = [pageviews.total("/"), pageviews.total("/x")][: 1 + n % 2]
+            assert store.run_all(*reads)[0] == n + 2
+        assert store.check() == []
+
+
+def test_where_a_node_makes_no_table_without_contents_sql_clients_write_by_procedures(
+    cluster: Galera, urls: list[str]
+) -> None:
+    node = cluster.nodes[0]
+    node.sql("SET GLOBAL wsrep_mode = 'STRICT_REPLICATION'")
+    try:
+        with roost.Store(urls[0]) as store:
+            store.create(*load.STRUCTURES)
+            store.run(load.members.add(1, 2))
+            with pymysql.connect(**arguments(urls[0])[0]) as raw, raw.cursor() as cursor:
+                cursor.execute("CALL members_add(1, 3)")
+                raw.commit()
+            assert store.run(load.members.members(1)) == {2, 3}
+            assert store.check() == []
+    finally:
+        node.sql("SET GLOBAL wsrep_mode = ''")

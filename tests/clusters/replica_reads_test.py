@@ -14,7 +14,15 @@ from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.replicas import Replicas
 from roost.dialects import Control
 from tests import servers
-from tests.clusters.replicas import Pair, mariadb_pair, run_as_standby, wait_for
+from tests.clusters.conftest import PAIRS
+from tests.clusters.replicas import (
+    Pair,
+    mariadb_follow,
+    mariadb_pair,
+    mariadb_replicating,
+    run_as_standby,
+    wait_for,
+)
 from tests.lengths import WHOLE
 from tests.suite.shapes import likes, pageviews, visits
 
@@ -147,6 +155,20 @@ def test_who_looks_for_a_replica_in_vain_spends_a_small_part_of_the_time_on_it()
     assert replicas._late - time.monotonic() > 30
 
 
+@pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
+def test_f102_what_was_answered_before_it_was_flushed_is_read(pair: Pair) -> None:
+    with roost.Store(f"{pair.url('app')}?reads=replica&staleness=0", timeout=30) as store:
+        store.create(pageviews)
+        wait_for(lambda: store.run(pageviews.total("/")) == 0 and is_read(store))
+        for setting in ("synchronous_commit = off", "wal_writer_delay = '10s'"):
+            pair.run(pair.first, f"ALTER SYSTEM SET {setting}")
+        pair.run(pair.first, "SELECT pg_reload_conf()")
+        for n in range(100):
+            store.run(pageviews.add("/"))
+            assert store.run(pageviews.total("/")) == n + 1
+
+
+@pytest.mark.parametrize("pair", [*PAIRS, "logging"], indirect=True)
 def test_after_a_switchover_the_new_primary_is_asked_for_positions(pair: Pair) -> None:
     with roost.Store(f"{pair.url('app')}?reads=replica", timeout=60) as store:
         store.create(pageviews)
@@ -160,6 +182,32 @@ def test_after_a_switchover_the_new_primary_is_asked_for_positions(pair: Pair) -
         for n in range(5):
             store.run(pageviews.add("/"))
             assert store.run(pageviews.total("/")) == n + 2
+
+
+@pytest.mark.parametrize("pair", ["mariadb", "logging"], indirect=True)
+def test_f103_a_replica_that_lags_behind_a_promoted_server_is_not_read(pair: Pair) -> None:
+    with mariadb_replicating(3) as third, roost.Store(pair.url("app"), timeout=60) as store:
+        mariadb_follow(third, pair.first)
+        store.create(pageviews)
+        store.run(pageviews.add("/"))
+        wait_for(lambda: total_on(third) == 1)
+        pair.run(third, "STOP SLAVE")
+        store.run(pageviews.add("/", 50))
+        pair.run(pair.first, "SET GLOBAL read_only = 1")
+        pair.promote()
+        url = f"{pair.second.url.replace('root@', 'app@')},{third.url.partition('@')[2]}/app?reads=replica&staleness=0"
+        with roost.Store(url, timeout=60) as reader:
+            for _ in range(5):
+                assert reader.run(pageviews.total("/")) == 51
+
+
+def total_on(daemon: servers.Daemon) -> int | None:
+    """Return what a server itself has of the counter."""
+    try:
+        with roost.Store(f"{daemon.url}/app", timeout=1) as store:
+            return store.run(pageviews.total("/"))
+    except roost.Error:
+        return None
 
 
 @pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
@@ -215,11 +263,7 @@ def read_what_was_lost(pair: Pair) -> None:
 
 def pageviews_are(pair: Pair, total: int) -> bool:
     """Whether the replica has the counter, with this total."""
-    try:
-        with roost.Store(f"{pair.second.url}/app", timeout=1) as store:
-            return store.run(pageviews.total("/")) == total
-    except roost.Error:
-        return False
+    return total_on(pair.second) == total
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,18 @@ def _on_mariadb(daemon: Daemon, sql: str) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def mariadb_pair() -> Pair:
+def mariadb_replicating(number: int, *, logs: bool = False) -> Daemon:
+    """Start a MariaDB with a binary log; logs: also of what it gets as a replica, which is not the default."""
+    options = ("--log-bin", "--binlog-format=ROW", f"--log-slave-updates={logs:d}", "--gtid-strict-mode=1")
+    return mariadb_daemon(*options, f"--server-id={number}")
+
+
+def mariadb_pair(*, logs: bool = False) -> Pair:
     """Start a MariaDB, and a replica; `app` is an account that read_only holds for."""
-    options = ("--log-bin", "--binlog-format=ROW", "--log-slave-updates=1", "--gtid-strict-mode=1")
-    first, second = [mariadb_daemon(*options, f"--server-id={number}") for number in (1, 2)]
-    _on_mariadb(second, "SET GLOBAL read_only = 1")
-    _follow(second, first, "slave_pos")
+    first, second = [mariadb_replicating(number, logs=logs) for number in (1, 2)]
+    mariadb_follow(second, first)
     rights = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE VIEW, SHOW VIEW, TRIGGER"
+    rights += ", EXECUTE, CREATE ROUTINE, ALTER ROUTINE"
     _on_mariadb(first, "CREATE USER app@'127.0.0.1'")
     _on_mariadb(first, f"GRANT {rights} ON *.* TO app@'127.0.0.1'")
     _on_mariadb(first, "SET GLOBAL log_bin_trust_function_creators = 1")
@@ -135,7 +140,9 @@ def mariadb_pair() -> Pair:
     return Pair(first, second, lambda: _lead(second, first), _on_mariadb, "app")
 
 
-def _follow(replica: Daemon, primary: Daemon, position: str) -> None:
+def mariadb_follow(replica: Daemon, primary: Daemon, position: str = "slave_pos") -> None:
+    """Have a MariaDB replicate another one."""
+    _on_mariadb(replica, "SET GLOBAL read_only = 1")
     _on_mariadb(
         replica,
         f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {urlsplit(primary.url).port}, "
@@ -146,7 +153,7 @@ def _follow(replica: Daemon, primary: Daemon, position: str) -> None:
 
 def _lead(replica: Daemon, primary: Daemon) -> None:
     if primary.is_running:
-        (position,) = _on_mariadb(primary, "SELECT @@gtid_binlog_pos")[0]
+        (position,) = _on_mariadb(primary, "SELECT @@gtid_current_pos")[0]
         _on_mariadb(replica, f"SELECT MASTER_GTID_WAIT('{position}', 60)")
     _on_mariadb(replica, "STOP SLAVE")
     _on_mariadb(replica, "RESET SLAVE ALL")
@@ -157,4 +164,4 @@ def mariadb_switch(replica: Daemon, primary: Daemon) -> None:
     """Have two MariaDBs change places, as planned: nothing is lost."""
     _on_mariadb(primary, "SET GLOBAL read_only = 1")
     _lead(replica, primary)
-    _follow(primary, replica, "current_pos")
+    mariadb_follow(primary, replica, "current_pos")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -16,8 +18,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from click.testing import CliRunner
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import roost
+from roost.cli import main
 from roost.contrib import alembic as contrib
 from roost.contrib.alembic import ignoring
 from tests import servers
@@ -112,6 +117,14 @@ def downgrade():
     alembic.alter(op, roost.Ring("visits", Visit, per="uid", keep=5))
 """
 
+
+@dataclass
+class LongVisit:
+    uid: int
+    visitor: int
+    note: str | None = None
+
+
 Project = Callable[..., Config]
 
 
@@ -203,6 +216,46 @@ def test_every_kind_goes_up_changes_and_goes_down(url: str, first: Any, second: 
     assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
 
 
+def test_f120_the_way_back_keeps_an_added_column(url: str) -> None:
+    longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        op = Operations(MigrationContext.configure(connection))
+        contrib.create(op, visits)
+        assert contrib.alter(op, longer) == ["column note (text(1000000)?) added"]
+        with pytest.raises(roost.Invalid, match="column note cannot be dropped"):
+            contrib.alter(op, visits)
+        assert contrib.alter(op, visits, keep_columns=True) == []
+    with roost.Store(url) as store:
+        assert store.run_all(visits.push(Visit(1, 2)), longer.latest(1))[1] == [LongVisit(1, 2)]
+        assert store.check() == []
+
+
+def test_f123_every_kind_over_a_driver_of_asyncio(url: str) -> None:
+    driver = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}[url.partition(":")[0]]
+    engine = create_async_engine(alchemy_url(url, driver), poolclass=sa.NullPool)
+
+    async def migrate(change: Callable[[Any, Any], Any], structure: Any) -> None:
+        async with engine.begin() as connection:
+            await connection.run_sync(lambda below: change(Operations(MigrationContext.configure(below)), structure))
+
+    for first, second, operation in KINDS:
+        asyncio.run(migrate(contrib.create, first))
+        with roost.Store(url) as store:
+            store.run(operation(first))
+            if second is not None:
+                asyncio.run(migrate(contrib.alter, second))
+                store.run(operation(second))
+            assert store.check() == []
+        asyncio.run(migrate(contrib.drop, second or first))
+    assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
+    with sa.create_engine(alchemy_url(url), poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text("CREATE TABLE roost_pageviews_rows (id INT PRIMARY KEY)"))
+        connection.execute(sa.text("INSERT INTO roost_pageviews_rows VALUES (1)"))
+    with pytest.raises((roost.StatementFailed, roost.Invalid), match="roost_pageviews_rows"):
+        asyncio.run(migrate(contrib.create, pageviews))
+
+
 def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url: str) -> None:
     command.upgrade(config, "1", sql=True)
     printed = config.output_buffer.getvalue()  # type: ignore[union-attr]
@@ -266,6 +319,22 @@ def test_autogenerate_sees_nothing_of_ours(config: Config, url: str) -> None:
 
     assert found(include_name=ignoring(pageviews, visits, baskets, likes)) == []
     assert found() != []  # without the rule it would drop them
+
+
+def test_f114_autogenerate_sees_nothing_of_roost_cap(url: str) -> None:
+    metadata = sa.MetaData()
+    for name in ("orders", "entries"):
+        at = sa.Column("at", sa.DateTime, nullable=False)
+        sa.Table(name, metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("uid", sa.Integer), at)
+    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+    metadata.create_all(engine)
+    capping = [["orders", "--per", "uid", "--keep", "2"], ["entries", "--older-than", "90d", "--by", "at"]]
+    for arguments in capping:
+        assert CliRunner().invoke(main, ["cap", *arguments, "--yes", "--store", url]).exit_code == 0
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"include_name": ignoring()})
+        assert compare_metadata(context, metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), metadata) != []
 
 
 def test_the_rule_leaves_what_is_not_ours_to_the_applications_own() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -56,6 +59,17 @@ def make_orders(url: str) -> None:
     engine.dispose()
 
 
+def fill(url: str, key: str) -> None:
+    """Put as much into each slot of a counter's key as 64 bits can hold."""
+    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[url.partition(":")[0]]
+    engine = sqlalchemy.create_engine(with_driver(url, blocking))
+    with engine.begin() as connection:
+        for slot in range(16):
+            row = f"('{key}', {slot}, {2**63 - 1})"
+            connection.execute(sqlalchemy.text(f"INSERT INTO roost_pageviews_rows VALUES {row}"))
+    engine.dispose()
+
+
 def asked(names: dict[str, Any], work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]]) -> None:
     """Use FastAPI's application by a client, from its lifespan's beginning to its end."""
 
@@ -89,7 +103,7 @@ def test_f64_the_application_on_the_page_of_fastapi(database: str, monkeypatch: 
         assert await store.run(names["pageviews"].total("/thanks")) == 1
         assert (await client.post("/orders/7")).status_code == 500  # the id is taken: rolled back with the view
         assert await store.run(names["pageviews"].total("/thanks")) == 1
-        await store.run(names["pageviews"].add("/profiles/6", 2**63 - 1))
+        fill(database, "/profiles/6")
         assert (await client.post("/profiles/6/views", params={"visitor": 1})).status_code == 409
 
     asked(names, work)
@@ -147,11 +161,22 @@ def test_f64_the_application_on_the_page_of_flask(database: str, monkeypatch: py
     assert client.get("/profiles/5/summary").json == {"views": 20}
     client.post("/profiles/5/views?visitor=1")
     assert client.get("/profiles/5/summary").json == {"views": 20}  # of the cache
-    store.run(pageviews.add("/profiles/6", 2**63 - 1))
+    fill(database, "/profiles/6")
     assert client.post("/profiles/6/views?visitor=1").status_code == 409
     assert store.check() == []
     names["engine"].dispose()
     store.close()
+
+
+@pytest.mark.parametrize("name", ["fastapi", "flask"])
+def test_the_application_on_a_page_is_typed(name: str, tmp_path: Path) -> None:
+    module = tmp_path / "application.py"
+    module.write_text("\n".join(blocks(ROOT / f"docs/{name}.md", "python")))
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path}", module],
+        cwd=tmp_path, env={**os.environ, "MYPYPATH": f"{ROOT / 'src'}"}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert ran.stdout == "Success: no issues found in 1 source file\n", ran.stdout + ran.stderr
 
 
 def test_f64_what_is_busy_is_answered_503_by_flask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

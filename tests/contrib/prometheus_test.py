@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import roost
 from roost.contrib.prometheus import StoreCollector
+from tests.faults.messages import committing
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import pageviews, visits
 
@@ -62,7 +63,7 @@ def test_what_befalls_a_connection_is_counted(server_url: str) -> None:
         store.run(pageviews.add("/"))
         before = samples(app=store)
         assert before["reconnects_total", "app"] == before["lookups_total", "app"] == 0
-        proxy.arm(0, Cut.AFTER)  # of a single write: its COMMIT
+        proxy.arm(committing(server_url), Cut.AFTER)  # of a single write: its COMMIT
         store.run(pageviews.add("/"))
         found = samples(app=store)
         assert found["reconnects_total", "app"] == found["lookups_total", "app"] == 1
@@ -79,7 +80,7 @@ def test_an_outcome_that_cannot_be_looked_up_is_counted(server_url: str) -> None
     with Proxy(urlsplit(server_url).port or 0) as proxy, roost.Store(proxy.url(server_url), timeout=1) as store:
         store.create(pageviews)
         store.run(pageviews.add("/"))
-        proxy.arm(0, Cut.AFTER, again=0, endless=True)
+        proxy.arm(committing(server_url), Cut.AFTER, again=0, endless=True)
         unknown: list[BaseException] = []
 
         def call() -> None:

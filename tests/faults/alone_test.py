@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
+from tests.faults.messages import expected
 from tests.faults.slow_transaction_test import held, in_thread
 from tests.proxy import Proxy
+from tests.servers import kind_of
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -65,7 +67,9 @@ def test_an_alter_that_is_not_over_is_waited_for(server_url: str, store: roost.S
             in_thread(lambda: store.run(likes.add(1, "6"))),
         ]
         store.run(baskets.add(Egg(1, 1)))
-        assert [answers for _, answers in waiting] == [[], [], []]
+        # A counter's add needs nothing that `alter` changes but on PostgreSQL waits for its lock on the table.
+        added = [] if server_url.startswith("postgresql") else [None]
+        assert [answers for _, answers in waiting] == [[], added, []]
     for thread, _ in waiting:
         thread.join()
     assert [answers for _, answers in waiting] == [[7], [None], [1]]
@@ -148,7 +152,7 @@ def test_a_sequence_that_is_no_part_of_a_number_is_answered_by_a_batch(server_ur
         sql.execute(f"UPDATE roost_visits_head SET sequence = {2**40 - 4}")
         sql.execute("DELETE FROM roost_visits_rows")
     assert [store.run(visits.push(Visit(1, n))) for n in range(5)] == [2**40 + n for n in range(-3, 2)]
-    assert store.stats().retries == 3  # from 2**40 - 1 on
+    assert store.stats().retries == (0 if kind_of(server_url) == "mysql" else 3)  # from 2**40 - 1 on
     with contextlib.closing(clients.connect(server_url)) as sql:
         sql.execute("BEGIN")
         assert store.on(sql).run(visits.push(Visit(1, 5))) == 2**40 + 2
@@ -180,7 +184,7 @@ def test_a_query_in_the_applications_transaction_is_one_message(server_url: str,
         for operation, message in asked:
             joined.run(operation)
             answers: list[Any] = []
-            assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
+            assert proxy.counted(partial(_answered, answers, joined, operation)) in expected(server_url, 1)
             assert answers == [message]
         sql.execute("ROLLBACK")
 
@@ -204,7 +208,7 @@ def test_a_write_in_the_applications_transaction_is_one_message(server_url: str,
         joined.run(visits.latest(1))
         for operation, message in asked[name]:
             answers: list[Any] = []
-            assert proxy.counted(partial(_answered, answers, joined, operation)) == 1
+            assert proxy.counted(partial(_answered, answers, joined, operation)) in expected(server_url, 1)
             assert answers == [message]
         sql.execute("COMMIT")
     assert store.check() == []
@@ -253,7 +257,10 @@ def test_the_settings_of_the_applications_session_decide_about_nothing_and_stay(
     store.run(measures.push(row))
     is_mariadb = server_url.startswith("mysql")
     settings = (
-        {"sql_select_limit": "0"}
+        # MySQL refuses what MariaDB's statements say for themselves.
+        {"sql_mode": "''"}
+        if kind_of(server_url) == "mysql"
+        else {"sql_select_limit": "0"}
         if is_mariadb
         else {"DateStyle": "German, DMY", "TimeZone": "Asia/Kathmandu", "extra_float_digits": "-15"}
     )

@@ -17,7 +17,8 @@ from roost.batching import atoms
 from roost.batching import batch as batches
 from roost.batching.atoms import Atom
 from roost.databases import server
-from tests.campaigns.processes import PATIENCE, Child, Line, until
+from tests.campaigns.processes import PATIENCE, until
+from tests.faults.messages import committing
 from tests.faults.slow_transaction_test import held, in_thread
 from tests.proxy import Cut, Proxy
 from tests.suite import clients
@@ -43,7 +44,7 @@ def test_f80_a_commit_of_which_nothing_can_be_known_is_not_done_again(
     ):
         store.create(pageviews)
         store.run(pageviews.add("/home"))
-        proxy.arm(0, Cut.AFTER, meanwhile=hold)
+        proxy.arm(committing(server_url), Cut.AFTER, meanwhile=hold)
         with pytest.raises(roost.OutcomeUnknown):
             store.run(pageviews.add("/home"))
         assert proxy.cuts == 1
@@ -232,25 +233,6 @@ def test_f84_close_waits_for_a_check(url: str) -> None:
         thread.join(PATIENCE)
         assert not thread.is_alive()
     assert found == [False, []]
-
-
-def test_f84_children_have_random_numbers_of_their_own(url: str) -> None:
-    """Each picks its slots of counters by them: with the same ones all would share a slot."""
-    counter = roost.Counter("counter", key=int, slots=1000)
-    with roost.Store(url, random=random.Random(1)) as store:
-        store.create(counter)
-
-        def add(line: Line) -> None:
-            store.run(counter.add(1))
-
-        for _ in range(4):
-            with Child(add) as child:
-                assert child.wait() == 0
-        assert store.run(counter.total(1)) == 4
-    sql = clients.connect(url)
-    ((slots,),) = sql.execute("SELECT count(*) FROM roost_counter_rows").fetchall()
-    sql.close()
-    assert slots > 1
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -13,11 +13,18 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.databases import server
+from roost.databases import reconnecting, server
+from tests.faults.messages import expected
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 CUTS = (Cut.BEFORE, Cut.AFTER, Cut.ORPHAN)
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no server asked again for its role, which would be one message more."""
+    monkeypatch.setattr(reconnecting, "ROLE", 3600.0)
 
 
 @pytest.fixture
@@ -175,12 +182,12 @@ MESSAGES: dict[str, tuple[Callable[[int], roost.Operation[Any]], int]] = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_how_many_messages_an_operation_is(store: roost.Store, proxy: Proxy, name: str) -> None:
+def test_how_many_messages_an_operation_is(store: roost.Store, server_url: str, proxy: Proxy, name: str) -> None:
     make, messages = MESSAGES[name]
     baskets.plans.clear()  # one that has met a duplicate looks first for a while
     for n in range(20):  # from now on this store knows the declaration, and the server has it prepared
         store.run(make(n))
-    assert proxy.counted(partial(store.run, make(20))) == messages
+    assert proxy.counted(partial(store.run, make(20))) in expected(server_url, messages)
 
 
 def test_stores_that_share_a_declaration_take_nothing_from_each_other(
@@ -190,7 +197,7 @@ def test_stores_that_share_a_declaration_take_nothing_from_each_other(
         for _ in range(3):
             store.run(pageviews.add("/home"))
             other.run(pageviews.add("/home"))
-        assert proxy.counted(partial(store.run, pageviews.add("/home"))) == 1
+        assert proxy.counted(partial(store.run, pageviews.add("/home"))) in expected(server_url, 1)
     with roost.Store("sqlite://") as without, pytest.raises(roost.Missing):
         without.run(pageviews.add("/home"))
 
@@ -199,14 +206,15 @@ def test_stores_that_share_a_declaration_take_nothing_from_each_other(
 def test_how_many_messages_an_awaited_operation_is(
     store: roost.Store, server_url: str, proxy: Proxy, name: str
 ) -> None:
-    make, messages = MESSAGES[name]
+    make, _ = MESSAGES[name]
     baskets.plans.clear()
     loop = asyncio.new_event_loop()
     awaited = roost.AsyncStore(proxy.url(server_url))
     for n in range(20):
         loop.run_until_complete(awaited.run(make(n)))
     try:
-        assert proxy.counted(lambda: loop.run_until_complete(awaited.run(make(20)))) == messages
+        messages = proxy.counted(lambda: loop.run_until_complete(awaited.run(make(20))))
+        assert messages in expected(server_url, MESSAGES[name][1])
     finally:
         loop.run_until_complete(awaited.close())
         loop.close()

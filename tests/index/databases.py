@@ -16,7 +16,7 @@ from pymysql.constants import CLIENT
 from roost.databases.mariadb.address import arguments
 from tests import servers
 
-NAMES = ("sqlite", "mariadb", "postgresql")
+NAMES = ("sqlite", "mariadb", "mysql", "postgresql")
 
 
 class Database:
@@ -31,7 +31,7 @@ class Database:
         """Return a connection of the driver, as an application has one."""
         if self.name == "sqlite":
             return sqlite3.connect(self.url.removeprefix("sqlite:///"))
-        if self.name == "mariadb":
+        if self.name in ("mariadb", "mysql"):
             return pymysql.connect(**arguments(self.url)[0], client_flag=CLIENT.MULTI_STATEMENTS)
         return psycopg.connect(self.url)
 

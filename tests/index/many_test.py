@@ -28,6 +28,7 @@ TABLES = {
     "postgresql": "CREATE TABLE {0} (id int PRIMARY KEY, u varchar(3) UNIQUE, n int CHECK (n < 50), d numeric(6, 2),"
     " x int NOT NULL, y text); CREATE UNIQUE INDEX {0}_xy ON {0} (x, y); CREATE INDEX {0}_n ON {0} (n)",
 }
+TABLES["mysql"] = TABLES["mariadb"]
 COLUMNS: dict[str, tuple[str, ...]] = {"PRIMARY": ("n", "d", "u"), "u": ("n", "d"), "xy": ("d", "n"), "n": ("id", "n")}
 NAMES = {"u": "{}_u_key", "xy": "{}_xy", "n": "{}_n", "PRIMARY": "PRIMARY"}  # on PostgreSQL
 
@@ -61,7 +62,7 @@ def runs(draw: Any) -> tuple[str, Shape, list[tuple[Any, ...]], bool]:
     return name, shape, draw(st.lists(st.tuples(*parts), min_size=1, max_size=8)), draw(st.booleans())
 
 
-@pytest.fixture(scope="module", params=["mariadb", "postgresql"])
+@pytest.fixture(scope="module", params=["mariadb", "mysql", "postgresql"])
 def server(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database on each server, with twin tables."""
     with database(request.param, Path()) as made, made.kept():
@@ -132,7 +133,7 @@ def test_a_run_is_not_seen(server: Database, running: roost.Store, case: Any) ->
 
 
 def test_inserts_that_go_out_together_are_numbered_in_their_order(server: Database, running: roost.Store) -> None:
-    kind = "INT PRIMARY KEY AUTO_INCREMENT" if server.name == "mariadb" else "serial PRIMARY KEY"
+    kind = "INT PRIMARY KEY AUTO_INCREMENT" if server.name != "postgresql" else "serial PRIMARY KEY"
     server.script(f"CREATE TABLE numbered (id {kind}, n INT)")
     rows = roost.Index("numbered", columns=["id", "n"])
     found = running.run_all(

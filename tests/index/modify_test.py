@@ -57,6 +57,7 @@ CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'it is
 CREATE TRIGGER kept BEFORE DELETE ON item FOR EACH ROW WHEN (old.name = 'kept') EXECUTE FUNCTION keep()
 """,
 }
+SCHEMA["mysql"] = SCHEMA["mariadb"]
 
 items = roost.Index("item", columns=["id", "name", "n"], filters=["n"])
 numbers = roost.Index("item", columns=["n", "price"])
@@ -204,7 +205,7 @@ def test_a_view_is_opened_by_the_columns_that_are_named_first(store: roost.Store
         store.run(cheap.delete("=", "one"))
 
 
-INTERNAL = {"sqlite": "sqlite_schema", "mariadb": "roost_catalog", "postgresql": "pg_class"}
+INTERNAL = {"sqlite": "sqlite_schema", "mariadb": "roost_catalog", "mysql": "roost_catalog", "postgresql": "pg_class"}
 
 
 def test_what_is_not_there_is_missing(store: roost.Store, path: Database) -> None:
@@ -228,7 +229,7 @@ def test_a_changed_table_is_seen_by_the_next_operation(store: roost.Store, path:
     sql(path, "ALTER TABLE item ADD COLUMN size INT DEFAULT 1")
     sql(path, "CREATE INDEX by_size ON item (size)")
     assert store.run(sizes.find("=", 1, limit=2)) == [(1, 1), (2, 1)]
-    sql(path, "DROP INDEX by_size" + (" ON item" if path.name == "mariadb" else ""))
+    sql(path, "DROP INDEX by_size" + (" ON item" if path.name in ("mariadb", "mysql") else ""))
     with pytest.raises(roost.Missing):
         store.run(sizes.find("=", 1))
 
@@ -240,7 +241,7 @@ def test_a_column_of_another_type_is_seen_by_the_next_operation(store: roost.Sto
         sql(path, "INSERT INTO part VALUES ('1', 1, 1)")
     for _ in range(9):  # so often that it is prepared
         assert len(store.run(parts.find("=", 1, limit=9))) == (1 if path.name == "sqlite" else 3)
-    if path.name == "mariadb":
+    if path.name in ("mariadb", "mysql"):
         sql(path, "ALTER TABLE part MODIFY item VARCHAR(9)")
     elif path.name == "postgresql":
         sql(path, "ALTER TABLE part ALTER item TYPE text")
@@ -297,7 +298,7 @@ def test_inside_the_transaction_of_the_application(store: roost.Store, path: Dat
 
 def test_a_store_on_another_engine_says_so() -> None:
     with (
-        roost.Store("mysql://nobody@127.0.0.1:1/none?dialect=mysql8", timeout=0.2) as store,
+        roost.Store("mysql://nobody@127.0.0.1:1/none", timeout=0.2) as store,
         pytest.raises(roost.Error, match=r"indexes for sqlite, mariadb, postgresql|connect"),
     ):
         store.run(items.find("=", 1))

@@ -40,6 +40,14 @@ CONVERSATIONS: list[list[bytes]] = [
         b"cas a 0 0 1\r\n",
         b"get a\r\n",
     ],
+    # A space behind a number ends it, whatever follows.
+    [
+        b"set a 5\t \t70 2\t\r\n10\r\n",
+        b"set a 5\t 0\t3 2\tx\r\n10\r\nget a\r\n",
+        b"incr a 5\t\r\ndecr a \t1\r\nincr a 1\r\r\n",
+        b"touch a 100\t\r\ngat 100\tz a\r\nms a 1\t T9\t\r\nx\r\nmg a v t\r\n",
+        b"set a 0 0 1\r \r\nx\r\ncas b 0 0 1 \r\n",
+    ],
     [b"set a 0 0 2\r\n10\r\n", b"incr a\r\n", b"incr a x\r\n", b"incr a -1\r\n", b"incr a 5\r\n", b"decr a 4\r\n"],
     [b"incr a 1\r\n", b"incr a 18446744073709551616\r\n", b"set a 0 0 3\r\nabc\r\n", b"incr a 1\r\n", b"decr a 1\r\n"],
     [

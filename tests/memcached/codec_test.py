@@ -11,11 +11,12 @@ import roost
 from roost.protocols.codec import TooLong
 from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.framing import Framing, end_of
+from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS
-from tests.memcached.player import MOST, Player, memcached_answers, pieces, without_tokens
+from tests.memcached.player import MOST, NOW, Player, memcached_answers, pieces, without_tokens
 
 pages = roost.Cache("pages")
 blobs = roost.Cache("blobs", key=roost.binary(250), value=roost.binary(100))
@@ -72,6 +73,14 @@ def test_requests_of_many_connections_are_few_operations(store: roost.Store) -> 
     assert answers[4] == (b"VALUE /4 1 1\r\n4\r\nVALUE /0 1 1\r\n0\r\nEND\r\n5\r\nMN\r\nVALUE /4 1 1\r\n5\r\nEND\r\n")
     verbs = [[op.verb for op in each] for each in player.asked]
     assert verbs == [["fetch"], ["fetch"], ["set"], ["fetch"], ["increment"], ["fetch"]]
+
+
+def test_many_keys_are_a_few_operations(store: roost.Store) -> None:
+    player = Player(store, pages, 2)
+    store.run(pages.set("/2999", b"x"))
+    names = b" ".join([b"/%d" % n for n in range(3000)])
+    assert player.ask(b"get %b\r\nget /2999\r\n" % names, b"get /2999\r\n")[0] == b"VALUE /2999 0 1\r\nx\r\nEND\r\n" * 2
+    assert max([len(op.args[0]) for (op,) in player.asked]) == 1024
 
 
 def test_reads_are_told_from_writes_in_the_time_of_one_look(store: roost.Store) -> None:
@@ -213,12 +222,14 @@ def test_flush_all_takes_no_delay(store: roost.Store) -> None:
     )
 
 
-def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
+def test_any_bytes_are_framed_alike_in_any_pieces_and_parsed_as_they_are_framed() -> None:
     generator = random.Random(7)
+    requests = Requests(Values(pages, lambda: NOW))
     words = [
         b"set a 0 0 ",
         b"ms k ",
         b"cas a 0 0 3 4",
+        b"cas a 0 0 1 \r\nx\r\n",
         b"get a",
         b"\r\n",
         b"\n",
@@ -227,6 +238,7 @@ def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
         b"12",
         b"xyz",
         b"\r",
+        b"\t",
         b"noreply",
         b"\0",
         b"1000",
@@ -237,7 +249,9 @@ def test_any_bytes_are_framed_alike_in_any_pieces() -> None:
         once = whole.feed(data) or b""
         place = 0
         while place < len(once):
+            _, end = requests.parse(once, place)
             place = end_of(once, place)
+            assert place == end, once
         assert place == len(once)
         parts = Framing(10_000, 50)
         begin, found = 0, b""

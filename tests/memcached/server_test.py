@@ -188,6 +188,50 @@ def test_who_is_hostile_costs_itself_alone(serve: Serve) -> None:
             assert b"ERROR Too many open connections\r\n" in [client.ask(b"mn\r\n") for client in clients]
 
 
+def test_a_malformed_line_is_answered_alone(common: Common) -> None:
+    with raw(common.served) as bad, raw(common.served) as innocent:
+        for _ in range(5):
+            bad.socket.sendall(b"cas a 0 0 1 \r\nx\r\nmn\r\n")
+            assert innocent.ask(b"set a 0 0 1\r\ny\r\nget a\r\n", 4) == b"STORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n"
+            assert bad.ask(b"", 3) == b"ERROR\r\nERROR\r\nMN\r\n"
+
+
+def peak(served: Any) -> int:
+    """Return the most memory that the largest worker has had, in MiB."""
+    found = [Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0] for pid in served.all()]
+    return max(map(int, found)) // 1024
+
+
+def test_values_that_writes_return_are_bounded(serve: Serve) -> None:
+    served = serve("--max-answer", "2M", "--timeout", "60")
+    size, times = 100_000, 2000
+    with raw(served) as client, raw(served) as innocent:
+        assert client.ask(b"set a 0 0 %d\r\n%b\r\n" % (size, b"x" * size)) == b"STORED\r\n"
+        assert innocent.ask(b"set b 0 0 1\r\ny\r\n") == b"STORED\r\n"
+        before = peak(served)
+        client.socket.sendall(b"gat 0" + b" a" * times + b"\r\n")
+        assert innocent.ask(b"gat 0 b\r\n", 3) == b"VALUE b 0 1\r\ny\r\nEND\r\n"
+        assert client.ask(b"", 1) == b"SERVER_ERROR limit\r\n"
+        assert client.ask(b"gat 0 a\r\n", 3) == b"VALUE a 0 %d\r\n%b\r\nEND\r\n" % (size, b"x" * size)
+        client.socket.sendall(b"mg a v T0\r\n" * (times // 2) + b"gat 0 a\r\n" * (times // 2))
+        assert innocent.ask(b"gat 0 b\r\n", 3) == b"VALUE b 0 1\r\ny\r\nEND\r\n"
+        for _ in range(times // 2):
+            assert client.ask(b"", 2) == b"VA %d\r\n%b\r\n" % (size, b"x" * size)
+        for _ in range(times // 2):
+            assert client.ask(b"", 3) == b"VALUE a 0 %d\r\n%b\r\nEND\r\n" % (size, b"x" * size)
+        assert peak(served) < before + 60
+
+
+def test_many_keys_are_looked_up_in_lots(common: Common) -> None:
+    with raw(common.served) as client:
+        names = [b"%0200d" % n for n in range(10_000)]
+        assert client.ask(b"set %b 0 0 1\r\nx\r\nset %b 0 0 1\r\ny\r\n" % (names[0], names[-1]), 2) == b"STORED\r\n" * 2
+        found = b"VALUE %b 0 1\r\nx\r\nVALUE %b 0 1\r\ny\r\nEND\r\n" % (names[0], names[-1])
+        assert client.ask(b"get %b\r\n" % b" ".join(names), 5) == found
+        for command in (b"get", b"gets", b"gat 0", b"gats 0"):
+            assert client.ask(b"%b %b x\r\n" % (command, b" ".join(names))) == b"CLIENT_ERROR too many keys\r\n"
+
+
 def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: Database) -> None:
     served = serve()
     answered: dict[int, set[int]] = {owner: set() for owner in range(3)}
@@ -239,6 +283,57 @@ def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> Non
         assert late.ask(b"", 2).endswith(b"END\r\n")
         holder.rollback()
         assert other.ask(b"incr locked 1\r\n")[:1] in b"26"
+
+
+def test_flush_all_beside_a_locked_row_costs_itself_alone(db: Database, serve: Serve) -> None:
+    if db.name == "sqlite":
+        return  # a file has one lock, for which all that writes waits
+    with roost.Store(db.url) as store:
+        store.run(pages.set_many({f"/{n}": b"x" for n in range(10)}))
+    served = serve("--timeout", "10", "--connections", "2")
+    key = "`key`" if db.name == "mariadb" else '"key"'
+    with contextlib.closing(db.connect()) as holder, raw(served) as flushing, raw(served) as other:
+        holder.cursor().execute(f"SELECT token FROM roost_pages_rows WHERE {key} = '/9' FOR UPDATE")
+        flushing.socket.sendall(b"flush_all\r\n")
+        for n in range(200):
+            assert other.ask(b"set /%d 0 0 1\r\ny\r\n" % (n % 9)) == b"STORED\r\n"
+        flushing.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it still waits
+            flushing.socket.recv(1)
+        flushing.socket.settimeout(servers.PATIENCE)
+        holder.rollback()
+        assert flushing.ask(b"") == b"OK\r\n"
+        assert other.ask(b"get /1\r\n") == b"END\r\n"
+
+
+def test_a_cache_that_is_made_anew_is_served_as_it_is(db: Database, serve: Serve) -> None:
+    served = serve()
+    blobs = roost.Cache("pages", key=roost.binary(250), value=roost.binary(100))
+    with raw(served) as client:
+        assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"STORED\r\n"
+        with roost.Store(db.url) as store:
+            store.drop(pages)
+        assert client.ask(b"get a\r\n") == b"SERVER_ERROR open_table\r\n"
+        assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"SERVER_ERROR open_table\r\n"
+        served.logged("the cache cannot be served: pages is not in this database any more")
+        with roost.Store(db.url) as store:
+            store.create(blobs)
+        assert client.ask(b"set a 0 0 2\r\n\0\xff\r\n") in (b"STORED\r\n", b"SERVER_ERROR open_table\r\n")
+        assert client.ask(b"set a 0 0 2\r\n\0\xff\r\n") == b"STORED\r\n"
+        served.logged("pages was made anew, and is served as it is declared now")
+        with roost.Store(db.url) as store:
+            assert store.run(blobs.get(b"a")) == b"\0\xff"
+            store.drop(blobs)
+            store.create(roost.Counter("pages"))
+        assert client.ask(b"get a\r\nget a\r\n", 2) == b"SERVER_ERROR open_table\r\n" * 2
+        assert client.ask(b"get a\r\n") == b"SERVER_ERROR open_table\r\n"
+        served.logged("pages is a counter, and memcached's protocol takes a cache")
+        with roost.Store(db.url) as store:
+            store.drop(roost.Counter("pages"))
+            store.create(pages)
+        assert client.ask(b"mn\r\n") == b"MN\r\n"
+        assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"STORED\r\n"
+    assert "Traceback" not in served.log, served.log
 
 
 def test_who_sends_much_has_a_share_like_the_others(common: Common) -> None:

@@ -101,6 +101,7 @@ def test_there_is_a_parameter_for_every_placeholder(
         Gather.VALUES: "{rows}",
         Gather.ROWS: "{rows}",
         Gather.LIST: "{rows}",
+        Gather.ROW_LIST: "{rows}",
         Gather.UNION: " ".join([f"{{i}} {holes}"] * copies),
         Gather.ARRAYS: holes,
     }

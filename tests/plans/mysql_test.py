@@ -21,7 +21,8 @@ from roost.capping.plan import adoption_for
 from roost.catalog.alter import alter
 from roost.catalog.catalog import ddl
 from roost.databases import open_engine
-from roost.databases.mariadb.engine import mistaken, translate
+from roost.databases.mariadb.address import judged
+from roost.databases.mariadb.engine import translate
 from roost.dialects import MARIADB, MYSQL, Answer, Control, Gather, Statement, Template, Wanted, render
 from roost.structures.plan import Context
 from roost.structures.registry import plan_for
@@ -311,11 +312,12 @@ def opened(url: str) -> Any:
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql"])
-def test_a_url_says_which_of_the_two_it_is(scheme: str) -> None:
-    assert opened(f"{scheme}://host/app").dialect is MARIADB
+def test_a_url_may_say_which_of_the_two_it_is(scheme: str) -> None:
+    assert opened(f"{scheme}://host/app").dialect is MARIADB  # until the server has told
     assert opened(f"{scheme}://host/app?dialect=mariadb").dialect is MARIADB
-    assert opened(f"{scheme}://host/app?dialect=MySQL8&ssl_mode=disabled").dialect is MYSQL
-    with pytest.raises(roost.Invalid, match="dialect is one of mariadb, mysql8, not 'mysql5'"):
+    for name in ("mysql", "MySQL8"):
+        assert opened(f"{scheme}://host/app?dialect={name}&ssl_mode=disabled").dialect is MYSQL
+    with pytest.raises(roost.Invalid, match="dialect is one of mariadb, mysql; not 'mysql5'"):
         opened(f"{scheme}://host/app?dialect=mysql5")
 
 
@@ -354,15 +356,18 @@ def test_a_trigger_that_could_not_be_read_is_a_conflict_and_one_that_is_wrong_is
 @pytest.mark.parametrize(
     ("dialect", "which", "wrong"),
     [
-        (MARIADB, 2, ""),
-        (MARIADB, 1, "for MySQL 8 add ?dialect=mysql8"),
-        (MARIADB, 0, "for MySQL 8 add ?dialect=mysql8"),
-        (MYSQL, 1, ""),
-        (MYSQL, 2, "leave out ?dialect=mysql8"),
+        (MARIADB, 1, "is a MySQL .*, not a MariaDB"),
+        (MARIADB, 0, "is a MySQL .*, not a MariaDB"),
+        (MYSQL, 2, "is a MariaDB .*, not a MySQL"),
         (MYSQL, 0, "Roost needs MySQL 8.0.20"),
+        (None, 0, "Roost needs MySQL 8.0.20"),
     ],
 )
-def test_a_server_that_is_another_one_is_told_from_it(dialect: Any, which: int, wrong: str) -> None:
-    found = mistaken(dialect, which, "8.0.19")
-    assert wrong in found
-    assert bool(found) is bool(wrong)
+def test_a_server_that_is_another_one_is_refused(dialect: Any, which: int, wrong: str) -> None:
+    with pytest.raises(roost.Invalid, match=wrong):
+        judged(dialect, which, "8.0.19")
+
+
+@pytest.mark.parametrize(("which", "dialect"), [(2, MARIADB), (1, MYSQL)])
+def test_a_server_tells_what_it_is(which: int, dialect: Any) -> None:
+    assert judged(None, which, "8.0.20") is judged(dialect, which, "8.0.20") is dialect

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -106,6 +108,57 @@ def test_a_line_is_refused_when_it_is_too_long_and_not_before(tmp_path: Path) ->
         assert client.ask(hostile.OPEN, f"0\t=\t1\t7\t1\t0\t{'x' * 90_000}")[0] == "0\t1"
         client.send(f"0\t=\t1\t7\n0\t=\t1\t{'7' * 110_000}")
         assert [client.answer(), client.answer(), client.answer()] == ["0\t2\t7\tv7", "2\t1\ttoolong", ""]
+
+
+def test_before_the_secret_lines_are_short(tmp_path: Path) -> None:
+    with hostile.a_server(tmp_path, "--read-secret", "s" * 5000) as served:
+        for line in ("P" * 20_000, "A\t1\t" + "x" * 20_000 + "\n"):
+            with served.connect() as client:
+                client.socket.sendall(line.encode())
+                assert client.rest() == b"2\t1\ttoolong\n"
+        with served.connect() as client:
+            client.socket.sendall(b"A\t1\twrong\n" + b"x" * 20_000)
+            assert client.answer() == "3\t1\tunauth"
+            client.socket.sendall(b"x")
+            assert client.rest() == b"2\t1\ttoolong\n"
+        with served.connect() as client:  # the lines behind the right secret may come with it
+            long = f"0\t=\t1\t7\t1\t0\t{'x' * 2_000_000}"
+            assert client.ask("A\t1\t" + "s" * 5000, hostile.OPEN, long, "0\t=\t1\t7") == [
+                *("0\t1", "0\t1", "2\t1\treadonly", "0\t2\t7\tv7")
+            ]
+
+
+def test_an_empty_line_behind_a_wrong_secret_is_answered(tmp_path: Path) -> None:
+    with hostile.a_server(tmp_path, "--read-secret", "s", "--auth-delay", "0.1") as served, served.connect() as client:
+        assert client.ask("A\t1\twrong", "") == ["3\t1\tunauth", "2\t1\tcmd"]
+        assert client.ask("A\t1\twrong", "", "") == ["3\t1\tunauth", "2\t1\tcmd", "2\t1\tcmd"]
+        assert client.ask("A\t1\ts", hostile.OPEN, "0\t=\t1\t7") == ["0\t1", "0\t1", "0\t2\t7\tv7"]
+
+
+def test_a_find_after_the_secret_was_revoked_is_refused(tmp_path: Path) -> None:
+    with hostile.a_server(tmp_path, "--read-secret", "s", "--auth-delay", "0.1") as served, served.connect() as client:
+        find = "0\t=\t1\t7"
+        for finds in ([find], [find] * 50):  # a single line, and a chunk of one form
+            assert client.ask("A\t1\ts", hostile.OPEN, *finds) == ["0\t1", "0\t1", *["0\t2\t7\tv7"] * len(finds)]
+            assert client.ask("A\t1\twrong") == ["3\t1\tunauth"]
+            assert client.ask(*finds) == ["3\t1\tunauth"] * len(finds)
+            assert client.ask("A\t1\ts", *finds) == ["0\t1", *["0\t2\t7\tv7"] * len(finds)]
+            assert client.ask("A\t1\twrong", *finds) == ["3\t1\tunauth"] * (1 + len(finds))
+
+
+def test_long_lines_that_wait_are_counted(tmp_path: Path) -> None:
+    with hostile.a_server(tmp_path) as served, contextlib.ExitStack() as stack:
+        lock = stack.enter_context(contextlib.closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)))
+        lock.execute("BEGIN IMMEDIATE")  # lines that modify wait for it
+        innocent = stack.enter_context(served.connect("write"))
+        innocent.send(hostile.OPEN, "0\t=\t1\t7\t1\t0\tU\t7\tnew")
+        line = f"{hostile.OPEN}\n0\t=\t1\t8\t1\t0\tU\t8\t{'x' * 15_000_000}"
+        for _ in range(20):
+            with contextlib.suppress(ConnectionError):
+                stack.enter_context(served.connect("write")).send(line)
+        served.logged(r"buffers \d+ bytes of lines for its connections: one is closed")
+        lock.execute("ROLLBACK")
+        assert [innocent.answer(), innocent.answer()] == ["0\t1", "0\t1\t1"]
 
 
 def test_many_silent_connections(served: Serving) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import signal
 import sqlite3
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -121,6 +123,56 @@ def test_a_client_that_says_nothing_is_in_nobodys_way(serve: Serve) -> None:
     broken.close()
     assert served.stop() == 0
     assert "Traceback" not in served.log
+
+
+def test_connections_are_few_and_short(serve: Serve) -> None:
+    served = serve(*PLACES, listeners=3)
+    address = served.addresses["http"][0]
+    files = Path(f"/proc/{served.process.pid}/fd")
+    before = len(list(files.iterdir()))
+    slow = [connected(address) for _ in range(200)]
+    until(lambda: get_or_none(served) is None, "connections beyond the limit are closed")
+    assert len(list(files.iterdir())) < before + 50
+    os.kill(served.pids("read")[0], signal.SIGKILL)  # and replaced all the same
+    served.logged("another takes its place")
+    ended = threading.Event()
+
+    def drip() -> None:
+        while not ended.wait(0.5):
+            for each in slow:
+                with contextlib.suppress(OSError):
+                    each.send(b"G")
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    try:
+        until(lambda: get_or_none(served) == (200, "ok\n"), "slow connections are closed")
+    finally:
+        ended.set()
+        dripping.join()
+        for each in slow:
+            each.close()
+
+
+def get_or_none(served: Serving) -> tuple[int, str] | None:
+    """Return the status and the body of /healthz; None if the connection is closed without an answer."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return get(served, "/healthz")
+    return None
+
+
+def test_what_is_no_request_is_closed(serve: Serve) -> None:
+    served = serve(*PLACES, listeners=3)
+    for sent in (b"\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n", b"x" * 20_000, b"GET\n\n"):
+        with contextlib.closing(connected(served.addresses["http"][0])) as client, contextlib.suppress(ConnectionError):
+            client.sendall(sent)
+            assert client.recv(1000) == b""
+    assert get(served, "/metrics?x=y")[0] == 200
+    with contextlib.closing(connected(served.addresses["http"][0])) as client:
+        client.sendall(b"GET /")
+        assert get(served, "/healthz")[0] == 200
+        assert served.stop() == 0
+    assert "Traceback" not in served.log, served.log
 
 
 def test_a_taken_port_is_told(serve: Serve) -> None:

@@ -26,6 +26,7 @@ X = {
     "mariadb": "REPEAT('x', {n})",
     "postgresql": "repeat('x', {n})",
 }
+TABLE["mysql"], X["mysql"] = TABLE["mariadb"], X["mariadb"]
 LONG, PAIR, FIRST, LAST = 1, 2, 100, 100 + BIG - 1
 
 
@@ -110,6 +111,7 @@ def test_a_connection_left_in_the_middle_of_an_answer_holds_nothing(db: Database
     exclusive = {
         "sqlite": ["PRAGMA busy_timeout = 20000", "BEGIN EXCLUSIVE"],
         "mariadb": ["SET lock_wait_timeout = 20", "LOCK TABLES t WRITE"],
+        "mysql": ["SET lock_wait_timeout = 20", "LOCK TABLES t WRITE"],
         "postgresql": ["SET lock_timeout = '20s'", "LOCK TABLE t"],
     }
     with connect(served, db, "read") as client:

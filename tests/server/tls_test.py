@@ -13,8 +13,9 @@ import trustme
 from roost import Invalid
 from roost.server import tls
 from roost.server.settings import Settings
+from tests.campaigns.processes import until
 from tests.server.conftest import Serve
-from tests.server.serving import Client, Serving
+from tests.server.serving import Client, Serving, connected
 
 
 class Authority:
@@ -87,6 +88,35 @@ def test_connections_beyond_the_limit_are_told_over_tls_too(serve: Serve, author
     with client, refused:
         assert [refused.answer(), refused.answer()] == ["2\t1\tlimit", ""]
         assert client.ask("a") == ["0\t1"]
+
+
+def test_handshakes_count(serve: Serve, authority: Authority) -> None:
+    served = serve(*TLS, "--max-connections", "5")
+    files = Path(f"/proc/{served.pids('read')[0]}/fd")
+    before = len(list(files.iterdir()))
+    silent = [connected(served.addresses["read"][0]) for _ in range(300)]
+    served.logged(r"connections beyond 5 are refused \(\d+ have not completed the TLS handshake\)")
+    until(lambda: is_closed(silent[-1]), "a connection beyond the limit is closed")
+    assert len(list(files.iterdir())) < before + 100
+    for each in silent:
+        each.close()
+
+    def is_served() -> bool:
+        try:
+            client, _ = authority.connect(served)
+        except OSError:
+            return False
+        with client:
+            return client.ask("a") == ["0\t1"]
+
+    until(is_served, "the silent ones count no more")
+
+
+def is_closed(silent: socket.socket) -> bool:
+    try:
+        return silent.recv(1) == b""
+    except ConnectionError:
+        return True
 
 
 def test_sighup_brings_another_certificate_to_the_connections_to_come(serve: Serve, authority: Authority) -> None:

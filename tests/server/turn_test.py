@@ -61,6 +61,7 @@ CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS
 CREATE TRIGGER gone BEFORE INSERT ON strict_one FOR EACH ROW EXECUTE FUNCTION gone();
 """,
 }
+SCHEMA["mysql"] = SCHEMA["mariadb"]
 
 
 def opened(made: Bench) -> Session:
@@ -226,6 +227,20 @@ def test_sums_of_one_row_under_two_names(write: Bench) -> None:
     assert write.sql("SELECT n FROM nocase") == [(6,)]
 
 
+def test_a_minus_that_would_cross_zero_changes_nothing_whatever_the_column_holds(write: Bench) -> None:
+    unsigned = {"mariadb": "BIGINT UNSIGNED", "postgresql": "natural_number"}.get(write.where.name, "INT")
+    if write.where.name == "postgresql":
+        write.sql("CREATE DOMAIN natural_number AS int8 CHECK (VALUE >= 0)")
+    write.sql(f"CREATE TABLE u (id INT PRIMARY KEY, n {unsigned})")
+    write.sql("INSERT INTO u VALUES (1, 5), (2, 5)")
+    session = write.session()
+    assert write.say(session, "P\t0\tmain\tu\tPRIMARY\tn") == ["0\t1"]
+    minus = "0\t=\t1\t1\t1\t0\t-\t6"
+    assert write.say(session, minus) == ["0\t1\t0"]
+    assert write.say(session, f"{minus}\n{minus}\n0\t=\t1\t2\t1\t0\t-\t5") == ["0\t1\t0", "0\t1\t0", "0\t1\t1"]
+    assert write.say(session, "0\t>=\t1\t1\t9\t0") == ["0\t1\t5\t0"]
+
+
 def test_the_schema_may_change_under_an_opened_index(write: Bench) -> None:
     session = opened(write)
     write.sql("ALTER TABLE t ADD COLUMN more INT DEFAULT 7")
@@ -244,6 +259,23 @@ def test_a_failing_open_leaves_what_was_opened(read: Bench) -> None:
     answers = ["1\t1\topen_table", "2\t1\tidxnum", "2\t1\tfld", "0\t3\t1\tone\t10"]
     assert read.say(one, "\n".join(lines)) == answers
     assert read.say(other, "0\t=\t1\t1") == ["0\t3\t1\tone\t10"]
+
+
+@pytest.mark.parametrize(
+    "name", ["é", "日本", "a😀", "\udcff", "t\udcff", "'", "`", '"', "%s", "\\", "x" * 200, "é" * 100]
+)
+def test_names_that_are_not_there(read: Bench, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    session = opened(read)
+    for line, answer in [
+        (f"P\t7\tapp\t{name}\tPRIMARY\tid", "1\t1\topen_table"),
+        (f"P\t7\t{name}\tt\tPRIMARY\tid", "1\t1\topen_table"),
+        (f"P\t7\tapp\tt\t{name}\tid", "2\t1\tidxnum"),
+        (f"P\t7\tapp\tt\tPRIMARY\tid,{name}", "2\t1\tfld"),
+        (f"P\t7\tapp\tt\tPRIMARY\tid\t{name}", "2\t1\tfld"),
+    ]:
+        played = read.play((session, line), (session, "0\t=\t1\t1"))
+        assert played.texts == [f"{answer}\n", "0\t3\t1\tone\t10\n"], line
+    assert not caplog.records
 
 
 def test_nothing_can_be_opened_that_is_not_allowed(made: Database) -> None:
@@ -265,6 +297,20 @@ def test_there_is_a_limit_to_indexes(made: Database) -> None:
     opened = [found.say(session, f"P\t{number}\tmain\tt\tPRIMARY\tid")[0] for number in (1, 4294967295, 3, 1)]
     assert opened == ["0\t1", "0\t1", "2\t1\tlimit", "0\t1"]
     found.close()
+
+
+def test_there_is_a_limit_to_columns_and_filters(read: Bench) -> None:
+    session = opened(read)
+    many = ",".join(["v"] * 4096)
+    assert (
+        read.say(session, f"P\t7\tapp\tt\tPRIMARY\t{many},v\nP\t7\tapp\tt\tPRIMARY\tv\t{many},n") == ["2\t1\tlimit"] * 2
+    )
+    assert read.say(session, f"P\t7\tapp\tt\tPRIMARY\t{many}\tn") == ["0\t1"]
+    for kind in "FW":
+        find = "0\t>\t1\t0\t9\t0" + f"\t{kind}\t<\t0\t11" * 900
+        for _ in range(2):
+            assert read.say(session, f"{find}\n{find}") == ["0\t3\t1\tone\t10"] * 2
+        assert read.say(session, f"{find}\tF\t<\t0\t11") == ["2\t1\tlimit"]
 
 
 def test_a_reader_writes_nothing(read: Bench) -> None:
@@ -366,6 +412,26 @@ def test_what_a_trigger_fails_is_undone_wholly(tmp_path: Path) -> None:
         assert made.sql("SELECT * FROM log") == []
     finally:
         made.database.close()
+
+
+def test_a_line_that_cannot_be_answered_closes_its_connection_alone(
+    write: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, bad, other = [opened(write) for _ in range(3)]
+
+    def defect(*_: object) -> str:
+        raise IndexError("a defect")
+
+    monkeypatch.setattr(Session, "authorize", defect)
+    find = "0\t=\t1\t1"
+    played = write.play((one, find), (bad, f"{find}\n0\t+\t1\t9\nA\t1\tx\n{find}"), (other, f"{find}\n{find}"))
+    found = "0\t3\t1\tone\t10\n"
+    assert [found, found * 2] == [played.texts[0], played.texts[2]]
+    assert played.texts[1] in (f"{found}0\t1\t0\n", f"{found}0\t1\n")
+    assert [each.foreign for each in (one, bad, other)] == [False, True, False]
+    assert (played.rest, played.late) == ({}, {})
+    assert write.say(one, "0\t=\t1\t9") == ["0\t3\t9\t\0\t\0"]
+    assert "its connection is closed" in caplog.text
 
 
 def test_a_turn_that_is_run_again_finds_sessions_as_they_were(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 import roost
 from roost.store import bursts
+from roost.structures.aged.declaration import Aged
 from tests import servers
 from tests.campaigns.processes import until
 from tests.lengths import length
@@ -45,9 +47,11 @@ def role(application: Application) -> Iterator[Callable[[str], str]]:
     names: list[str] = []
 
     def role_(what: str) -> str:
-        names.append(f"{what}_{application.url.rpartition('/')[2]}")
-        application(f"CREATE ROLE {names[-1]}")
-        return names[-1]
+        name = f"{what}_{application.url.rpartition('/')[2]}"
+        if name not in names:
+            application(f"CREATE ROLE {name}")
+            names.append(name)
+        return name
 
     yield role_
     application("RESET ROLE")
@@ -77,6 +81,17 @@ def count(application: Application) -> int:
 def owned_by(visits: Application, owner: str) -> None:
     visits(f"GRANT USAGE, CREATE ON SCHEMA public TO {owner}")
     visits(f"ALTER TABLE visits OWNER TO {owner}")
+
+
+def member(application: Application, role: Callable[[str], str], *owners: str) -> str:
+    """Return the URL of an account that is a member of these roles, and no superuser."""
+    name = role("capper")
+    application(f"ALTER ROLE {name} LOGIN")
+    application(f"GRANT CREATE ON SCHEMA public TO {name}")
+    for owner in owners:
+        application(f"GRANT {owner} TO {name}")
+    url = urlsplit(application.url)
+    return url._replace(netloc=f"{name}@{url.netloc.rpartition('@')[2]}").geturl()
 
 
 def test_rows_of_tables_that_inherit_later_are_neither_counted_nor_deleted(store_url: str, visits: Application) -> None:
@@ -134,7 +149,7 @@ BEFORE_DELETE = "CREATE TRIGGER own BEFORE DELETE ON visits FOR EACH ROW EXECUTE
 
 
 def test_f31_the_owner_of_a_table_gets_no_rights_of_who_caps_it(
-    open_store: Open, visits: Application, role: Callable[[str], str]
+    visits: Application, role: Callable[[str], str]
 ) -> None:
     owner = role("owner")
     owned_by(visits, owner)
@@ -145,9 +160,9 @@ def test_f31_the_owner_of_a_table_gets_no_rights_of_who_caps_it(
     visits(BECOME.format("INSERT INTO public.doers VALUES (current_user);"))
     visits(BEFORE_DELETE)
     visits("RESET ROLE")
-    store = open_store()
-    assert cap(store, keep=2) == 3
-    assert store.check() == []
+    with roost.Store(member(visits, role, owner)) as store:
+        assert cap(store, keep=2) == 3
+        assert store.check() == []
     visits(f"SET ROLE {owner}")
     add(visits, 5)
     visits("RESET ROLE")
@@ -155,12 +170,11 @@ def test_f31_the_owner_of_a_table_gets_no_rights_of_who_caps_it(
     assert visits("SELECT DISTINCT name FROM doers") == [(owner,)]
 
 
-def test_f31_to_become_a_superuser_by_a_trigger_is_refused(
-    open_store: Open, visits: Application, role: Callable[[str], str]
-) -> None:
+def test_f31_to_become_a_superuser_by_a_trigger_is_refused(visits: Application, role: Callable[[str], str]) -> None:
     owner = role("owner")
     owned_by(visits, owner)
-    cap(open_store(), keep=2)
+    with roost.Store(member(visits, role, owner)) as store:
+        cap(store, keep=2)
     visits(f"SET ROLE {owner}")
     visits(BECOME.format(f"EXECUTE 'ALTER ROLE {owner} SUPERUSER';"))
     visits(BEFORE_DELETE)
@@ -187,11 +201,11 @@ def test_f31_functions_that_somebody_made_beforehand_do_not_stay_his(
 
 
 def test_a_table_that_was_given_away_takes_rows_by_the_functions_of_an_owner_without_rights(
-    store_url: str, visits: Application, role: Callable[[str], str]
+    visits: Application, role: Callable[[str], str]
 ) -> None:
     former, owner = role("former"), role("owner")
     owned_by(visits, former)
-    with roost.Store(store_url) as store:
+    with roost.Store(member(visits, role, former, owner)) as store:
         cap(store, keep=2)
         owned_by(visits, owner)
         add(visits, 3)
@@ -207,7 +221,7 @@ def test_f31_who_may_not_drop_such_a_function_is_told_who_may(visits: Applicatio
     visits("CREATE FUNCTION roostcap_visits_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
     visits("RESET ROLE")
     with (
-        roost.Store(f"{visits.url}?options=-crole%3D{owner}") as store,
+        roost.Store(f"{member(visits, role, owner)}?options=-crole%3D{owner}") as store,
         pytest.raises(roost.Invalid, match=rf"roostcap_visits_commit\(\), which belongs to {stranger}; .*CASCADE"),
     ):
         cap(store, keep=2)
@@ -238,10 +252,16 @@ def test_f32_a_table_with_a_new_owner_takes_rows_and_check_says_what_to_do(
         client("COMMIT")
         assert count(visits) == 5
         assert visits("SELECT * FROM doers") == []  # the superuser's functions have run nothing of the new owner's
+        visits(f"GRANT ALL ON roost_catalog TO {owner}")
+    with roost.Store(member(visits, role, owner)) as store:
         found = [each.detail for each in store.check() if each.rule == "triggers"]
         assert any(
             f"while the table belongs to {owner}" in each and "`roost cap visits` again" in each for each in found
         )
+        with pytest.raises(roost.Invalid, match=r"DROP FUNCTION .* CASCADE") as refused:
+            cap(store, "", None)
+        visits(f"DROP FUNCTION{str(refused.value).rpartition('DROP FUNCTION')[2]}")
+        visits(f"GRANT ALL ON roost_writers TO {owner}")
         assert cap(store, "", None) == 3
         assert store.check() == []
         add(client, 3)
@@ -259,7 +279,8 @@ def test_f33_who_may_insert_by_a_view_or_a_function_alone_goes_on_doing_that(
     application(VISITS)
     application(INDEX)
     application(f"ALTER TABLE visits OWNER TO {owner}")
-    store = roost.Store(f"{application.url}?options=-csearch_path%3Dhidden,public")
+    application(f"GRANT USAGE, CREATE ON SCHEMA hidden TO {role('capper')}")
+    store = roost.Store(f"{member(application, role, owner)}?options=-csearch_path%3Dhidden,public")
     with store:
         cap(store, keep=2)
         application("CREATE VIEW public.seen AS SELECT * FROM hidden.visits")
@@ -386,6 +407,119 @@ def test_f36_tables_may_be_called_as_what_the_functions_use(open_store: Open, ap
     assert store.check() == []
 
 
+def test_f117_a_superuser_runs_no_code_of_the_owner_of_a_table(
+    application: Application, role: Callable[[str], str]
+) -> None:
+    owner = role("owner")
+    application(f"GRANT CREATE ON SCHEMA public TO {owner}")
+    application(f"SET ROLE {owner}")
+    application(VISITS)
+    application(INDEX)
+    application(
+        "CREATE FUNCTION evil(bigint) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN\n"
+        f"  EXECUTE 'ALTER ROLE {owner} SUPERUSER'; RETURN true; EXCEPTION WHEN others THEN RETURN true; END $$"
+    )
+    application("CREATE INDEX ON visits (visitor) WHERE evil(1)")
+    application("CREATE FUNCTION same(oid, regclass) RETURNS boolean LANGUAGE sql AS 'SELECT evil(1)'")
+    application("CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = same)")
+    add(application, 5)
+    application("CREATE TABLE events (id {id}, at timestamptz)")
+    application("CREATE INDEX ON events (at) WHERE evil(1)")
+    application("CREATE INDEX ON events (at)")
+    application("RESET ROLE")
+    is_super = f"SELECT rolsuper FROM pg_roles WHERE rolname = '{owner}'"
+    refused = rf"belongs to {owner}, .* run this as {owner}"
+    with roost.Store(application.url) as store:
+        with pytest.raises(roost.Invalid, match=refused):
+            cap(store, keep=2)
+        with pytest.raises(roost.Invalid, match=refused):
+            bursts.inspect_age(store, "events", "at", 3600)
+    with roost.Store(member(application, role, owner)) as store:
+        application("DROP OPERATOR public.= (oid, regclass)")
+        cap(store, keep=2)
+        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        assert len(store.run(roost.Capped.of("visits").latest(1))) == 2
+        assert store.check() == []
+    application("CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = same)")
+    with roost.Store(application.url) as store:
+        assert {(each.structure, each.rule) for each in store.check()} == {("visits", "tables"), ("events", "tables")}
+        (aged,) = [each for each in store.structures() if isinstance(each, Aged)]
+        visits = roost.Capped.of("visits")
+        for operation in (visits.latest(1), visits.count(1), visits.keys(), aged.state()):
+            with pytest.raises(roost.Invalid, match=f"run this as {owner}"):
+                store.run(operation)
+        with pytest.raises(roost.Invalid, match=f"run this as {owner}"):
+            bursts.uncap(store, "visits")
+    assert application(is_super) == [(False,)]
+    application("DROP OPERATOR public.= (oid, regclass)")
+
+
+def test_f111_triggers_that_fail_are_found_before_the_application_meets_them(
+    store_url: str, visits: Application
+) -> None:
+    visits("CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nothing(); END $$")
+    visits("CREATE TRIGGER fails AFTER INSERT ON visits EXECUTE FUNCTION fails()")
+    before = visits.schema()
+    with roost.Store(store_url) as store:
+        with pytest.raises(roost.Invalid, match="with the triggers no row could be inserted, so it cannot be capped"):
+            cap(store, keep=2)
+        assert visits.schema() == before
+        visits("DROP TRIGGER fails ON visits")
+        cap(store, keep=2)
+
+
+# A table of the attacker's, whose column has a cast of its own; the trigger functions convert or compare its values.
+EVIL_TABLE = [
+    "CREATE TYPE evil AS (n bigint)",
+    "CREATE FUNCTION called(evil) RETURNS {takes} LANGUAGE plpgsql AS\n"
+    "  $$ BEGIN INSERT INTO public.doers VALUES (current_user); RETURN {returns}; END $$",
+    "CREATE CAST (evil AS {takes}) WITH FUNCTION called(evil) AS IMPLICIT",
+    "CREATE TABLE mine ({columns})",
+    "CREATE TRIGGER mine {when} INSERT ON mine {each} EXECUTE FUNCTION {function}()",
+]
+
+
+def test_f124_whoever_may_execute_the_functions_runs_nothing_as_the_owner(
+    store_url: str, visits: Application, role: Callable[[str], str]
+) -> None:
+    stranger = role("stranger")
+    visits("CREATE TABLE doers (name text)")
+    visits("CREATE TABLE events (id {id}, at timestamptz)")
+    visits(f"GRANT ALL ON doers TO PUBLIC; GRANT USAGE, CREATE ON SCHEMA public TO {stranger}")
+    visits(f"ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {stranger}")
+    functions = "SELECT proname FROM pg_proc WHERE proname LIKE 'roostcap%' ORDER BY 1"
+    with roost.Store(store_url) as store:
+        cap(store, keep=2)
+        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        assert (
+            visits(f"{functions.partition('ORDER')[0]} AND has_function_privilege('{stranger}', oid, 'EXECUTE')") == []
+        )
+        assert store.check() == []
+        visits(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {stranger}")
+        found = {each.detail.partition(" ")[0] for each in store.check()}
+        assert found == {each for (each,) in visits(functions)}
+        visits(f"SET ROLE {stranger}")
+        ways = [
+            ("roostcap_visits_insert", "AFTER", "REFERENCING NEW TABLE AS new_rows", "id bigint, uid evil, at text"),
+            ("roostcap_visits_commit", "AFTER", "FOR EACH ROW", "id bigint, uid evil, at text"),
+            ("roostcap_events_age", "AFTER", "FOR EACH ROW", "id bigint, at evil"),
+        ]
+        for function, when, each, columns in ways:
+            given = {"function": function, "when": when, "each": each, "columns": columns}
+            for sql in EVIL_TABLE:
+                visits(sql.format(takes="json", returns="'{}'", **given))
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="this function is for the table"):
+                visits(f"INSERT INTO mine SELECT 1, ROW(1)::evil{', 1' if 'uid' in columns else ''}")
+            visits("DROP TABLE mine")
+            visits("DROP TYPE evil CASCADE")
+        visits("RESET ROLE")
+        assert visits("SELECT * FROM doers") == []
+        cap(store, "", None)
+        list(bursts.cap(store, bursts.inspect_age(store, "events")))
+        assert store.check() == []
+    visits(f"ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM {stranger}")
+
+
 def test_f37_operators_casts_and_functions_that_others_make_are_not_called(
     application: Application, role: Callable[[str], str]
 ) -> None:
@@ -409,7 +543,7 @@ def test_f37_operators_casts_and_functions_that_others_make_are_not_called(
     application("CREATE TABLE visits (id {id}, m mood, s short, v varchar(9), at text)")
     application("RESET ROLE")
     # What the stranger made is in everybody's way who has `public` in the path and compares such values.
-    store = roost.Store(f"{application.url}?options=-csearch_path%3Dpublic")
+    store = roost.Store(f"{member(application, role, owner)}?options=-csearch_path%3Dpublic")
     with store:
         cap(store, "m,s,v", 2, "at")
         application(f"SET ROLE {owner}")

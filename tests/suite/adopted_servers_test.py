@@ -400,6 +400,8 @@ def test_a_text_is_never_taken_for_a_number(open_store: Open, visits: Applicatio
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) ENGINE=MyISAM", "only one of InnoDB"),
         ("(id BIGINT, uid INT)", "no primary key"),
         ("(id BIGINT PRIMARY KEY, uid INT)", "say --newest-by"),
+        ("(id FLOAT AUTO_INCREMENT PRIMARY KEY, uid INT)", "id is a float, and by a primary key of that type"),
+        ("(id BIT(8) PRIMARY KEY, uid INT)", "id is a bit, and by a primary key of that type"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid FLOAT)", "uid is a float, which cannot be a key"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) WITH SYSTEM VERSIONING", "is a system versioned"),
         ("(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid INT) PARTITION BY HASH (id) PARTITIONS 2", "is a partitioned"),
@@ -586,3 +588,201 @@ def test_a_view_in_place_of_the_notes_runs_nothing_by_the_rights_of_who_makes_th
     cap(store, keep=2)
     assert store.check() == []
     bursts.uncap(store, "visits")
+
+
+@pytest.fixture
+def scheduler(visits: Application) -> Iterator[None]:
+    """The server runs events."""
+    before = visits("SELECT @@event_scheduler")[0][0]
+    visits("SET GLOBAL event_scheduler = ON")
+    yield
+    visits(f"SET GLOBAL event_scheduler = {before}")
+
+
+@passes
+def test_f110_by_a_definer_of_its_own_nothing_is_lent_to_others(
+    store_url: str, visits: Application, scheduler: None
+) -> None:
+    database = visits.url.rpartition("/")[2]
+    definer = f"roostcap_{database}@localhost"
+    visits("CREATE TABLE doers (who TEXT)")
+    visits(
+        "CREATE FUNCTION evil() RETURNS BIGINT SQL SECURITY INVOKER\n"
+        "BEGIN INSERT INTO doers VALUES (CURRENT_USER()); RETURN 1; END"
+    )
+    with roost.Store(store_url) as store:
+        assert "rights that root@" in bursts.inspect(store, "visits", ["uid"], 2, "at").runs_as
+        with pytest.raises(roost.Invalid, match=rf"GRANT SELECT, .* TO `roostcap_{database}`@`localhost`"):
+            list(bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 2, "at", definer)))
+        visits(f"CREATE USER {definer} ACCOUNT LOCK")
+        try:
+            visits(f"GRANT SELECT, INSERT, DELETE, TRIGGER, EVENT ON {database}.* TO {definer}")
+            found = bursts.inspect(store, "visits", ["uid"], 2, "at", definer)
+            assert found.runs_as == ""
+            assert list(bursts.cap(store, found)) == []
+            several(visits, 5)
+            until(lambda: visits(COUNT) == [(2,)], "the event has come by")
+            assert (cap(store, "", None), store.check()) == (0, [])  # keeps the definer
+            assert bursts.inspect(store, "visits", ["uid"], 2, "at").runs_as == ""
+            made = visits(
+                "SELECT DEFINER FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() UNION ALL\n"
+                "SELECT DEFINER FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE()"
+            )
+            assert made == [(definer,)] * 3
+            visits("RENAME TABLE roostcap_visits_grown TO taken")
+            visits(
+                "CREATE SQL SECURITY INVOKER VIEW roostcap_visits_grown AS\n"
+                "  SELECT roostcap_n, roostcap_at, uid FROM taken"
+                "  WHERE evil() = 1 WITH CHECK OPTION"
+            )
+            visits(f"GRANT EXECUTE ON {database}.* TO {definer}")
+            several(visits, 1)
+            assert {*visits("SELECT who FROM doers")} == {(definer,)}
+            visits("DROP VIEW roostcap_visits_grown")
+            visits(f"REVOKE DELETE ON {database}.* FROM {definer}")
+            assert "rights that root@" in bursts.inspect(store, "visits", [], None, None).runs_as
+            bursts.uncap(store, "visits")
+        finally:
+            visits(f"DROP USER {definer}")
+
+
+def passed(application: Application, times: int = 2) -> None:
+    """Return when the event of a table has come by so often, or has been there and is not run."""
+    last = "SELECT LAST_EXECUTED FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE()"
+    for _ in range(times):
+        before = application(last)
+        until(lambda before=before: application(last) != before, "the event has come by")  # type: ignore[misc]
+
+
+@passes
+def test_f110_who_may_name_no_definer_is_told_before_anything_is_made(
+    visits: Application, capper: tuple[str, Callable[[], roost.Store]]
+) -> None:
+    _, as_capper = capper
+    before = visits.schema()
+    with as_capper() as theirs:
+        with pytest.raises(roost.Invalid, match="may name no other definer"):
+            list(bursts.cap(theirs, bursts.inspect(theirs, "visits", ["uid"], 2, "at", "root@localhost")))
+        assert bursts.capped(theirs, "visits") is None
+        made = visits.schema()
+        assert [each for each in made[0] if each not in before[0]] == [("roost_catalog",), ("roost_writers",)]
+
+
+@passes
+def test_f110_the_event_reads_no_view_in_a_table_s_place(store_url: str, visits: Application, scheduler: None) -> None:
+    visits("CREATE TABLE doers (who TEXT)")
+    visits(
+        "CREATE FUNCTION evil() RETURNS BIGINT SQL SECURITY INVOKER\n"
+        "BEGIN INSERT INTO doers VALUES (CURRENT_USER()); RETURN 1; END"
+    )
+    visits("CREATE TABLE events (id {id}, at DATETIME, KEY (at))")
+    with roost.Store(store_url) as store:
+        found = bursts.inspect(store, "visits", ["uid"], 2, "at")
+        visits("RENAME TABLE visits TO taken")
+        visits("CREATE SQL SECURITY INVOKER VIEW visits AS SELECT * FROM taken WHERE evil() = 1")
+        with pytest.raises(roost.Invalid, match="visits is no table"):
+            list(bursts.cap(store, found))
+        visits("DROP VIEW visits")
+        visits("RENAME TABLE taken TO visits")
+        cap(store, keep=2)
+        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        made = bursts.inspect_age(store, "events").cap
+        for table, columns in (("events", "id, at"), ("roostcap_visits_grown", "roostcap_n, roostcap_at, uid")):
+            visits(f"RENAME TABLE {table} TO taken_{table}")
+            visits(f"CREATE SQL SECURITY INVOKER VIEW {table} AS SELECT {columns} FROM taken_{table} WHERE evil() = 1")
+        visits("INSERT INTO taken_events (at) VALUES ('2008-01-01')")
+        visits("INSERT INTO taken_roostcap_visits_grown (roostcap_n, uid) VALUES (1, 1)")
+        passed(visits, 3)
+        with pytest.raises(roost.Invalid, match="events is no table"):
+            list(bursts.work_off(store, made))
+        assert visits("SELECT * FROM doers") == []
+        for table in ("events", "roostcap_visits_grown"):
+            visits(f"DROP VIEW {table}")
+            visits(f"RENAME TABLE taken_{table} TO {table}")
+        until(lambda: visits("SELECT * FROM events") == [], "the event works on tables")
+        for table in ("events", "visits"):
+            bursts.uncap(store, table)
+
+
+@passes
+def test_f106_a_server_that_takes_no_writes_is_left_alone_and_an_event_that_is_off_is_told(
+    store_url: str, visits: Application, scheduler: None
+) -> None:
+    with roost.Store(store_url) as store:
+        cap(store, keep=2)
+        visits("SET GLOBAL read_only = ON")  # which holds nobody up who may write all the same, as the event may
+        try:
+            several(visits, 5)
+            passed(visits, 3)
+            assert visits(COUNT) == [(5,)]
+        finally:
+            visits("SET GLOBAL read_only = OFF")
+        until(lambda: visits(COUNT) == [(2,)], "the event has come by")
+        visits("ALTER EVENT roostcap_visits DISABLE ON SLAVE")  # as a replica has it, before and after it is promoted
+        (found,) = store.check()
+        assert "roostcap_visits, whose status is SLAVESIDE_DISABLED, is not as Roost makes it" in found.detail
+        (advice,) = [each.advice for each in store.doctor() if each.subject == "roost cap"]
+        assert "`roost cap visits`" in advice
+        visits("SET GLOBAL read_only = ON")
+        try:
+            assert store.check() == []  # a replica
+        finally:
+            visits("SET GLOBAL read_only = OFF")
+        assert (cap(store, "", None), store.check()) == (0, [])
+        bursts.uncap(store, "visits")
+
+
+@passes
+def test_f112_rows_that_may_not_be_deleted_are_passed_over(
+    store_url: str, visits: Application, scheduler: None
+) -> None:
+    visits("CREATE TABLE events (id {id}, at DATETIME, kept INT, KEY (at))")
+    with roost.Store(store_url) as store:
+        cap(store, keep=2, newest_by=None)
+        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        for table, column in (("visits", "visitor"), ("events", "kept")):
+            visits(
+                f"CREATE TRIGGER kept_{table} BEFORE DELETE ON {table} FOR EACH ROW\n"
+                f"IF OLD.{column} >= 1000 THEN SIGNAL SQLSTATE '45000'; END IF"
+            )
+        several(visits, 5)
+        several(visits, 600, first=1000)  # newer than what may be deleted, and more than one statement takes
+        several(visits, 2)
+        several(visits, 5, uid=2)
+        visits("INSERT INTO events (at, kept) SELECT '2008-01-01' + INTERVAL seq SECOND, 1000 FROM seq_1_to_600")
+        visits("INSERT INTO events (at, kept) SELECT '2009-01-01' + INTERVAL seq SECOND, 1 FROM seq_1_to_600")
+        until(lambda: visits("SELECT uid, count(*) FROM visits GROUP BY 1") == [(1, 602), (2, 2)], "by key")
+        until(lambda: visits("SELECT count(*) FROM events") == [(600,)], "by age")
+        until(lambda: visits("SELECT count(*) FROM roostcap_visits_grown") == [(0,)], "nothing is tried for ever")
+        until(lambda: {each.rule for each in store.check()} == {"keep", "older_than"}, "both are told")
+        for table in ("events", "visits"):
+            visits(f"DROP EVENT roostcap_{table}")
+        several(visits, 1)
+        visits("INSERT INTO events (at, kept) VALUES ('2010-01-01', 1)")
+        assert settle(store) == 1
+        assert sum(bursts.work_off(store, bursts.inspect_age(store, "events").cap)) == 1
+        for table in ("events", "visits"):
+            bursts.uncap(store, table)
+
+
+@passes
+def test_f113_very_many_notes_of_a_key_that_somebody_holds_keep_no_other_waiting(
+    store_url: str, visits: Application, other: Application, scheduler: None
+) -> None:
+    with roost.Store(store_url) as store:
+        cap(store, keep=1)
+        several(visits, 2)
+        until(lambda: visits(COUNT) == [(1,)], "the event has come by")
+        other("BEGIN")
+        other("SELECT * FROM visits WHERE id = 2 FOR UPDATE")
+        visits("SET GLOBAL event_scheduler = OFF")
+        visits("INSERT INTO visits (uid, visitor, at) SELECT 1, seq, 2009 FROM seq_1_to_2")
+        visits("INSERT INTO roostcap_visits_grown (roostcap_n, uid) SELECT seq, 1 FROM seq_1_to_100000")
+        several(visits, 3, uid=2)
+        visits("SET GLOBAL event_scheduler = ON")
+        until(lambda: visits("SELECT count(*) FROM visits WHERE uid = 2") == [(1,)], "the other key is trimmed")
+        until(lambda: visits("SELECT uid, count(*) FROM roostcap_visits_grown GROUP BY 1") == [(1, 1)], "one note")
+        other("COMMIT")
+        until(lambda: visits("SELECT count(*) FROM roostcap_visits_grown") == [(0,)], "the key is trimmed too")
+        assert visits(COUNT) == [(2,)]
+        bursts.uncap(store, "visits")

@@ -14,7 +14,7 @@ from roost.store import bursts
 from tests.lengths import length
 from tests.suite.application import Application
 
-pytestmark = pytest.mark.needs("application")
+pytestmark = pytest.mark.needs("application", "capped tables")
 
 Open = Callable[..., roost.Store]
 

@@ -13,7 +13,7 @@ from tests.campaigns.processes import Child, Line, Start, children
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap, settle
 from tests.suite.application import Application
 
-pytestmark = pytest.mark.needs("application")
+pytestmark = pytest.mark.needs("application", "capped tables")
 
 PEOPLE, KEEP, ROWS = 20, 5, 4000
 Held = dict[int, list[tuple[int, int]]]

@@ -677,7 +677,9 @@ def test_f61_check_says_that_there_are_more_keys_than_it_names(store_url: str, s
             sql.execute("DELETE FROM roost_hits_rows")
             for _ in range(2):
                 sql.execute(f"INSERT INTO visits (uid, visitor, at) {numbers.format(n)} SELECT n, 1, 'x' FROM n")
-            sql.execute(f"INSERT INTO roost_hits_rows (key, slot, n) {numbers.format(n)} SELECT 'k' || n, 5, 1 FROM n")
+            sql.execute(
+                f"INSERT INTO roost_hits_rows (key, slot, n) {numbers.format(n)} SELECT 'k' || n, 5000, 1 FROM n"
+            )
             for rule, structure in (("keep", roost.Capped.of("visits")), ("slot", hits)):
                 found = [each for each in store.check(structure) if each.rule == rule]
                 assert len([each for each in found if each.key is not None]) == 100

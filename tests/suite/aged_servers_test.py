@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import subprocess
 from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -159,13 +160,16 @@ def test_rows_of_other_tables_that_somebody_holds_keep_only_theirs(
 
 @commit
 def test_by_the_owner_s_rights_whoever_writes_and_whoever_has_capped(
-    open_store: Open, application: Application, connect: Connect
+    application: Application, connect: Connect
 ) -> None:
-    owner, writer = (f"{what}_{application.url.rpartition('/')[2]}" for what in ("owner", "writer"))
-    for role in (owner, writer):
-        application(f"CREATE ROLE {role}")
+    owner, new, capper, writer = names = [
+        f"{what}_{application.url.rpartition('/')[2]}" for what in ("owner", "new", "capper", "writer")
+    ]
+    for role in names:
+        application(f"CREATE ROLE {role} LOGIN")
     try:
-        application(f"GRANT CREATE ON SCHEMA public TO {owner}")
+        application(f"GRANT CREATE ON SCHEMA public TO {owner}, {new}, {capper}")
+        application(f"GRANT {owner}, {new} TO {capper}")
         application(f"SET ROLE {owner}")
         make(application)
         application(f"GRANT INSERT ON events TO {writer}")
@@ -177,28 +181,29 @@ def test_by_the_owner_s_rights_whoever_writes_and_whoever_has_capped(
         application("CREATE TRIGGER own BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION become()")
         fill(application, [40 * DAY] * 30)
         application("RESET ROLE")
-        store = open_store()
-        assert cap(store) == 30
-        age(application, 5)
-        other = connect()
-        other(f"SET ROLE {writer}")
-        fill(other, [0], first=100)
-        assert numbers(application) == [100]
-        # Given to somebody else, it takes rows as before, and loses none until it is capped anew.
-        application("DROP TRIGGER own ON events")
-        application("ALTER TABLE events OWNER TO CURRENT_USER")
-        age(application, 5)
-        fill(other, [0], first=101)
-        assert len(numbers(application)) == 7
-        assert {each.rule for each in store.check()} == {"triggers"}
-        assert cap(store, None, None) == 5
-        assert store.check() == []
-        application(f"ALTER TABLE events OWNER TO {owner}")
-        cap(store, None, None)
-        bursts.uncap(store, "events")
+        url = urlsplit(application.url)
+        with roost.Store(url._replace(netloc=f"{capper}@{url.netloc.rpartition('@')[2]}").geturl()) as store:
+            assert cap(store) == 30
+            age(application, 5)
+            other = connect()
+            other(f"SET ROLE {writer}")
+            fill(other, [0], first=100)
+            assert numbers(application) == [100]
+            # Given to somebody else, it takes rows as before, and loses none until it is capped anew.
+            application("DROP TRIGGER own ON events")
+            application(f"ALTER TABLE events OWNER TO {new}")
+            age(application, 5)
+            fill(other, [0], first=101)
+            assert len(numbers(application)) == 7
+            assert {each.rule for each in store.check()} == {"triggers"}
+            assert cap(store, None, None) == 5
+            assert store.check() == []
+            application(f"ALTER TABLE events OWNER TO {owner}")
+            cap(store, None, None)
+            bursts.uncap(store, "events")
     finally:
         application("RESET ROLE")
-        for role in (owner, writer):
+        for role in names:
             application(f"REASSIGN OWNED BY {role} TO CURRENT_USER")
             application(f"DROP OWNED BY {role} CASCADE")
             application(f"DROP ROLE {role}")

@@ -19,7 +19,7 @@ from roost.store import bursts
 from tests.campaigns.processes import Line, Start, children
 from tests.suite.application import Application
 
-pytestmark = pytest.mark.needs("application")
+pytestmark = pytest.mark.needs("application", "capped tables")
 
 Open = Callable[..., roost.Store]
 

@@ -116,15 +116,6 @@ def test_slots_of_a_counter(open_store: Make) -> None:
     assert store.check() == []
 
 
-def test_slots_that_would_not_hold_the_total_are_refused(open_store: Make) -> None:
-    four = roost.Counter("pageviews", slots=4)
-    store = open_store(four)
-    by_hand(store, *[f"INSERT INTO roost_pageviews_rows VALUES ('/home', {slot}, {MOST})" for slot in range(4)])
-    with pytest.raises(roost.Overflow):
-        store.alter(roost.Counter("pageviews", slots=2))
-    assert store.run(four.total("/home")) == 4 * MOST
-
-
 def test_a_new_column_gets_its_default_in_the_rows_that_are_there(open_store: Make) -> None:
     store = open_store(visits)
     store.run(visits.push(Visit(5, 7)))

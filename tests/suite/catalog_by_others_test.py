@@ -68,6 +68,7 @@ def written(application: Application, structure: str, **facts: Any) -> Iterator[
         application(change, definition, structure)
 
 
+@pytest.mark.needs("application", "capped tables")
 def test_r2_sql_in_the_catalog_is_run_by_nobody(open_store: Open, visits: Application) -> None:
     store = open_store()
     cap(store, keep=2)
@@ -90,6 +91,7 @@ def test_r2_sql_in_the_catalog_is_run_by_nobody(open_store: Open, visits: Applic
         assert visits("SELECT last_value, is_called FROM called") == [(1, False)]
 
 
+@pytest.mark.needs("application", "capped tables")
 def test_r2_a_cap_that_no_command_could_have_made_is_refused(open_store: Open, visits: Application) -> None:
     store = open_store()
     cap(store, keep=2)
@@ -123,6 +125,7 @@ def test_r2_a_cap_that_no_command_could_have_made_is_refused(open_store: Open, v
         {"name": "others"},
     ],
 )
+@pytest.mark.needs("application", "capped tables")
 def test_an_age_that_no_command_could_have_said_is_refused(
     open_store: Open, visits: Application, facts: dict[str, Any]
 ) -> None:

@@ -49,7 +49,7 @@ valued = roost.Ring("valued", Valued, per="k", keep=2)
 ALL = (pageviews, visits, baskets, likes, valued)
 
 BROKEN = [
-    ("pageviews", "slot", "/home", "UPDATE roost_pageviews_rows SET slot = 1"),
+    ("pageviews", "slot", "/home", "UPDATE roost_pageviews_rows SET slot = 5000"),
     ("pageviews", "slot", "/home", "UPDATE roost_pageviews_rows SET slot = -1"),
     ("pageviews", "value", "x" * 256, f"UPDATE roost_pageviews_rows SET key = '{'x' * 256}'"),
     ("visits", "head", 5, "DELETE FROM roost_visits_head"),

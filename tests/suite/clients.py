@@ -62,7 +62,8 @@ class PostgreSQLClient(psycopg.Connection[Any]):
         found = self.execute(
             "SELECT viewname FROM pg_views WHERE schemaname = current_schema()\n"
             "UNION SELECT tgname FROM pg_trigger WHERE NOT tgisinternal\n"
-            "UNION SELECT proname FROM pg_proc WHERE proname LIKE 'roost%' ORDER BY 1"
+            "UNION SELECT proname FROM pg_proc\n"
+            "  WHERE proname LIKE 'roost%' AND prorettype = 'trigger'::regtype ORDER BY 1"
         )
         return [name for (name,) in found]
 
@@ -105,7 +106,8 @@ class MariaDBClient(pymysql.connections.Connection):
             "SELECT table_name FROM information_schema.tables\n"
             "  WHERE table_schema = DATABASE() AND (engine IS NULL OR engine = 'BLACKHOLE')\n"
             "UNION SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = DATABASE()\n"
-            "UNION SELECT routine_name FROM information_schema.routines WHERE routine_schema = DATABASE()"
+            "UNION SELECT routine_name FROM information_schema.routines\n"
+            "  WHERE routine_schema = DATABASE() AND routine_name NOT LIKE 'roost%'"
         )
         return sorted(name for (name,) in found.fetchall())
 

@@ -5,7 +5,6 @@ A test says what it needs (`@pytest.mark.needs("file")`), never which engine it 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,14 +26,6 @@ class Engine:
     sets: Callable[..., Any] = roost.Set  # declares a set
 
 
-def _mysql8() -> list[Engine]:
-    # Only where somebody has such a server: there is none to start, so without the variable nothing is left out.
-    if "ROOST_TEST_MYSQL8" not in os.environ:
-        return []
-    capabilities = frozenset(["cache", "counter", "ring", "capped", "set", "second store", "nul in text"])
-    return [Engine("mysql8", lambda folder: servers.mysql8().database(f"t{next(_numbers)}"), capabilities)]
-
-
 ENGINES = [
     Engine(
         "sqlite-file",
@@ -53,6 +44,8 @@ ENGINES = [
                 "sqlite3",
                 "nul in text",
                 "application",
+                "capped tables",
+                "readable views",
             ]
         ),
     ),
@@ -72,6 +65,8 @@ ENGINES = [
                 "psycopg",
                 "no nul in text",
                 "application",
+                "capped tables",
+                "readable views",
                 "trims at commit",
             ]
         ),
@@ -92,12 +87,20 @@ ENGINES = [
                     "pymysql",
                     "nul in text",
                     "application",
+                    "capped tables",
+                    "readable views",
+                    "capped tables",
+                    "readable views",
                 ),
                 "trims in passes",
             ]
         ),
     ),
-    *_mysql8(),
+    Engine(
+        "mysql",
+        lambda folder: servers.mysql().database(f"t{next(_numbers)}"),
+        frozenset(["cache", "counter", "ring", "capped", "set", "sets", "second store", "nul in text", "application"]),
+    ),
     Engine(
         "sqlite-memory",
         lambda _: "sqlite://",

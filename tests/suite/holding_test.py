@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import roost
+from tests.lengths import length
 
 Make = Callable[..., Any]
 
@@ -182,3 +185,136 @@ def test_it_is_not_held_before_the_block(open_store: Make) -> None:
     store = open_store(jobs)
     with pytest.raises(RuntimeError, match="this is for `with`"):
         print(store.holding(jobs, "daily").token)
+
+
+# --- interrupted -------------------------------------------------------------------------------------------------
+
+values = roost.Cache("values", value=str)
+
+
+async def by_holding(store: Any) -> None:
+    async with store.holding(jobs, "daily", ttl=60):
+        pass
+
+
+async def by_get_or_set(store: Any) -> None:
+    await store.get_or_set(values, "daily", lambda: "computed", ttl=60)
+
+
+@pytest.mark.parametrize("work", [by_holding, by_get_or_set])
+def test_f100_a_task_that_is_cancelled_leaves_no_lease_behind(open_store: Make, store_url: str, work: Any) -> None:
+    other = open_store(jobs, values)
+    sent: list[str] = []
+    cancel: Callable[[str], None] = sent.append
+
+    async def main() -> None:
+        nonlocal cancel
+        loop = asyncio.get_running_loop()
+        async with roost.AsyncStore(store_url, trace=lambda sql, _: cancel(sql)) as store:
+            await work(store)
+            statements, at, cancelled = len(sent), -1, 0
+            assert statements
+            while (at := at + 1) < 3 * statements:
+                other.run_all(jobs.forget("daily"), values.delete("daily"))
+                task = asyncio.create_task(work(store))
+                seen: list[str] = []
+
+                def cancel_at(sql: str, at: int = at, seen: list[str] = seen, task: Any = task) -> None:
+                    seen.append(sql)
+                    if len(seen) == at + 1:
+                        asyncio.run_coroutine_threadsafe(cancel_task(task), loop).result(60)
+
+                cancel = cancel_at
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    cancelled += 1
+                cancel = sent.append
+                assert other.run(jobs.holder("daily")) is None
+                token = other.run(values.lease("daily", 60))
+                assert token is not None
+                other.run(values.release("daily", token))
+            assert cancelled
+
+    async def cancel_task(task: asyncio.Task[None]) -> None:
+        task.cancel()
+
+    asyncio.run(main())
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture
+def stop() -> Iterator[Callable[[], None]]:
+    """Raise `Stop` in the main thread, as Celery's soft time limit does, and wait until it is raised."""
+    raised = threading.Event()
+    raised.set()
+
+    def handle(number: int, frame: object) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise Stop
+
+    def stop_() -> None:
+        raised.clear()
+        while not raised.is_set():  # a signal that comes just before the main thread waits is handled after the wait
+            os.kill(os.getpid(), signal.SIGUSR1)
+            raised.wait(0.05)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield stop_
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("by", ["holding", "get_or_set"])
+def test_f100_a_thread_in_which_an_exception_is_raised_leaves_no_lease_behind(
+    open_store: Make, stop: Callable[[], None], by: str
+) -> None:
+    sent: list[str] = []
+    at = -1
+
+    def trace(sql: str, row: object) -> None:
+        sent.append(sql)
+        if len(sent) == at:
+            stop()
+
+    other, store = open_store(jobs, values), open_store(trace=trace)
+
+    def work() -> None:
+        if by == "holding":
+            with store.holding(jobs, "daily", ttl=60):
+                pass
+        else:
+            store.get_or_set(values, "daily", lambda: "computed", ttl=60)
+
+    work()
+    interrupted = 0
+    for at in range(1, length(2, 4) * len(sent)):
+        other.run_all(jobs.forget("daily"), values.delete("daily"))
+        sent.clear()
+        try:
+            work()
+        except Stop:
+            interrupted += 1
+        at = -1
+        assert other.run(jobs.holder("daily")) is None
+        token = other.run(values.lease("daily", 60))
+        assert token is not None
+        other.run(values.release("daily", token))
+    assert interrupted
+
+
+def test_a_child_that_is_forked_in_the_block_leaves_its_parents_lease_alone(open_store: Make) -> None:
+    store, other = open_store(jobs), open_store()
+    with store.holding(jobs, "daily", ttl=60, holder="ada") as held:
+        pid = os.fork()
+        if not pid:
+            try:
+                held.__exit__(None, None, None)  # as the end of the block does
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert other.run(jobs.holder("daily")) == "ada"

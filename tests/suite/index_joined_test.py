@@ -15,11 +15,15 @@ from tests.suite.ways import App, Way
 Make = Callable[..., Any]
 Connect = Callable[..., App]
 
+MARIADB = (
+    "CREATE TABLE goods (id INT PRIMARY KEY AUTO_INCREMENT, code VARCHAR(20), n INT, price DECIMAL(8, 2),"
+    " raw VARBINARY(20), day DATE, at DATETIME(6), kind ENUM('x', 'y'), ratio FLOAT, UNIQUE KEY code (code),"
+    " KEY by_day (day, n DESC), KEY by_at (at), KEY by_kind (kind), KEY by_ratio (ratio)) CHARACTER SET utf8mb4"
+)
 TABLES = {
     "sqlite": "CREATE TABLE goods (id INTEGER PRIMARY KEY, code TEXT UNIQUE, n INT, price REAL, raw BLOB)",
-    "mariadb": "CREATE TABLE goods (id INT PRIMARY KEY AUTO_INCREMENT, code VARCHAR(20), n INT, price DECIMAL(8, 2),"
-    " raw VARBINARY(20), day DATE, at DATETIME(6), kind ENUM('x', 'y'), ratio FLOAT, UNIQUE KEY code (code),"
-    " KEY by_day (day, n DESC), KEY by_at (at), KEY by_kind (kind), KEY by_ratio (ratio)) CHARACTER SET utf8mb4",
+    "mariadb": MARIADB,
+    "mysql": MARIADB,
     "postgresql": "CREATE TABLE goods (id serial PRIMARY KEY, code varchar(20) CONSTRAINT code UNIQUE, n int, price"
     " numeric(8, 2), raw bytea, day date, at timestamp, kind text, ratio real)",
 }
@@ -66,6 +70,37 @@ def test_many_finds_and_changes_at_once(one: App) -> None:
     ((price, raw, _),) = one.run(by_code.find("=", "c2"))
     assert (price, bytes(raw)) == (Decimal("1.5"), b"\0'\\")
     assert list(one.run_all(*[goods.delete("=", n) for n in (1, 2, 77, 2)])) == [1, 1, 0, 0]
+    one.rollback()
+
+
+TRIGGERS = {
+    "sqlite": ["CREATE TRIGGER seen AFTER INSERT ON goods BEGIN SELECT 1; END"],
+    "mariadb": ["CREATE TRIGGER seen AFTER INSERT ON goods FOR EACH ROW SET @seen = NEW.id"],
+    "postgresql": [
+        "CREATE FUNCTION seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "CREATE TRIGGER seen AFTER INSERT ON goods FOR EACH ROW EXECUTE FUNCTION seen()",
+    ],
+}
+
+
+@pytest.mark.parametrize("triggers", [False, True])
+def test_f91_a_call_whose_modification_fails_leaves_nothing_of_itself(one: App, way: Way, triggers: bool) -> None:
+    pageviews = roost.Counter("pageviews")
+    for text in TRIGGERS[way.engine.partition("-")[0]] if triggers else ():
+        one.sql(text)
+    one.run_all(pageviews.add("/kept"), goods.insert((1, "c1", 1)), goods.insert((2, "c2", 2)))
+    for call in (
+        [goods.insert((3, "c3", 3)), goods.insert((1, "again", 1))],
+        [goods.insert((1, "again", 1))],
+        [goods.insert((3, "c3", 3)), goods.update("=", 1, (2,))],
+        [goods.update("=", 1, (7,)), goods.update("=", 2, (7,))],
+    ):
+        with pytest.raises(roost.StatementFailed):
+            one.run_all(pageviews.add("/"), *call)
+        assert one.run(goods.find(">=", 0, limit=9)) == [(1, "c1", 1), (2, "c2", 2)]
+        one.run(pageviews.add("/kept"))
+    one.commit()
+    assert one.run_all(pageviews.total("/"), pageviews.total("/kept")) == (0, 5)
     one.rollback()
 
 

@@ -110,7 +110,7 @@ def test_a_session_over_a_driver_of_asyncio_is_refused_by_a_store_that_waits(
     store: Any, database: sa.Engine, store_url: str, engine: Engine
 ) -> None:
 
-    driver = {"sqlite-file": "aiosqlite", "mariadb": "asyncmy", "mysql8": "asyncmy", "postgresql": "psycopg"}[
+    driver = {"sqlite-file": "aiosqlite", "mariadb": "asyncmy", "mysql": "asyncmy", "postgresql": "psycopg"}[
         engine.name
     ]
 

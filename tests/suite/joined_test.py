@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import decimal
 import enum
+import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
 
 import roost
+from tests.lengths import length
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
@@ -118,13 +121,13 @@ def test_under_autocommit_only_reading_goes_without_a_transaction(store: Any, ap
 def test_joined_adds_take_other_slots_than_batches(open_store: Make, app: Connect) -> None:
     spread = roost.Counter("spread", slots=8)
     store = open_store(spread)
-    store.run(spread.add("/home"))
     one = app()
     one.run(spread.add("/home"))
     one.commit()
-    slots = one.sql("SELECT slot FROM roost_spread_rows")
-    assert len(slots) == 2
-    assert sorted(slot >= 6 for (slot,) in slots) == [False, True]
+    store.run_all(spread.add("/home"), spread.add("/about"))
+    slots = {slot for (slot,) in one.sql("SELECT slot FROM roost_spread_rows")}
+    assert len(slots) == 2 or slots == {0}  # a file of SQLite has one writer, and uses one
+    assert len([slot for slot in slots if slot >= 4]) == len(slots) - 1
 
 
 class Colour(enum.Enum):
@@ -180,7 +183,7 @@ def test_every_type_goes_through_the_applications_connection(open_store: Make, a
 def test_a_lock_that_is_not_had_in_time_is_busy_and_the_transaction_goes_on(store: Any, app: Connect, way: Way) -> None:
     store.run(visits.push(Visit(1, 1)))
     holder, one = app(), app(**({"timeout": 0} if way.engine == "sqlite-file" else {}))
-    if way.engine == "mariadb":
+    if way.engine in ("mariadb", "mysql"):  # MySQL takes a second for it
         one.sql("SET innodb_lock_wait_timeout = 0")
     if way.engine == "postgresql":
         one.sql("SET LOCAL lock_timeout = 1")
@@ -245,7 +248,7 @@ def test_a_connection_of_the_other_kind_is_refused_with_the_store_to_use(app: Co
 
 def test_a_connection_to_another_engine_is_refused(app: Connect, way: Way) -> None:
     one = app()
-    other: Any = "postgresql://nowhere/x" if way.engine == "mariadb" else "mysql://nowhere/x"
+    other: Any = "postgresql://nowhere/x" if way.engine in ("mariadb", "mysql") else "mysql://nowhere/x"
     store = (roost.AsyncStore if way.awaited else roost.Store)(other)
     with pytest.raises(roost.Invalid, match=r"is not one to .*nowhere"):
         one.wait(store.on(one.connection).run(pageviews.add("/home")))
@@ -269,3 +272,83 @@ def test_a_call_that_is_interrupted_leaves_nothing_of_itself(store: Any, app: Co
     one.commit()
     assert store.run(pageviews.totals(["/before", "/after"])) == {"/before": 1, "/after": 1}
     assert store.run_all(likes.size(1), baskets.keys(), visits.keys()) == (0, [], [])
+
+
+@pytest.mark.ways("blocking", "driver")
+@pytest.mark.parametrize("word", ["SAVEPOINT", "RELEASE"])
+def test_f90_a_call_that_is_interrupted_at_its_savepoint_commits_nothing_in_part(
+    store: Any, app: Connect, word: str
+) -> None:
+    one = app()
+    one.run(pageviews.add("/before"))
+
+    def look(sql: str) -> None:
+        if word in sql:
+            one.on_statement = lambda sql: None
+            raise KeyboardInterrupt
+
+    one.on_statement = look
+    with pytest.raises(KeyboardInterrupt):
+        one.run_all(likes.add(1, "a"), baskets.add(Egg(1, 1)))
+    try:
+        one.commit()
+        before = 1
+    except Exception:  # the connection was closed
+        before = 0
+    assert store.run_all(pageviews.total("/before"), likes.size(1), baskets.count(1)) == (before, 0, 0)
+
+
+# --- two calls at once on one connection -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def often() -> Iterator[None]:
+    """Let threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("often")
+def test_f88_the_failure_of_a_call_does_not_undo_another_one_on_the_same_connection(
+    store: Any, app: Connect, way: Way
+) -> None:
+    store.run(baskets.add(Egg(1, 1)))
+    one = app(**({"check_same_thread": False} if way.engine == "sqlite-file" else {}))
+    one.run(pageviews.total("/"))  # SQLAlchemy's sessions refuse two calls that both begin the transaction
+    joined = one.joined
+    rounds = range(length(20, 100))
+    succeeds = [(pageviews.add("/"), likes.add(1, f"{n}"), visits.push(Visit(1, n))) for n in rounds]
+    fails = [(likes.add(2, f"{n}"), visits.push(Visit(2, n)), baskets.add(Egg(1, 1))) for n in rounds]
+
+    async def at_once() -> list[Any]:
+        found: list[Any] = []
+        for good, bad in zip(succeeds, fails, strict=True):
+            found += await asyncio.gather(joined.run_all(*good), joined.run_all(*bad), return_exceptions=True)
+        return found
+
+    def in_a_thread(calls: list[Any], answers: list[Any]) -> None:
+        for each in calls:
+            try:
+                answers.append(joined.run_all(*each))
+            except BaseException as error:
+                answers.append(error)
+
+    if way.awaited:
+        answers = one.wait(at_once())
+        good, bad = answers[::2], answers[1::2]
+    else:
+        good, bad = [], []
+        threads = [threading.Thread(target=in_a_thread, args=each) for each in ((succeeds, good), (fails, bad))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    one.commit()
+    assert good == [(None, 1, n + 1) for n in rounds]
+    assert {type(each) for each in bad} == {roost.Duplicate}
+    assert store.run_all(pageviews.total("/"), likes.size(1), likes.size(2), visits.latest(2)) == (
+        *(len(rounds), len(rounds), 0),
+        [],
+    )

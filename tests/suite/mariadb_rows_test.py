@@ -98,15 +98,13 @@ def test_f84_a_statement_of_many_values_has_more_time_than_one_of_few(arguments:
             server.run("SET GLOBAL general_log = OFF")
             server.run("SET GLOBAL log_output = DEFAULT")
     with pymysql.connect(**arguments) as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT argument FROM mysql.general_log WHERE argument LIKE '%INSERT INTO roost_timed_views_rows%'"
-        )
+        cursor.execute("SELECT argument FROM mysql.general_log WHERE argument LIKE '%CALL roost_timed_views_add_all%'")
         rows = [bytes(text).decode() if isinstance(text, bytes) else text for (text,) in cursor.fetchall()]
     limits = {
         many: max(
             float(each)
             for text in rows
-            if f"/{many}/1'" in text
+            if f'"/{many}/1"' in text
             for each in re.findall(r"max_statement_time = ([0-9.]+)", text)
         )
         for many in (2, 2000)

@@ -24,17 +24,41 @@ from tests.suite.shapes import pageviews
 CIPHER = "SHOW SESSION STATUS LIKE 'Ssl_cipher'"
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, servers.Server]]:
+def issue(folder: Path, ca: Path) -> None:
+    """Write an authority's certificate, and a server's into a folder, or renew both."""
     made = trustme.CA()
-    folder = servers.folder_for(servers.account("mysql"))
     certificate = made.issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(folder / "key.pem")
     for number, each in enumerate(certificate.cert_chain_pems):
         each.write_to_path(folder / "cert.pem", append=number > 0)
     (folder / "key.pem").chmod(0o644)
+    made.cert_pem.write_to_path(ca)
+
+
+def test_f108_certificates_that_were_renewed_are_read_again(tmp_path: Path) -> None:
+    folder = servers.folder_for(servers.account("mysql"))
+    issue(folder, tmp_path / "ca.pem")
+    try:
+        daemon = servers.mariadb_daemon(f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem")
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with daemon:
+        url = servers.mariadb_server(daemon.url).database("renewed")
+        with roost.Store(f"{url}?ssl_ca={tmp_path}/ca.pem", timeout=60) as store:
+            store.create(pageviews)
+            store.run(pageviews.add("/"))
+            daemon.kill()
+            issue(folder, tmp_path / "ca.pem")
+            daemon.start()
+            store.run(pageviews.add("/"))
+            assert store.run(pageviews.total("/")) == 2
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, servers.Server]]:
+    folder = servers.folder_for(servers.account("mysql"))
     path = tmp_path_factory.mktemp("tls") / "ca.pem"
-    made.cert_pem.write_to_path(path)
+    issue(folder, path)
     try:
         daemon = servers.mariadb_daemon(f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem")
     except servers.NotHere as error:

@@ -92,6 +92,17 @@ def test_a_table_of_tokens_that_has_gone_is_made_again(any_url: str) -> None:
 
     asyncio.run(main())
 
+    with roost.Store(any_url) as store, contextlib.closing(clients.connect(any_url)) as sql:
+        store.run(pageviews.increment("/"), once="c")
+        sql.execute("DROP TABLE roost_once")
+        sql.execute("BEGIN")
+        with pytest.raises(roost.Missing, match=r"(?s)roost_once.*; the next call with a token makes it$"):
+            store.on(sql).run(pageviews.increment("/"), once="c")
+        sql.execute("ROLLBACK")
+        sql.execute("BEGIN")
+        assert store.on(sql).run(pageviews.increment("/"), once="c") == 6
+        sql.execute("COMMIT")
+
 
 @pytest.mark.parametrize("kind", servers.SERVERS)
 def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, tmp_path: Path) -> None:
@@ -109,6 +120,8 @@ def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, 
                 store.create(*STRUCTURES, roost.Cache("pages"))
                 for table in sql.private_tables():
                     sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")
+                everything = "ALL FUNCTIONS IN SCHEMA public" if kind == "postgresql" else "*"
+                sql.execute(f"GRANT EXECUTE ON {everything} TO {user}")
                 theirs = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
                 if kind == "postgresql":
                     sql.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
@@ -131,8 +144,8 @@ def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, 
                     assert teller.run(pageviews.increment("/"), once="a") == 1
                     assert teller.run(pageviews.increment("/"), once="b") == 2
         finally:
-            for table in sql.private_tables() if kind == "postgresql" else ():
-                sql.execute(f"REVOKE ALL ON {table} FROM {name}")
+            if kind == "postgresql":
+                sql.execute(f"DROP OWNED BY {name}")
             sql.execute(f"DROP USER {user}")
 
 
@@ -273,6 +286,39 @@ def test_a_token_of_the_applications_own_transaction_goes_with_it(any_url: str) 
             store.on(sql).run(pageviews.add("/"), once="before")
             sql.execute(end)
         assert store.run_all(pageviews.total("/"), visits.latest(1)) == (1, [Visit(1, 1)])
+
+
+@pytest.mark.parametrize("kind", servers.SERVERS)
+def test_f92_transactions_of_the_application_with_other_tokens_leave_those_that_are_over_alone(kind: str) -> None:
+    try:
+        servers.SERVERS[kind]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with (
+        servers.database(kind) as url,
+        roost.Store(url) as store,
+        contextlib.closing(clients.connect(url)) as one,
+        contextlib.closing(clients.connect(url)) as two,
+    ):
+        store.create(*STRUCTURES)
+        for n in range(2):
+            store.run(pageviews.add("/"), once=f"over {n}")
+        one.execute("UPDATE roost_once SET until = 0")
+        for each in (one, two):
+            each.execute(
+                "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+                if kind == "postgresql"
+                else "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+            )
+            each.execute("BEGIN")
+            each.execute("SELECT 1 FROM roost_once")
+        store.on(one).run(visits.push(Visit(1, 1)), once="one")
+        one.execute("COMMIT")
+        store.on(two).run(visits.push(Visit(2, 2)), once="two")
+        assert tokens(url) == ["one", "over 0", "over 1"]
+        two.execute("COMMIT")
+        store.run(pageviews.add("/"), once="batch")  # a store's own batches remove them
+        assert tokens(url) == ["batch", "one", "two"]
 
 
 @pytest.mark.parametrize("once", ["", "x" * 256, "a\0b", "a\ud800", 7])

@@ -11,7 +11,6 @@ import roost
 from roost.store import bursts
 from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
-from tests.suite.drop_test import dropped
 
 postgresql = pytest.mark.needs("trims at commit")
 mariadb = pytest.mark.needs("trims in passes")
@@ -57,12 +56,14 @@ def is_superuser(application: Application, owner: str) -> bool:
     return found
 
 
-def set_up(own: Application) -> None:
-    own(VISITS)
-    own(INDEX)
+def set_up(own: Application, tables: Application) -> None:
+    """Make a catalog and a structure as one account, and a capped table as another."""
+    tables(VISITS)
+    tables(INDEX)
     with roost.Store(own.url) as store:
         store.create(hits)
         store.run_all(*[hits.add(key, 1) for key in "abcdefgh"])
+    with roost.Store(tables.url) as store:
         cap(store, keep=2)
 
 
@@ -80,7 +81,7 @@ WORKS: dict[str, Work] = {
 def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
     store_url: str, application: Application, own: Application, owner: str, work: Work, table: str
 ) -> None:
-    set_up(own)
+    set_up(own, application)
     own(TRIGGER.format(table))
     with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=f"{table} has a trigger; {owner} owns it"):
         work(store)
@@ -110,8 +111,8 @@ def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
 def test_r3_a_catalog_made_beforehand_with_something_of_its_maker_is_refused(
     store_url: str, application: Application, own: Application, owner: str, what: str, message: str
 ) -> None:
-    own(VISITS)
-    own(INDEX)
+    application(VISITS)
+    application(INDEX)
     body = f"BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE {owner} SUPERUSER;"
     own(
         "CREATE FUNCTION become_me() RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS "
@@ -140,7 +141,7 @@ def test_r3_who_may_make_triggers_on_a_superuser_s_catalog_gets_no_rights_of_his
 def test_r3_a_trigger_on_the_rows_gets_no_rights_of_who_alters(
     store_url: str, application: Application, own: Application, owner: str
 ) -> None:
-    set_up(own)
+    set_up(own, application)
     own(TRIGGER.format("roost_hits_rows"))
     with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match="roost_hits_rows has a trigger"):
         store.alter(more)
@@ -152,7 +153,7 @@ def test_r3_a_trigger_on_the_rows_gets_no_rights_of_who_alters(
 def test_r3_a_view_in_the_place_of_a_private_table_is_not_read(
     store_url: str, application: Application, own: Application, owner: str, table: str
 ) -> None:
-    set_up(own)
+    set_up(own, application)
     own("CREATE TABLE called (name text)")
     own("GRANT ALL ON called TO PUBLIC")
     own("ALTER TABLE called ENABLE ROW LEVEL SECURITY")
@@ -179,7 +180,7 @@ def test_tables_that_another_process_has_just_made_are_no_strangers(store_url: s
     def traced(sql: str, _: object) -> None:
         if "FROM roost_catalog" in sql and not made:  # the snapshot is taken: the catalog has been looked for in it
             made.append(sql)
-            dropped(another, hits)
+            another.drop(hits)
             another.create(hits)
 
     with roost.Store(store_url) as another, roost.Store(store_url, trace=traced) as store:
@@ -190,7 +191,7 @@ def test_tables_that_another_process_has_just_made_are_no_strangers(store_url: s
 
 @postgresql
 def test_r3_a_role_that_made_everything_itself_runs_everything_itself(own: Application) -> None:
-    set_up(own)
+    set_up(own, own)
     own("CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN coalesce(NEW, OLD); END $$")
     for table in ("roost_catalog", "roost_writers", "roost_hits_rows"):
         own(TRIGGER.format(table).replace("become", "mine").replace("ROW EXECUTE", "ROW WHEN (true) EXECUTE"))

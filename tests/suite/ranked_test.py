@@ -214,7 +214,7 @@ def test_altering_keep_drops_the_worst(open_store: Make) -> None:
         store.alter(roost.Capped("best", Score, per="board", keep=2, unique="player"))
 
 
-@pytest.mark.needs("application")
+@pytest.mark.needs("application", "capped tables")
 def test_sql_clients_see_and_keep_the_best(open_store: Make, sql: Client, store_url: str) -> None:
     store = open_store(*ALL)
     into = "_in" if store_url.startswith("mysql") else ""
@@ -238,7 +238,7 @@ def test_sql_clients_see_and_keep_the_best(open_store: Make, sql: Client, store_
     assert store.run(best.count("go")) == 3
 
 
-@pytest.mark.needs("application")
+@pytest.mark.needs("application", "capped tables")
 def test_sql_clients_heal_a_wrong_count(open_store: Make, sql: Client, store_url: str) -> None:
     store = open_store(best)
     into = "_in" if store_url.startswith("mysql") else ""

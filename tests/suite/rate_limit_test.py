@@ -319,7 +319,7 @@ def test_plain_sql_reads_it_and_gives_back(open_store: Make, sql: Client, store_
     assert store.run(logins.peek("ada")).remaining == 3
 
 
-@second
+@pytest.mark.needs("second store", "readable views")
 def test_what_is_over_is_not_in_the_view(open_store: Make, sql: Client) -> None:
     store = open_store(logins)
     store.run_all(logins.take("ada"), logins.take("bob", 3))

@@ -46,6 +46,34 @@ def test_nobody_else_can_use_a_view_s_functions(open_store: Open, sql: PostgreSQ
         )
 
 
+def test_f124_whoever_may_execute_a_view_s_functions_runs_nothing_as_the_owner(
+    open_store: Open, sql: PostgreSQLClient, role: str
+) -> None:
+    store = open_store(visits)
+    sql.execute("CREATE TABLE doers (name text)")
+    sql.execute("GRANT ALL ON doers TO PUBLIC")
+    sql.execute(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO {role}")
+    sql.execute(f"GRANT CREATE ON SCHEMA public TO {role}")
+    sql.execute(f"SET ROLE {role}")
+    for statement in (
+        "TYPE evil AS (n bigint)",
+        "FUNCTION called(evil) RETURNS bigint LANGUAGE plpgsql AS"
+        " $$ BEGIN INSERT INTO public.doers VALUES (current_user); RETURN 1; END $$",
+        "CAST (evil AS bigint) WITH FUNCTION called(evil) AS IMPLICIT",
+        "TABLE mine (uid evil, visitor bigint, sequence bigint, at timestamptz)",
+        "TRIGGER mine BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION roost_visits_insert()",
+    ):
+        sql.execute(f"CREATE {statement}")
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+        sql.execute("INSERT INTO mine VALUES (ROW(1)::evil, 1)")
+    sql.execute("DROP TABLE mine")
+    sql.execute("DROP TYPE evil CASCADE")
+    sql.execute("RESET ROLE")
+    assert rows(sql, "SELECT * FROM doers") == []
+    sql.execute(f"REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM {role}")
+    assert store.check() == []
+
+
 def test_default_privileges_give_nobody_what_was_taken_from_him(
     open_store: Open, sql: PostgreSQLClient, role: str
 ) -> None:
@@ -107,7 +135,8 @@ def test_f31_a_new_owner_of_the_tables_gets_no_rights_of_the_former_one(
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="its tables were given to another owner"):
             sql.execute(f"INSERT INTO {into}")
     assert rows(sql, "SELECT * FROM doers") == []
-    assert {(each.structure, each.rule) for each in store.check()} == {("visits", "view"), ("pageviews", "view")}
+    found = {(each.structure, each.rule) for each in store.check()}
+    assert found == {("visits", "view"), ("pageviews", "view"), ("pageviews", "program")}
     store.alter(visits, view=True)
     store.alter(pageviews, view=True)
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 1)")

@@ -117,3 +117,36 @@ def test_a_key_is_looked_up_and_its_order_comes_from_an_index(
         assert "B-TREE" not in steps, (query, steps)
         assert "WHERE" not in query or "SCAN r" not in steps, (query, steps)
         assert "WHERE" not in query or "SEARCH" in steps, (query, steps)
+
+
+NO_TEXTS = [
+    *(b"\xb0", b"20 \xb0C", b"a\xa3", b"\xa7 5", b"\xff", b"\xe9\xa9", b"\xc3\xa9\xa9", b"\xe2\x82", b"\xf0\x9f\x98"),
+    *(b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"ok\0\xb0", b"\xef\xbf"),
+]
+
+
+def test_f118_a_text_that_is_no_utf8_is_refused_and_one_that_is_there_is_told(
+    store_url: str, sql: sqlite3.Connection
+) -> None:
+    with roost.Store(store_url) as store:
+        store.create(pageviews)
+        for text in NO_TEXTS:
+            with pytest.raises(sqlite3.IntegrityError, match="it takes a text"):
+                sql.execute("INSERT INTO pageviews VALUES (CAST(? AS TEXT), 1)", (text,))
+        assert store.check() == []
+        for text in NO_TEXTS:
+            sql.execute("INSERT INTO roost_pageviews_rows (key, slot, n) VALUES (CAST(? AS TEXT), 0, 1)", (text,))
+        sql.commit()
+        found = [each for each in store.check() if each.rule == "value"]
+        assert {each.key for each in found} == {*NO_TEXTS}
+
+
+def test_f99_every_character_may_be_stored_and_written_by_sql(open_store: Open, sql: sqlite3.Connection) -> None:
+    store = open_store(pageviews)
+    for text in ("\ufffd", "\ufffe", "\uffff", "a\uffffé", "\U0010ffff\ufffe", "\x80", "\xbf", "°\0é"):
+        store.run(pageviews.add(text))
+        sql.execute("INSERT INTO pageviews VALUES (?, 1)", (text,))
+        sql.execute("UPDATE pageviews SET total = total + 1 WHERE key = ?", (text,))
+        sql.commit()
+        assert store.run(pageviews.total(text)) == 3
+    assert store.check() == []

@@ -113,6 +113,7 @@ class Way:
         return frozenset(
             [
                 *(self.name, self.engine),
+                *(["MySQL's protocol"] if self.engine in ("mariadb", "mysql") else []),
                 "server" if self.engine != "sqlite-file" else "file",
                 "awaited" if self.awaited else "blocking",
                 "sqlalchemy" if self.sqlalchemy else "driver",
@@ -216,15 +217,20 @@ WAYS = [
     Way("aiosqlite", "sqlite-file", _aiosqlite, awaited=True),
     Way("pymysql", "mariadb", _pymysql),
     Way("asyncmy", "mariadb", _asyncmy, awaited=True),
+    Way("pymysql", "mysql", _pymysql),
+    Way("asyncmy", "mysql", _asyncmy, awaited=True),
     Way("psycopg", "postgresql", _psycopg),
     Way("psycopg-async", "postgresql", _async_psycopg, awaited=True),
     Way("asyncpg", "postgresql", _asyncpg, awaited=True),
 ]
 for _session, _name in ((False, "connection"), (True, "session")):
-    for _driver, _engine in (("pysqlite", "sqlite-file"), ("pymysql", "mariadb"), ("psycopg", "postgresql")):
+    for _driver, _engine in (
+        *(("pysqlite", "sqlite-file"), ("pymysql", "mariadb"), ("pymysql", "mysql")),
+        ("psycopg", "postgresql"),
+    ):
         WAYS.append(Way(f"sqlalchemy-{_name}-{_driver}", _engine, _alchemy(_driver, _session), sqlalchemy=True))
     for _driver, _engine in (
-        *(("aiosqlite", "sqlite-file"), ("asyncmy", "mariadb")),
+        *(("aiosqlite", "sqlite-file"), ("asyncmy", "mariadb"), ("asyncmy", "mysql")),
         *(("psycopg", "postgresql"), ("asyncpg", "postgresql")),
     ):
         WAYS.append(

@@ -327,7 +327,7 @@ def test_check_tells_of_a_window_that_begins_nowhere(open_store: Make, sql: Clie
     by_hand(store, "UPDATE roost_views_rows SET start = start - 1")
 
 
-@pytest.mark.needs("application")
+@pytest.mark.needs("application", "readable views")
 @each
 def test_sql_clients_count_read_and_delete(open_store: Make, sql: Client, store_url: str, counter: Any) -> None:
     store = open_store(counter)
@@ -356,7 +356,7 @@ def test_sql_clients_count_read_and_delete(open_store: Make, sql: Client, store_
     assert list(rows(sql, f"SELECT * FROM {name}")) == []
 
 
-@pytest.mark.needs("application")
+@pytest.mark.needs("application", "readable views")
 @each
 def test_what_is_over_goes_where_only_sql_writes(open_store: Make, sql: Client, store_url: str, counter: Any) -> None:
     store = open_store(counter)

@@ -146,7 +146,6 @@ def structures(draw: st.DrawFn) -> Structure:
         st.sampled_from(
             [
                 "counter",
-                "windowed_counter",
                 "set",
                 "expiring_set",
                 "expiring_ring",
@@ -158,11 +157,12 @@ def structures(draw: st.DrawFn) -> Structure:
         )
     )
     if kind == "counter":
-        return roost.Counter(name, key=draw(keys()), slots=draw(st.none() | st.integers(1, 1024)))
-    if kind == "windowed_counter":
+        slots = draw(st.none() | st.integers(1, 1024))
+        if draw(st.booleans()):
+            return roost.Counter(name, key=draw(keys()), slots=slots)
         window: Any = draw(st.sampled_from(["minute", "hour", "day", dt.timedelta(seconds=90)]))
         key: Any = draw(keys(frozenset(["start"])))
-        return roost.Counter(name, key=key, window=window, keep=draw(st.integers(1, 1000)))
+        return roost.Counter(name, key=key, window=window, keep=draw(st.integers(1, 1000)), slots=slots)
     if kind == "set":
         key = draw(keys(frozenset(["member"])))
         taken = frozenset(field.lower() for field in getattr(key, "_fields", ["key"])) | {"key"}

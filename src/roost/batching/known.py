@@ -39,6 +39,7 @@ class Known:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
         self.once = Once(dialect)
+        self._indexes: dict[Target, IndexPlan] = {}
         self.stats = Stats()
         self.made_by = ""  # how structures are made, for messages, if not by the store's create()
         self._exact = exact
@@ -46,7 +47,13 @@ class Known:
         # Not the store itself, since a declaration may outlive it.
         self.token = object()
         self._logged: set[tuple[int, str]] = set()  # the structures whose difference was logged, with the process id
-        self._indexes: dict[Target, IndexPlan] = {}
+
+    def speak(self, dialect: Dialect) -> None:
+        """Go on in another dialect, before anything was said: the server has told which it has."""
+        self.catalog.speak(dialect)
+        self.once.speak(dialect)
+        self._indexes.clear()
+        self.dialect = dialect
 
     def target(self, target: Target) -> TargetPlan:
         """Return the plan of a structure or index in this store's dialect."""

@@ -61,6 +61,7 @@ class Once:
 
     seconds: how long a token is stored.
     made: whether the table was found, or made.
+    ddl: the statements that make it.
     """
 
     def __init__(self, dialect: Dialect, seconds: float | dt.timedelta = 86_400.0) -> None:
@@ -72,6 +73,10 @@ class Once:
             )
         self.made = False
         self._microseconds = round(seconds * 1_000_000)
+        self.speak(dialect)
+
+    def speak(self, dialect: Dialect) -> None:
+        """Go on in another dialect."""
         self._dialect = dialect
         token, until, answer = map(dialect.name_of, COLUMNS)
         hole = dialect.placeholder
@@ -93,9 +98,12 @@ class Once:
         self._keep = Template(f"UPDATE {TABLE} SET {answer} = {hole} WHERE {token} = {hole}")
         self._over = Template(OVER.format(**words), answer=Answer.ORDINAL)
         self._remove = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole}")
-        columns = ",\n  ".join(map(dialect.declared, COLUMNS))
-        self._table = f"CREATE TABLE {TABLE} (\n  {columns},\n  PRIMARY KEY ({token})\n){dialect.table_options}"
-        self._index = f"CREATE INDEX {TABLE}_over ON {TABLE} ({until})"
+        lines = [*map(dialect.declared, COLUMNS), f"PRIMARY KEY ({token})"]
+        index = [f"CREATE INDEX IF NOT EXISTS {TABLE}_over ON {TABLE} ({until})"]
+        if dialect.family == "mariadb":  # MySQL has no IF NOT EXISTS for an index
+            lines, index = [*lines, f"KEY {TABLE}_over ({until})"], []
+        columns = ",\n  ".join(lines)
+        self.ddl = [f"CREATE TABLE IF NOT EXISTS {TABLE} (\n  {columns}\n){dialect.table_options}", *index]
 
     def is_made(self) -> Generator[Wanted, Any, bool]:
         """Return whether the table exists."""
@@ -105,8 +113,8 @@ class Once:
         """Make the table if it is missing."""
         yield from lock(catalog)
         if not (yield from self.is_made()):
-            yield Statement(Template(self._table), [()])
-            yield Statement(Template(self._index), [()])
+            for sql in self.ddl:
+                yield Statement(Template(sql), [()])
 
     def perform(self, token: str, work: Plan, context: Context, verbs: Sequence[str] | None = None) -> Plan:
         """Run the work of a new token, or return the answers stored for a used one.
@@ -116,9 +124,12 @@ class Once:
         clock: Row = (microseconds(context.clock()),) if not self._dialect.exchanges else ()
         try:
             yield Statement(self._forget_over, [(token, *clock)])
-        except Missing:  # the table was dropped, or the database was restored from an older copy
+        except Missing as error:  # the table was dropped, or the database was restored from an older copy
             self.made = False
-            raise
+            said, hint, _ = str(error).partition("; store.create(...) makes")
+            if not hint:  # it is there, and this account may not use it
+                raise
+            raise Missing(f"{said}; the next call with a token makes it") from error
         taken = yield Statement(self._take, [(token, *clock, self._microseconds)])
         if not taken:
             work.close()
@@ -138,6 +149,8 @@ class Once:
             raise Invalid("the result of such an operation cannot be stored with a token")
         kept = results if verbs is None else {"of": verbs, "answers": results}
         yield Statement(self._keep, [(json.dumps(kept), token)])
+        if context.joined:  # other tokens' rows would be locked until the application commits
+            return results
         over = yield Statement(self._over, [clock])
         for (each,) in over[0]:
             yield Statement(self._remove, [(each,)])

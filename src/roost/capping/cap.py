@@ -8,7 +8,7 @@ dialect: `sqlite.py`, `postgresql.py`, `mariadb.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
@@ -26,6 +26,8 @@ class Cap:
     newest_by: str | None  # None: the order of `id`
     id: tuple[str, ...]  # the columns that identify a row: SQLite's rowid, or the primary key
     index: bool = False  # whether Roost has made an index
+    # MariaDB: the account with whose rights triggers and event run; "" for the one that makes them.
+    definer: str = field(default="", compare=False)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class Inspection:
     bytes: int  # about how large the table is; 0 where writers go on while an index is made
     index: str  # how a key's rows are found, in the database's words; "" when no index leads to them in order
     index_sql: str  # the statement that makes one
+    runs_as: str = ""  # what is dangerous about the account with whose rights the table would be kept short
 
 
 class Adoption(ForeignKeys):
@@ -73,14 +74,20 @@ class Adoption(ForeignKeys):
         yield from ()
         return self.words(cap)
 
-    def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None) -> Asking:
+    def unsafe(self, table: str) -> Asking:
+        """Return why the table must not be touched by this account, an `Invalid`; None if it may be."""
+        yield from ()
+        return None
+
+    def look(self, table: str, per: Sequence[str], keep: int, newest_by: str | None, definer: str = "") -> Asking:
         """Return an `Inspection`, which describes the effect of capping a table.
 
         `Missing` when there is no such table, `Invalid` with the reason when it cannot be capped.
         """
         layout = yield from self.layout(table, newest_by)
         by = None if newest_by is None else self._column(layout, newest_by)
-        cap = Cap(layout.name, tuple([self._column(layout, each) for each in per]), keep, by, layout.id)
+        key = tuple([self._column(layout, each) for each in per])
+        cap = Cap(layout.name, key, keep, by, layout.id, definer=definer)
         if by in cap.per:
             raise Invalid(
                 f"{cap.table}: {by} is a column of the key, the same in all rows of one, so it cannot tell which is "
@@ -90,10 +97,13 @@ class Adoption(ForeignKeys):
             raise Invalid(f"{cap.table}: --per names a column twice: {', '.join(cap.per)}")
         return (yield from self._found(cap, layout, by))
 
-    def look_at_age(self, table: str, by: str, older_than: int, epoch: str | None, offset: int) -> Asking:
+    def look_at_age(
+        self, table: str, by: str, older_than: int, epoch: str | None, offset: int, definer: str = ""
+    ) -> Asking:
         """Return the `Inspection` for capping a table by the age of its rows; raises as `look` does."""
         layout = yield from self.layout(table, by)
-        age = Age(layout.name, (), 0, self._column(layout, by), layout.id, older_than=older_than, offset=offset)
+        at = self._column(layout, by)
+        age = Age(layout.name, (), 0, at, layout.id, definer=definer, older_than=older_than, offset=offset)
         age = replace(age, time=(yield from self.time(age, epoch)))
         age.check_offset()
         if age.epoch:
@@ -135,7 +145,15 @@ class Adoption(ForeignKeys):
             bytes=(yield from self.size(cap, layout.columns, counts["rows"])),
             index=index,
             index_sql=self.words(cap).index_sql,
+            runs_as=(yield from self.runs_as(cap)),
         )
+
+    def runs_as(self, cap: Cap) -> Asking:
+        """Return what is dangerous about the account with whose rights a table would be kept short; "" if nothing."""
+        yield from ()
+        if cap.definer:
+            raise Invalid("only on MariaDB a definer can be named")
+        return ""
 
     @abstractmethod
     def layout(self, table: str, newest_by: str | None) -> Asking:
@@ -286,6 +304,8 @@ class Adoption(ForeignKeys):
         cap: Cap | None = yield from self.capped(table)
         if cap is None:
             raise Missing(f"{table} is not capped")
+        if unsafe := (yield from self.unsafe(cap.table)):
+            raise unsafe
         yield from self.drop(cap, keep_index=False)
         yield write(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
         left = yield read("SELECT count(*) FROM roost_catalog")
@@ -296,11 +316,10 @@ class Adoption(ForeignKeys):
 
     def full_keys(self, cap: Cap, after: Row | None, n: int) -> Asking:
         """Return the next keys behind one that have too many rows."""
-        if isinstance(cap, Age):  # one key that is none: all rows
-            age = self.words(cap)
-            over = yield read(f"SELECT 1 FROM {age.table} i WHERE {age.over('i')} LIMIT 1")
-            return [()] if over[0] and after is None else []
         words = yield from self.here(cap)
+        if isinstance(cap, Age):  # one key that is none: all rows
+            over = yield read(f"SELECT 1 FROM {words.table} i WHERE {words.over('i')} LIMIT 1")
+            return [()] if over[0] and after is None else []
         behind = "" if after is None else f" AND {words.behind}"
         found = yield read(
             f"SELECT {words.key} FROM {words.table} WHERE {words.has_key}{behind} GROUP BY {words.key}\n"
@@ -406,18 +425,20 @@ class Adoption(ForeignKeys):
             return [
                 ("tables", None, f"{age.table}.{age.by} tells the time otherwise than it did; {again} goes by that")
             ]
-        if not (yield from self.unattended(age)):
+        grace = yield from self.grace(age)
+        if grace is None:
             return []
-        words = self.words(age)
+        words = self.words(replace(age, older_than=age.older_than + grace))
         over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
         n = int(over[0][0][0])
-        message = f"{n:,} rows are older than {age.older_than_in_words}, and nobody deletes them; {again} does"
+        which = "no pass has deleted them" if grace else f"nobody deletes them; {again} does"
+        message = f"{n:,} rows are older than {age.older_than_in_words}, and {which}"
         return [("older_than", None, message)] if n else []
 
-    def unattended(self, age: Age) -> Asking:
-        """Return whether excess rows are not being deleted, on engines where triggers cannot do it."""
+    def grace(self, age: Age) -> Asking:
+        """Return the seconds after which a row that is too old should be gone; None where only writes delete rows."""
         yield from ()
-        return False
+        return None
 
     def idle(self, cap: Cap) -> Asking:
         """Return the names of the objects that should run the passes and cannot."""
@@ -436,7 +457,7 @@ class Adoption(ForeignKeys):
     # What Python asks for
 
     def reading(self, cap: Cap) -> Asking:
-        """Return a cap in the words by which its rows are read."""
+        """Return a cap in the words by which its rows are read, or an `Invalid`; see `unsafe`."""
         yield from ()
         return CapWords(cap, self.dialect)
 

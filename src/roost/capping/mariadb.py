@@ -19,31 +19,24 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from roost.capping.age import EPOCHS, Age
 from roost.capping.cap import Cap, CapWords, read, write
 from roost.capping.foreign_keys import Asking
 from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
-from roost.capping.mariadb_sql import AT, CUT, IN_UTC, NUMBER, MariaDBAgeWords, MariaDBWords
+from roost.capping.mariadb_accounts import dangerous, definer, definers
+from roost.capping.mariadb_sql import AT, CUT, IN_UTC, NTH, NUMBER, MariaDBAgeWords, MariaDBWords
+from roost.capping.mariadb_types import INEXACT, INTEGERS, KEYS, NUMBERS, SHAPES, TIMES, fitting
 from roost.catalog.catalog import Catalog, guarded, make_private, strange
 from roost.dialects.dialect import Control, Gather, Row, Statement, Template, Wanted
 from roost.dialects.mariadb import MARIADB, without_introducers
 from roost.dialects.mariadb_definers import powerless
-from roost.errors import Busy, DatabaseError, Invalid, Missing
+from roost.errors import Busy, DatabaseError, Invalid, Missing, StatementFailed
 
 LATE = 10  # seconds after which a note should have been processed: a pass runs every second
 LONGEST = 64  # characters of a name
 INDEXED = 3072  # bytes of an index's columns
-SHAPES = ("geometry", "geometrycollection", "point", "linestring", "polygon")  # and several of the last three: multi…
-NUMBERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"])
-TEXTS = frozenset(["char", "varchar", "enum"])
-BYTES = frozenset(["binary", "varbinary"])
-INTEGERS = NUMBERS - {"decimal", "year"}
-TIMES = {"timestamp": "zoned", "datetime": "plain", "date": "date"}
-# What compares in MariaDB as it does when it has been in Python.
-KEYS = NUMBERS | TEXTS | BYTES | {"date", "datetime", "timestamp", "uuid"}
 NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
 HERE = "TABLE_SCHEMA = DATABASE()"
 IN_ORDER = "INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'"
@@ -65,6 +58,11 @@ class MariaDBAdoption(Adoption):
     def words(self, cap: Cap) -> MariaDBWords:
         """Return a cap in MariaDB's words."""
         return MariaDBAgeWords(cap, MARIADB) if isinstance(cap, Age) else MariaDBWords(cap, MARIADB)
+
+    def here(self, cap: Cap) -> Asking:
+        """Return a cap's words; `Invalid` if a view has taken the table's place."""
+        yield from guarded(self.dialect, [cap.table])
+        return self.words(cap)
 
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
@@ -101,6 +99,9 @@ class MariaDBAdoption(Adoption):
         primary = sorted([(place, column, type_, auto) for column, type_, place, auto in found[0] if place])
         if not primary:
             raise Invalid(f"{name} has no primary key, so nothing tells its rows apart")
+        if odd := [(column, type_) for _, column, type_, _ in primary if type_ in INEXACT]:
+            column, type_ = odd[0]
+            raise Invalid(f"{name}.{column} is a {type_}, and by a primary key of that type no row is found again")
         if newest_by is None and not (len(primary) == 1 and primary[0][2] in NUMBERS and primary[0][3]):
             raise Invalid(
                 f"{name}: its primary key is not AUTO_INCREMENT, so nothing tells which row is newer: say --newest-by "
@@ -117,7 +118,7 @@ class MariaDBAdoption(Adoption):
         long = max([*words.triggers, words.grown, cap.index_name], key=len)
         if len(long) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} characters")
-        if taken := [name for name in cap.per if self.folded(name) in (NUMBER, AT)]:
+        if taken := [name for name in cap.per if self.folded(name) in (NUMBER, AT, NTH)]:
             raise Invalid(f"{cap.table}: a column of the key is called {taken[0]}, as that of Roost's notes")
         types = yield from self._types(cap)
         for name in cap.per:
@@ -228,6 +229,10 @@ class MariaDBAdoption(Adoption):
                 return f"{name} ({', '.join(named)})"
         return ""
 
+    def runs_as(self, cap: Cap) -> Asking:
+        """Return what is dangerous about the account with whose rights triggers and event would run; "" if nothing."""
+        return (yield from dangerous(self.words(cap)))
+
     def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
         """Create the table of notes, the triggers that write them, and the event if that is allowed.
 
@@ -235,10 +240,11 @@ class MariaDBAdoption(Adoption):
         can be removed or created again.
         """
         yield Control.LOCK_CATALOG
+        yield from self.here(cap)  # whoever runs the command may have been asked meanwhile
         yield from self.probe(cap)
         yield from make_private(catalog)
         now = yield from self.still(cap, old)
-        cap = replace(cap, index=cap.index or make_index)
+        cap = replace(cap, index=cap.index or make_index, definer=(yield from definer(self.words(cap))))
         yield from self.entered(catalog, cap, now)
         words = self.words(cap)
         yield write(
@@ -257,7 +263,9 @@ class MariaDBAdoption(Adoption):
 
     def _make_notes(self, cap: Cap, words: MariaDBWords) -> Asking:
         yield from guarded(self.dialect, [words.grown])
-        if changed := (yield from self.changed(cap)):
+        changed = yield from self.changed(cap)
+        others = {*(yield from definers(words))} - {cap.definer} if cap.definer else ()
+        if changed or others:
             for name in words.triggers if words.grown in changed else ():
                 yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
             if words.grown in changed:  # what comes meanwhile is without a note, and found by the trimming that follows
@@ -305,12 +313,27 @@ class MariaDBAdoption(Adoption):
         """Delete what nobody holds; the locks are on rows that nobody writes any more."""
         assert isinstance(words, MariaDBWords)
         in_utc = not any(isinstance(value, dt.datetime) for value in key)  # keys were read in the session's zone
-        victims = yield read((IN_UTC if in_utc else "") + words.victims(), *key, *key)
-        if not victims[0]:
-            return 0, True
-        if not (deleted := (yield words.delete_all(victims[0], in_utc))):
-            raise Invalid(f"{words.cap.table}: {KEPT}")
-        return deleted, len(victims[0]) < CUT
+        past, deleted, full = words.cap.keep, 0, True
+        while full and not deleted:
+            victims = yield read((IN_UTC if in_utc else "") + words.victims("%s", str(past)), *key, *key)
+            full = len(victims[0]) == CUT
+            deleted, refused = yield from self._delete(words, victims[0], in_utc)
+            if victims[0] and not deleted and not refused:
+                raise Invalid(f"{words.cap.table}: {KEPT}")
+            past += refused
+        return deleted, not full
+
+    def _delete(self, words: MariaDBWords, rows: Sequence[Row], in_utc: bool) -> Asking:
+        # Returns how many rows were deleted, and how many are refused, by the application's trigger or a foreign key.
+        if not rows:
+            return 0, 0
+        with suppress(StatementFailed):
+            return (yield words.delete_all(rows, in_utc)), 0
+        deleted = 0
+        for row in rows:
+            with suppress(StatementFailed):
+                deleted += yield words.delete_all([row], in_utc)
+        return deleted, len(rows) - deleted
 
     def burst(self, cap: Cap, keys: deque[Row], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Delete excess rows of keys; rows that another session holds are noted for the passes."""
@@ -382,22 +405,30 @@ class MariaDBAdoption(Adoption):
         )
         return bool(found[0] and found[0][0][0] and not (yield from self.idle(cap)))
 
-    def unattended(self, cap: Cap) -> Asking:
-        """Return whether no process runs the passes."""
+    def grace(self, age: Age) -> Asking:
+        """Return the seconds until the next pass should be over; 0 without passes, None while one is under way."""
+        if (yield from self._is_passing(age)):
+            return None
+        return LATE if (yield from self.has_event(age)) else 0
+
+    def _is_passing(self, cap: Cap) -> Asking:
         found = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
-        return not found[0][0][0] and not (yield from self.has_event(cap))
+        return bool(found[0][0][0])
 
     def idle(self, cap: Cap) -> Asking:
         """Return the name of the event, where there is one that is not as Roost makes it, or has lost its rights."""
         words = self.words(cap)
         found = yield read(
-            "SELECT EVENT_DEFINITION = %s, DEFINER\n"
+            "SELECT EVENT_DEFINITION = %s, DEFINER, STATUS,\n"
+            "  STATUS = 'ENABLED' OR CONCAT(@@read_only) NOT IN ('0', 'OFF')\n"
             "  FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME = %s",
             *(without_introducers(words.event.partition(" DO\n")[2]), cap.index_name),
         )
         if not found[0]:
             return []
-        is_same, definer = found[0][0]
+        is_same, definer, status, is_on = found[0][0]
+        if not is_on:  # a replica's events are off, also when it has become the primary
+            return [f"{cap.index_name}, whose status is {status},"]
         tables = [cap.table] if isinstance(cap, Age) else [cap.table, words.grown]
         rights = [(table, right) for table in tables for right in ("SELECT", "DELETE")]
         lost = yield from powerless({cap.index_name: (definer, [("*", "EVENT"), *rights])})
@@ -406,7 +437,8 @@ class MariaDBAdoption(Adoption):
     def changed(self, cap: Cap) -> Asking:
         """Return the names of the triggers that are not as Roost makes them, and of the notes if these are not."""
         if isinstance(cap, Age):
-            return []
+            views = yield from strange(self.dialect, [cap.table])
+            return [cap.table] if any(views.values()) else []
         words = self.words(cap)
         found = yield read(
             "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER FROM information_schema.TRIGGERS\n"
@@ -432,7 +464,7 @@ class MariaDBAdoption(Adoption):
     def overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         """Return the keys without a note, and those that a pass should have trimmed; all keys if no passes are run."""
         words = self.words(cap)
-        if not keys or changed or (yield from self.unattended(cap)):
+        if not keys or changed or not ((yield from self._is_passing(cap)) or (yield from self.has_event(cap))):
             return keys
         where = " AND ".join(f"{self.dialect.quoted(name)} = %s" for name in cap.per)
         overdue = []
@@ -457,25 +489,8 @@ class MariaDBAdoption(Adoption):
         types = yield from self._types(cap)
         values = []
         for name, value in zip(cap.per, key, strict=True):
-            fitting = _fitting(types.get(name, ""), value)
-            if fitting is None:
+            fits = fitting(types.get(name, ""), value)
+            if fits is None:
                 return Invalid(f"{cap.table}: {value!r} is no key; {name} is a {types.get(name)}")
-            values.append(fitting)
+            values.append(fits)
         return tuple(values)
-
-
-def _fitting(type_: str, value: Any) -> Any:
-    # The value as it may be compared with a column of this type; None when it cannot be equal to any.
-    if type_ in NUMBERS and isinstance(value, str):
-        try:
-            number = Decimal(value)
-        except InvalidOperation:
-            return None
-        return number if number.is_finite() else None
-    if type_ in NUMBERS:
-        return None if isinstance(value, bytes) else value
-    if type_ in TEXTS:
-        return value if isinstance(value, str) else None
-    if type_ in BYTES:
-        return value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else None
-    return value

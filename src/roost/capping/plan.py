@@ -80,6 +80,8 @@ class AdoptedPlan(StructurePlan):
         """Read rows, newest first, by the index."""
         assert self.cap is not None
         words = yield from self.adoption.reading(self.cap)
+        if isinstance(words, Invalid):
+            return [words] * len(run)
         results: list[Any] = []
         names = yield from self.adoption.shown_columns(self.cap)
         make = self._makers.get(names)
@@ -107,6 +109,8 @@ class AdoptedPlan(StructurePlan):
         """Count rows in the index."""
         assert self.cap is not None
         words = yield from self.adoption.reading(self.cap)
+        if isinstance(words, Invalid):
+            return [words] * len(run)
         results: list[Any] = []
         for op in run:
             key = yield from self._key(op.args[0])
@@ -121,6 +125,8 @@ class AdoptedPlan(StructurePlan):
         """List keys."""
         assert self.cap is not None
         words = yield from self.adoption.reading(self.cap)
+        if isinstance(words, Invalid):
+            return [words] * len(run)
         results: list[Any] = []
         head = f"SELECT DISTINCT {words.key} FROM {words.table} WHERE {words.has_key}"
         tail = f"ORDER BY {words.key} LIMIT {self.dialect.placeholder}"

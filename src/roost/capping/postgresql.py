@@ -35,6 +35,7 @@ from roost.catalog.catalog import Catalog, make_private
 from roost.dialects.dialect import Control, Row, Statement
 from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
+from roost.structures.views.postgresql import EXECUTED_BY_OTHERS
 
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
 KINDS = {"v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table", "S": "sequence"}
@@ -70,15 +71,19 @@ SELECT b.attname, b.typname, b.typtype::text, n.nspname,
 HOME = """\
 SELECT n.nspname, o.rolname, o.rolname = current_user, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
   o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE')
-    OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
   FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace JOIN pg_roles o ON o.oid = r.relowner
   WHERE r.oid = to_regclass(%s)"""
+# As for private tables (`THERE`), every operator has operands of exactly the types for which the system has it.
+OWNER = """\
+SELECT o.rolname FROM pg_class r JOIN pg_roles o ON o.oid = r.relowner, pg_roles s, pg_roles u
+  WHERE r.oid = to_regclass(%s::text)::oid AND s.rolname = session_user AND u.rolname = current_user
+    AND (s.rolsuper OR u.rolsuper) AND NOT o.rolsuper"""
 # The functions of a cap: what they are, whose, and what they do.
-FUNCTIONS = """\
+FUNCTIONS = f"""\
 SELECT p.proname, format('%%I.%%I(%%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)),
   pg_get_userbyid(p.proowner), pg_has_role(p.proowner, 'USAGE'),
   p.prosrc, p.prosecdef, coalesce(array_to_string(p.proconfig, ';'), ''),
-  has_function_privilege('public', p.oid, 'EXECUTE')
+  {EXECUTED_BY_OTHERS}
   FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = ANY (%s)"""
 
 
@@ -97,8 +102,27 @@ class PostgreSQLAdoption(Adoption):
     def _words(cap: Cap, home: Home | None = None) -> PostgreSQLWords:
         return PostgreSQLAgeWords(cap, home) if isinstance(cap, Age) else PostgreSQLWords(cap, home)
 
+    def unsafe(self, table: str) -> Asking:
+        """Return an `Invalid` where a superuser would run code of the table's owner.
+
+        The planner calls functions in the predicates of indexes, in constraints and statistics; and operators that the
+        owner has made in the table's schema may be taken for the system's.
+        """
+        found = yield read(OWNER, self.dialect.quoted(table))
+        for (owner,) in found[0]:
+            return Invalid(
+                f"{table} belongs to {owner}, and code of {owner} would run with the rights of a superuser: run this "
+                f"as {owner}, or as a member of {owner} that is no superuser"
+            )
+        return None
+
+    def _guarded(self, table: str) -> Asking:
+        if unsafe := (yield from self.unsafe(table)):
+            raise unsafe
+
     def here(self, cap: Cap) -> Asking:
         """Return a cap in the words for the table as it is now."""
+        yield from self._guarded(cap.table)
         table = self.dialect.quoted(cap.table)
         found = yield read(HOME, table)
         if not found[0]:
@@ -115,6 +139,7 @@ class PostgreSQLAdoption(Adoption):
 
     def layout(self, table: str, newest_by: str | None) -> Asking:
         """Return a table's `Layout`, or raise what keeps it from being capped."""
+        yield from self._guarded(table)
         found = yield read(
             "SELECT r.oid::bigint, r.relkind::text, r.relpersistence::text, pg_has_role(r.relowner, 'USAGE'),\n"
             "  EXISTS (SELECT FROM pg_inherits WHERE r.oid IN (inhparent, inhrelid)), r.relforcerowsecurity\n"
@@ -310,51 +335,64 @@ class PostgreSQLAdoption(Adoption):
             if name in stored:
                 yield write(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
             yield write(sql)
+        yield from self._works(words)
         yield from self.entered(catalog, cap, old)
         return cap
 
     def _drop_strangers(self, words: PostgreSQLWords) -> Asking:
         # Functions of an earlier owner of the table, or of an earlier version of Roost; or somebody's who knew what
         # they would be called, and whose they would stay if they were but replaced.
+        strangers = []
         for name, function, owner, ours, *_ in (yield from self._functions(words)):
             arguments = function.rpartition("(")[2]
             if owner == words.home.owner and arguments == (f"{words.takes})" if name == words.functions[-1] else ")"):
                 continue
-            if not ours:
-                raise Invalid(
-                    f"{words.cap.table}: there is a function {function}, which belongs to {owner}; {owner}, or who may "
-                    f"drop it, says DROP FUNCTION {function} CASCADE"
-                )
-            yield write(f"DROP FUNCTION {function} CASCADE")
+            if ours:
+                yield write(f"DROP FUNCTION {function} CASCADE")
+            else:
+                strangers.append((function, owner))
+        if strangers:
+            function, owner = strangers[0]
+            raise Invalid(
+                f"{words.cap.table}: there is a function {function}, which belongs to {owner}; {owner}, or who may "
+                f"drop it, says DROP FUNCTION {', '.join(each for each, _ in strangers)} CASCADE"
+            )
 
     def _functions(self, words: PostgreSQLWords) -> Asking:
         return (yield read(FUNCTIONS, words.home.schema, list(words.functions)))[0]
 
     def probe(self, cap: Cap) -> Asking:
-        """Delete a row by the rights of the table's owner and put it back: as it will be done in others' INSERT.
-
-        A superuser's own DELETE would run the owner's triggers as the superuser.
-        """
+        """Delete a row by the rights of the table's owner and put it back: as it will be done in others' INSERT."""
         words: PostgreSQLWords = yield from self.here(cap)
+        refused = f"its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it would be done"
+        if (yield from self._probe(words, words.deleting, refused, f"SET search_path = {PATH}")):
+            raise Invalid(f"{cap.table}: {KEPT}")
+
+    def _works(self, words: PostgreSQLWords) -> Asking:
+        # Before COMMIT: a function that fails would make every INSERT of the application fail.
+        found = yield read(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped\n"
+            "  AND attgenerated = '' ORDER BY attnum LIMIT 1",
+            words.table,
+        )
+        yield from self._probe(words, words.working(found[0][0][0]), "with the triggers no row could be inserted")
+
+    def _probe(self, words: PostgreSQLWords, body: str, refused: str, path: str = "") -> Asking:
         yield write("SAVEPOINT roost_probe")
         found = yield read(FUNCTIONS, words.home.schema, [words.probe])
         for _, function, *_ in found[0]:
             if function.endswith("()"):
-                raise Invalid(f"{cap.table}: there is a function {function}, whose name is needed; drop it")
-        *make, ask = words.probe_sql
+                raise Invalid(f"{words.cap.table}: there is a function {function}, whose name is needed; drop it")
+        *make, ask = words.probe_sql(body, path)
         for sql in make:
             yield write(sql)
         try:
             found = yield read(ask)
         except StatementFailed as error:
-            raise Invalid(
-                f"{cap.table}: its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it "
-                f"would be done, so it cannot be capped ({error})"
-            ) from error
-        if found[0][0][0]:
-            raise Invalid(f"{cap.table}: {KEPT}")
+            raise Invalid(f"{words.cap.table}: {refused}, so it cannot be capped ({error})") from error
         yield write("ROLLBACK TO SAVEPOINT roost_probe")
         yield write("RELEASE SAVEPOINT roost_probe")
+        return found[0][0][0]
 
     def drop(self, cap: Cap, keep_index: bool) -> Asking:
         """Remove triggers and functions, wherever the table went, and the index if Roost has made it."""
@@ -436,6 +474,8 @@ class PostgreSQLAdoption(Adoption):
 
     def reading(self, cap: Cap) -> Asking:
         """Return a cap in the words by which its rows are read; a domain's values are compared as those of its type."""
+        if unsafe := (yield from self.unsafe(cap.table)):
+            return unsafe
         return ReadingWords(cap, (yield from self._types(cap, cap.per)))
 
     def shown_columns(self, cap: Cap) -> Asking:

@@ -78,6 +78,7 @@ DECLARE
   free integer := coalesce(nullif(current_setting('roostcap.a' || TG_RELID, true), ''), '0')::integer;
   lot integer;
 BEGIN
+  {self._only_here}
   IF free = {NONE_LEFT} THEN RETURN NULL; END IF;
   IF free = 0 THEN  -- two rows go for each that comes, or more
     lot := coalesce(nullif(current_setting('roostcap.l' || TG_RELID, true), ''), '{SPARE}')::integer;

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 
 from roost.capping.cap import Cap, CapWords
 from roost.dialects.postgresql import POSTGRESQL
+from roost.structures.views.postgresql import only_on, revoked
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
 SPARE = 10  # rows that an INSERT deletes beyond its own: an earlier one may have had to leave some
-NOTES = 60_000  # bytes of one setting: each addition to a setting copies it
+NOTES = 8_000  # bytes of one setting: each addition to a setting copies it
 BUCKETS = 512  # locks that all transactions on one table share; a server has about 8,000 for all tables
 # Limits of the wait for locks that cannot be checked in advance: on rows of other tables that are deleted with a row,
 # and in triggers of the application.
@@ -188,7 +189,9 @@ class PostgreSQLWords(CapWords):
 
     def _noting(self, keys: str, at_once: str = "") -> str:
         ks = [f"k.k{i}" for i in range(len(self.cap.per))]
-        bucket = f"(hash_record_extended(ROW({', '.join(ks)}), 0) & {BUCKETS - 1})"
+        # Arrays, since PostgreSQL 13 hashes no records.
+        hashed = " # ".join(f"hash_array_extended(ARRAY[{each}], {i})" for i, each in enumerate(ks))
+        bucket = f"(({hashed}) & {BUCKETS - 1})"
         return f"""<<roostcap>>
 DECLARE
   relation bigint := TG_RELID;
@@ -199,6 +202,7 @@ DECLARE
   more text;
   part integer;
 BEGIN
+  {self._only_here}
   SELECT string_agg(f.note, ''), string_agg(DISTINCT f.lock, '') FILTER (WHERE strpos(roostcap.locks, f.lock) = 0)
     INTO roostcap.came, roostcap.more FROM (
     SELECT ',' || {self._note(ks, "k.n")} AS note,
@@ -230,11 +234,11 @@ END"""
     @property
     def _working_off(self) -> str:
         # Takes the locks of all tables, in one order, whichever table's trigger runs first.
+        parts = "coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer"
         return f"""\
-  FOR part IN 1 .. coalesce(nullif(current_setting(setting || '_parts', true), ''), '0')::integer LOOP
-    noted := noted || current_setting(setting || '_' || part);
-    PERFORM set_config(setting || '_' || part, '', true);
-  END LOOP;
+  noted := noted || coalesce((
+    SELECT string_agg(current_setting(setting || '_' || p.n), '') FROM generate_series(1, {parts}) p(n)), '');
+  PERFORM set_config(setting || '_' || p.n, '', true) FROM generate_series(1, {parts}) p(n);
   PERFORM set_config(setting, '', true), set_config(setting || '_parts', '', true);
   PERFORM pg_advisory_xact_lock(l.lock) FROM (
     SELECT e.lock::bigint AS lock FROM unnest(string_to_array(
@@ -249,6 +253,7 @@ DECLARE
   setting text := 'roostcap.t' || TG_RELID;
   noted text := coalesce(current_setting('roostcap.t' || TG_RELID, true), '');
 BEGIN
+  {self._only_here}
   IF noted = '' THEN
     IF TG_OP = 'INSERT' AND current_setting(setting || '_early', true) IS DISTINCT FROM '1' THEN
       PERFORM set_config(setting || '_early', '1', true);
@@ -258,6 +263,14 @@ BEGIN
 {self._working_off}
   RETURN NULL;
 END"""
+
+    @property
+    def _only_here(self) -> str:
+        # Whoever may execute the function could put it on a table of their own, whose types have casts of their own.
+        table = self.named(self.cap.table)
+        return only_on(
+            self.dialect.literal(self.home.schema), self.cap.table, "42501", f"this function is for the table {table}"
+        )
 
     @property
     def _where_owned(self) -> str:
@@ -333,28 +346,48 @@ END"""
     def give(self, function: str) -> list[str]:
         """Return the statements that give a function to the table's owner, and let nobody else call it."""
         owner = [] if self.home.own else [f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}"]
-        return [f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC", *owner]
+        return [f"DO $roost$ DECLARE other regrole; BEGIN\n{revoked(function)}\nEND $roost$", *owner]
 
     @property
     def probe(self) -> str:
         """The name of the function that tries to delete a row; it does not exist any more when the table is capped."""
         return f"roostcap_{self.cap.table}_probe"
 
-    @property
-    def probe_sql(self) -> list[str]:
-        """The statements that tell whether a row still exists after the owner has deleted it."""
-        table, function = self.only, f"{self.named(self.probe)}()"
-        ids = self.columns(self.cap.id, "i.")
+    def probe_sql(self, body: str, path: str) -> list[str]:
+        """Return the statements that run something by the rights of the table's owner.
+
+        path: the setting of its search path, "" for that of the session.
+        """
+        function = f"{self.named(self.probe)}()"
         return [
-            f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = {PATH}\n"
-            f"  AS $roost$ DECLARE gone bigint; BEGIN\n"
-            f"  DELETE FROM {table} d USING (SELECT {ids} FROM {table} i ORDER BY {ids} LIMIT 1) g\n"
-            f"    WHERE {self._same_id('d', 'g')};\n"
-            f"  GET DIAGNOSTICS gone = ROW_COUNT;\n"
-            f"  RETURN gone = 0 AND EXISTS (SELECT FROM {table} i);\nEND $roost$",
+            f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER {path}\n"
+            f"  AS $roost$ DECLARE gone bigint; BEGIN\n{body}\nEND $roost$",
             *self.give(function),
             f"SELECT {function}",
         ]
+
+    @property
+    def deleting(self) -> str:
+        """What tells whether a row still exists after it was deleted."""
+        table, ids = self.only, self.columns(self.cap.id, "i.")
+        return (
+            f"  DELETE FROM {table} d USING (SELECT {ids} FROM {table} i ORDER BY {ids} LIMIT 1) g\n"
+            f"    WHERE {self._same_id('d', 'g')};\n"
+            f"  GET DIAGNOSTICS gone = ROW_COUNT;\n"
+            f"  RETURN gone = 0 AND EXISTS (SELECT FROM {table} i);"
+        )
+
+    def working(self, column: str) -> str:
+        """Return what runs the functions once, with no row: what this server does not know is an error.
+
+        column: one that is not generated.
+        """
+        table, name = self.named(self.cap.table), self.dialect.quoted(column)
+        nothing = {"json": "'[]'", "bigint": "0"}[self.takes]
+        return (
+            f"  INSERT INTO {table} ({name}) OVERRIDING SYSTEM VALUE SELECT i.{name} FROM {self.only} i WHERE false;\n"
+            f"  PERFORM {self.named(self.functions[-1])}({nothing});\n  RETURN false;"
+        )
 
     @property
     def triggers(self) -> dict[str, tuple[int, str, str]]:

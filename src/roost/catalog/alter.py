@@ -35,12 +35,18 @@ _REASONS = {
 
 
 def alter(
-    catalog: Catalog, plan: StructurePlan, view: bool | None = None, defaults: Mapping[str, Any] | None = None
+    catalog: Catalog,
+    plan: StructurePlan,
+    view: bool | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    keep_columns: bool = False,
 ) -> Changes:
     """Alter the stored structure to the plan's declaration; return the changes, as text.
 
     view: True adds the view, False drops it; None leaves it as it is.
     defaults: the values that existing rows get in added columns, by column name, instead of the dataclass's defaults.
+    keep_columns: stored columns that the declaration lacks stay: for going back to an earlier one.
     """
     structure = plan.structure
     yield from lock(catalog)
@@ -52,6 +58,11 @@ def alter(
     if was.name != structure.name:
         raise Invalid(f"{structure.name}: its definition is that of {was.name}")
     old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
+    if keep_columns and "columns" in old and "columns" in new:
+        declared = dict(new["columns"])
+        new["columns"] += [column for column in old["columns"] if column[0] not in declared]
+        structure = from_definition(json.dumps(new))
+        plan = type(plan)(structure, plan.dialect)
     for fact in dict.fromkeys(["kind", *old, *new]):
         if old.get(fact) != new.get(fact) and fact not in (*structure.options, "columns"):
             reason = _REASONS.get(fact, _COPY)

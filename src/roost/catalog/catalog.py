@@ -103,6 +103,10 @@ class Catalog:
     """The catalog in one dialect's words."""
 
     def __init__(self, dialect: Dialect) -> None:
+        self.speak(dialect)
+
+    def speak(self, dialect: Dialect) -> None:
+        """Go on in another dialect."""
         self.dialect = dialect
         hole = dialect.placeholder
         columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION))
@@ -254,7 +258,8 @@ def create(
                 continue
             raise Mismatch(
                 f"{name} is declared otherwise than it is stored: {problem}. "
-                f"store.alter({name}) changes what is stored, where it can be changed"
+                f"store.alter({name}) changes what is stored, where it can be changed; "
+                f"store.drop({name}) drops it, with all that it holds"
             )
     for plan in dict.fromkeys(missing):
         if not catalog.dialect.transactional_ddl:
@@ -327,8 +332,8 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
     """Drop structures with all their data: view, tables, entry. Structures that the catalog lacks are skipped.
 
     The application's own triggers on a view are dropped with it. `Mismatch` if the name belongs to another kind of
-    structure, which has other tables. On engines that cannot roll back a dropped table, the call can be repeated: the
-    entry is deleted last.
+    structure, which has other tables; `Invalid` for a table of the application. On engines that cannot roll back a
+    dropped table, the call can be repeated: the entry is deleted last.
     """
     yield from lock(catalog)
     there = yield from guarded(catalog.dialect, PRIVATE, writes=True)
@@ -340,6 +345,8 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         kind = facts_of(found[0][0][0])["kind"]
         if kind != structure.kind:
             raise Mismatch(f"{structure.name} is a {kind} in the database and not the {structure.kind} to be dropped")
+        if not plan.layout:
+            raise Invalid(f"{structure.name} is a table of your own; `roost uncap {structure.name}` undoes `roost cap`")
         yield from drop_view(plan)
         for sql in _drop_tables(plan):
             yield Statement(Template(sql), [()])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.catalog.catalog import ONCE, PRIVATE, Catalog, listed, strange
-from roost.dialects.conditions import wrong
+from roost.dialects.conditions import no_utf8, wrong
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
 from roost.structures.plan import MORE, MOST, Rule, StructurePlan, each
@@ -160,11 +160,20 @@ def _type(declared: str) -> str:
 
 
 def _rules(plan: StructurePlan) -> Iterator[Rule]:
-    key = plan.dialect.names(plan.structure.key.columns, "r.")
+    key = ", ".join(
+        _readable(plan, column, f"r.{plan.dialect.name_of(column)}") for column in plan.structure.key.columns
+    )
     for column in plan.structure.columns:
         if wrong(plan.dialect, column, column.name):
             yield _value_rule(plan, column, key)
     yield from plan.rules()
+
+
+def _readable(plan: StructurePlan, column: Column, name: str) -> str:
+    # SQLite's driver fails at texts that are not UTF-8.
+    if plan.dialect.name != "sqlite" or column.type.kind != "text":
+        return name
+    return f"CASE WHEN {no_utf8(name)} THEN CAST({name} AS BLOB) ELSE {name} END"
 
 
 def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:

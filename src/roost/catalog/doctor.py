@@ -27,6 +27,7 @@ class Finding:
     advice: str = ""
 
 
+NO_VIEWS = "not there on MySQL"
 LOST_COMMIT = Finding(
     "lost COMMIT",
     "roost_writers",
@@ -39,17 +40,26 @@ MARIADB = (
 SELECT lower(variable_name), variable_value FROM information_schema.global_variables WHERE variable_name IN
   ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
    'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
-   'read_only', 'innodb_doublewrite')""",
+   'read_only', 'super_read_only', 'innodb_doublewrite', 'wsrep_mode', 'rpl_semi_sync_master_enabled',
+   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point')""",
     "SELECT 'connection', CONNECTION_ID()",
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
     "SELECT 'database', DATABASE()",
+    """\
+SELECT 'events off', GROUP_CONCAT('`roost cap ', SUBSTRING(EVENT_NAME, 10), '`' ORDER BY 1 SEPARATOR ', ')
+  FROM information_schema.EVENTS
+  WHERE EVENT_SCHEMA = DATABASE() AND LEFT(EVENT_NAME, 9) = 'roostcap_' AND STATUS <> 'ENABLED'
+  HAVING COUNT(*) > 0""",
+    """\
+SELECT lower(variable_name), variable_value FROM information_schema.global_status WHERE variable_name IN
+  ('slaves_connected', 'rpl_semi_sync_master_clients', 'rpl_semi_sync_master_status')""",
 )
 # Those of roles that are enabled, too, which information_schema tells nobody who has them.
 GRANTS = "SHOW GRANTS"
 GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
-RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN")
-MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3])
+RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3], MARIADB[4])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
@@ -90,7 +100,7 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     for sql in asked:
         found = yield Statement(each(sql), [()])
         facts.update({str(name): str(value) for name, value in found[0]})
-    if dialect.name == "mariadb":
+    if dialect.family == "mariadb":
         found = yield Statement(each(GRANTS), [()])
         facts.update(_rights([str(line) for (line,) in found[0]], facts.get("database", "")))
     if synchronous is not None:
@@ -110,9 +120,11 @@ def _rights(grants: list[str], database: str) -> Facts:
         rights, place = grant.groups()
         if place is not None and not _is_like(database, place.replace("``", "`")):
             continue
+        if place is None and rights != "USAGE":
+            found["mighty"] = "yes"
         for right in RIGHTS:
             # GRANT ALL ON a database has no rights of the server, which are those of several words and SUPER.
-            of_server = right in ("SUPER", "READ_ONLY ADMIN")
+            of_server = right in ("SUPER", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
             if right in rights.replace("READ ONLY", "READ_ONLY").split(", ") or (
                 rights == "ALL PRIVILEGES" and not (of_server and place)
             ):
@@ -134,9 +146,21 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
         "Roost needs MariaDB 10.6 (SKIP LOCKED)" if _numbers(version)[:2] < (10, 6) else "",
     )  # fmt: skip
     yield from _innodb(facts)
+    yield from _replicas(facts)
     yield from _mariadb_views(facts)
+    if facts.get("mighty"):
+        yield Finding(
+            "rights", "rights on the whole server",
+            "what this account makes (views, triggers, events) runs with them, and others may have their code in it",
+            "make structures by an account with rights on this database alone, and say `roost cap --definer`",
+        )  # fmt: skip
     events = facts.get("event_scheduler", "")
-    if events == "ON" and facts.get("may event"):
+    if events == "ON" and facts.get("events off") and facts.get("read_only") in ("0", "OFF"):
+        yield Finding(
+            "roost cap", "an event is not ENABLED on this server", "it trims nothing here: it was made on another one",
+            f"{facts['events off']}, on each server that becomes the primary",
+        )  # fmt: skip
+    elif events == "ON" and facts.get("may event"):
         yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
     else:
         yield Finding(
@@ -154,13 +178,11 @@ def _mysql(facts: Facts) -> Iterator[Finding]:
         advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
     else:
         advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
-    yield Finding(
-        "version", f"{product} {version}",
-        "not tested: the statements are MySQL 8's by its manual, and no such server was at hand", advice,
-    )  # fmt: skip
+    yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
     yield from _innodb(facts)
+    yield from _creating(facts)
     yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("views", "not there on MySQL", "SQL clients can read the private tables; only Python writes")
+    yield Finding("views", NO_VIEWS, "SQL clients can read the private tables; only Python writes")
     yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
     yield from _rarities(facts)
 
@@ -202,6 +224,35 @@ def _innodb(facts: Facts) -> Iterator[Finding]:
     yield _keys(facts.get("collation", ""))
 
 
+def _replicas(facts: Facts) -> Iterator[Finding]:
+    setting, number = "rpl_semi_sync_master", facts.get("slaves_connected", "0")
+    if facts.get(f"{setting}_enabled") not in ("ON", "1"):
+        if number != "0":
+            yield Finding(
+                "replicas", f"{number}, {setting}_enabled = OFF",
+                "COMMIT waits for none of them: what was answered last may be lost in a failover",
+                f"SET GLOBAL {setting}_enabled = ON, rpl_semi_sync_slave_enabled = ON on the replicas: every answered "
+                "write is on a replica, too",
+            )  # fmt: skip
+        return
+    clients, given_up = facts.get(f"{setting}_clients", "0"), facts.get(f"{setting}_status") == "OFF"
+    timeout = f"{setting}_timeout = {facts.get(f'{setting}_timeout')} ms"
+    if clients == "0" or given_up:
+        means = "COMMIT waits for none any more" if given_up else "COMMIT waits for one until that is over"
+        yield Finding(
+            "replicas", f"{setting}_enabled = ON, {clients} of them answer, {timeout}",
+            f"{means}: what is answered meanwhile is on no replica",
+            "start the replicas with rpl_semi_sync_slave_enabled = ON",
+        )  # fmt: skip
+        return
+    sync = facts.get(f"{setting}_wait_point") == "AFTER_SYNC"
+    yield Finding(
+        "replicas", f"{setting}_enabled = ON, {clients} of them answer, {timeout}",
+        "every answered write is on a replica, too, unless none answers for that long",
+        "" if sync else f"SET GLOBAL {setting}_wait_point = AFTER_SYNC: nobody reads what a failover may lose",
+    )  # fmt: skip
+
+
 def _rarities(facts: Facts) -> Iterator[Finding]:
     if facts.get("innodb_doublewrite") in ("OFF", "0"):
         yield Finding(
@@ -219,28 +270,33 @@ def _rarities(facts: Facts) -> Iterator[Finding]:
             "all nodes may write; conflicts are found at COMMIT, and the batch is run again; reads see their own node",
             "send the writes of one key to one node: fewer conflicts",
         )  # fmt: skip
-    may_write = facts.get("may read_only admin") or (
-        facts.get("may super") and _numbers(facts.get("version", ""))[:2] < (10, 11)
-    )
-    if facts.get("read_only") in ("ON", "1") and may_write:
+    right = next((right for right in ("READ_ONLY ADMIN", "CONNECTION_ADMIN") if facts.get(f"may {right.lower()}")), "")
+    if not right and facts.get("may super") and _numbers(facts.get("version", ""))[:2] < (10, 11):
+        right = "READ_ONLY ADMIN"
+    if facts.get("read_only") in ("ON", "1") and right and facts.get("super_read_only") != "ON":
+        right = right.replace("READ_ONLY", "READ ONLY")
         yield Finding(
-            "writing", "read_only = ON, and the account has READ ONLY ADMIN",
+            "writing", f"read_only = ON, and the account has {right}",
             "it writes nevertheless: on a replica, what the primary never hears of",
-            "REVOKE READ ONLY ADMIN (and SUPER) from the account, and name the primary in the URL",
+            f"REVOKE {right} (and SUPER) from the account, and name the primary in the URL",
         )  # fmt: skip
     elif facts.get("read_only") in ("ON", "1"):
         yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
     yield from _pooler(facts, "ProxySQL, MaxScale or the like")
 
 
-def _mariadb_views(facts: Facts) -> Iterator[Finding]:
-    blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
-    logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
+def _creating(facts: Facts) -> Iterator[Finding]:
     if not facts.get("may create"):
         yield Finding(
             "structures", "CREATE not granted", "structures cannot be made by this account, nor the table of once=",
             "GRANT CREATE ON the database, or make them by another account",
         )  # fmt: skip
+
+
+def _mariadb_views(facts: Facts) -> Iterator[Finding]:
+    blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
+    logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
+    yield from _creating(facts)
     if not facts.get("may trigger"):
         yield Finding(
             "views", "TRIGGER not granted", "SQL clients can read structures, not write them",
@@ -250,6 +306,11 @@ def _mariadb_views(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
             "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
+        )  # fmt: skip
+    elif "STRICT_REPLICATION" in facts.get("wsrep_mode", ""):
+        yield Finding(
+            "views", "wsrep_mode = STRICT_REPLICATION",
+            "no BLACKHOLE table can be made: SQL clients write by procedures",
         )  # fmt: skip
     elif not blackhole:
         yield Finding(
@@ -343,7 +404,7 @@ def _standbys(found: str, commit: str, names: str) -> Iterator[Finding]:
     elif names and waits:
         yield Finding(
             "standbys", f"synchronous_standby_names = {names}, and none of them is there",
-            "COMMIT waits for one: each write ends in OutcomeUnknown, after `timeout` and more",
+            "COMMIT waits for one: each write ends in OutcomeUnknown, after `timeout`",
             "start the standby, or take it out of synchronous_standby_names",
         )  # fmt: skip
     elif found == "None":

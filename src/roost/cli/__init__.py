@@ -9,6 +9,6 @@ for command in (
     *(define.create, define.alter, define.ddl),
     *(adopt.cap, adopt.uncap),
     *(look.list_, look.show, look.check, doctor.doctor),
-    *(import_.import_, remove.clear, remove.forget, serve.serve, bench.bench, demo.demo),
+    *(import_.import_, remove.clear, remove.forget, remove.drop, serve.serve, bench.bench, demo.demo),
 ):
     main.add_command(command)

@@ -36,6 +36,9 @@ from roost.store.bursts import EVERY, NARROW, SMALL
 @click.option("--utc-offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
 @click.option("--make-index", is_flag=True, help="Make a missing index, even if writers must wait for long.")
+@click.option(
+    "--definer", metavar="NAME@HOST", default="", help="MariaDB: the account with whose rights triggers and event run."
+)
 @click.option("--watch", is_flag=True, help="MariaDB: keep trimming, every second, until stopped.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared
@@ -52,6 +55,7 @@ def cap(
     utc_offset: int | None,
     dry_run: bool,
     make_index: bool,
+    definer: str,
     watch: bool,
     yes: bool,
 ) -> None:
@@ -66,7 +70,7 @@ def cap(
 
     In MariaDB a trigger cannot delete from its own table. There a server event deletes the excess or old rows every
     second, if event_scheduler is ON and the account may create events; otherwise use --watch, which deletes them until
-    Ctrl-C or SIGTERM.
+    Ctrl-C or SIGTERM. Triggers and event run with the rights of --definer, by default of the account that makes them.
 
     \b
     Examples:
@@ -82,15 +86,19 @@ def cap(
     by_age = bool({older_than, by, epoch, utc_offset} - {None})
     if by_key and by_age:
         raise click.UsageError("a table is kept short by --per and --keep, or by --older-than and --by, not by both")
+    if definer and not all(definer.rpartition("@")):
+        raise click.UsageError("--definer is an account with its host, as roostcap@localhost")
     with settings.open() as store:
         if by_age or (not by_key and isinstance(bursts.capped(store, table), Age)):
-            found = bursts.inspect_age(store, table, by, older_than, epoch, utc_offset)
+            found = bursts.inspect_age(store, table, by, older_than, epoch, utc_offset, definer)
         else:
-            found = bursts.inspect(store, table, columns, keep, newest_by)
+            found = bursts.inspect(store, table, columns, keep, newest_by, definer)
         if dry_run:
             answer(settings, _document(found), _told(found))
             return
         _may_make_index(found, make_index)
+        if found.runs_as:
+            must_agree(f"{found.runs_as}. Go on all the same?", yes)
         if found.excess and not _agreed_before(found):
             must_agree(f"{_loss(found)}. Go on?", yes)
         if watch:
@@ -103,6 +111,8 @@ def cap(
         if watch:
             _watch(store, done.made)
 
+
+TELL = 60.0  # seconds between lines that tell the progress where no terminal shows a bar
 
 _KEPT = {
     "triggers": ", and triggers keep it so",
@@ -171,7 +181,7 @@ class _Done:
 
 
 def _trim(store: roost.Store, found: Inspection) -> _Done:
-    done, began = _Done(found.cap), time.perf_counter()
+    done, began, told = _Done(found.cap), time.perf_counter(), 0.0
     steps = bursts.cap(store, found)
     try:
         with progress_bar("rows") as bar:
@@ -186,6 +196,9 @@ def _trim(store: roost.Store, found: Inspection) -> _Done:
                     done.deleted += deleted or 0
                     done.seconds = time.perf_counter() - began
                 bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))
+                if bar.disable and done.seconds - told >= TELL:
+                    told = done.seconds
+                    click.echo(f"{found.cap.table}: {done.summary} so far, of {found.excess:,}", err=True)
     except KeyboardInterrupt:
         click.echo(f"\n{found.cap.table}: {done.summary}; `roost cap {found.cap.table}` goes on", err=True)
         raise
@@ -251,6 +264,8 @@ def _told(found: Inspection) -> list[str]:
         lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(columns)}: left alone")
     if isinstance(found.cap, Age) and found.cap.time in ("plain", "date"):
         lines.append(f"its times are taken for those of UTC{found.cap.zone}; --utc-offset says otherwise")
+    if found.runs_as:
+        lines.append(found.runs_as)
     lines.append(f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.index_sql}")
     lines.append("nothing was changed")
     return lines

@@ -62,17 +62,22 @@ class GlobalOptions:
         """The URL from the command line, or from the environment, or the default one."""
         return self.store or os.environ.get("ROOST_STORE") or DEFAULT_STORE
 
+    @property
+    def database(self) -> str:
+        """The URL, which must be that of a database with a catalog."""
+        if self.url.startswith("memcached:"):
+            raise Failure(
+                "memcached has no catalog, so no structure is known there by its name: a MemcachedSet is declared in "
+                "Python, which can look at it (members, info, store.check); `roost doctor` looks at the servers"
+            )
+        return self.url
+
     def open(self, *, catalog: bool = True) -> roost.Store:
         """Make the store, which connects on first use.
 
         catalog: whether the command needs a catalog to find structures.
         """
-        if catalog and self.url.startswith("memcached:"):
-            raise Failure(
-                "memcached has no catalog, so no structure is known there by its name: a MemcachedSet is declared in "
-                "Python, which can look at it (members, info, store.check); `roost doctor` looks at the servers"
-            )
-        return roost.Store(self.url)
+        return roost.Store(self.database if catalog else self.url)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -129,6 +134,8 @@ def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structur
     try:
         return store.structures()
     except roost.Missing:
+        if not store.url.startswith("sqlite"):  # a server: the error names the right that the account lacks
+            raise
         if may_be_missing:
             return []
         raise Failure(

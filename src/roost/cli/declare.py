@@ -32,9 +32,7 @@ _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\
 
 GROUPS = ("key", "member")  # options whose columns form one value for the caller
 
-KEEP = click.option(
-    "--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (windowed_counter)."
-)
+KEEP = click.option("--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (counter).")
 KEEP_FOR = click.option(
     "--keep-for",
     type=Duration(),
@@ -78,9 +76,7 @@ def declaring(command: F) -> F:
         click.option("--value", metavar="TYPE", help="The value (cache); binary by default."),
         MAX_ITEMS,
         MAX_BYTES,
-        click.option(
-            "--window", type=Window(), metavar="TIME", help="minute, hour, day, or another time (windowed_counter)."
-        ),
+        click.option("--window", type=Window(), metavar="TIME", help="minute, hour, day, or another time (counter)."),
         SLOTS,
         click.option(
             "--view/--no-view", default=True, help="Make a view of its name for SQL clients (the default), or none."

@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 import roost
+from roost.batching.known import Known
+from roost.catalog import catalog
 from roost.cli.app import Failure, GlobalOptions, lookup, must_agree, shared, stored
 from roost.cli.declare import (
     KEEP,
@@ -25,6 +27,7 @@ from roost.cli.declare import (
 )
 from roost.cli.durations import Duration
 from roost.cli.screen import answer
+from roost.databases import dialect_of
 from roost.structures.overlap import difference
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
@@ -47,7 +50,7 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create app.structures
       roost create app.structures:visits
       roost create counter pageviews --key 'text(200)'
-      roost create windowed_counter views --window hour --keep 72
+      roost create counter views --window hour --keep 72
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
       roost create expiring_ring seen --per uid:int --keep 5 --keep-for 30d --column visitor:int
@@ -74,7 +77,8 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
     if old is not None and old != new:
         differs = difference(old.definition, new.definition)
         raise Failure(
-            f"{new.name} is declared otherwise than it is stored: {differs}; `roost alter` changes what can be changed"
+            f"{new.name} is declared otherwise than it is stored: {differs}; `roost alter` changes what can be "
+            f"changed, `roost drop {new.name}` drops it, with all that it holds"
         )
 
 
@@ -161,13 +165,18 @@ def _in_words(changes: Any) -> str:
 def ddl(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **options: Any) -> None:
     """Print the SQL that `create` would run.
 
-    It is the SQL for a database that has none of the structures. No database is opened.
+    It is the SQL for a database that has none of the structures. No database is opened, and
+    no driver is needed.
 
     \b
     Examples:
       roost ddl app.structures > migration.sql
       roost ddl ring visits --per uid:int --keep 5 --column visitor:int
     """
-    with settings.open() as store:
-        statements = store.ddl(*declared(targets, options), view=view)
+    known = Known(dialect_of(settings.database))
+    structures = declared(targets, options)
+    for structure in structures:
+        if why := console_of(structure).read_only:
+            raise Failure(why.format(name=structure.name))
+    statements = catalog.ddl(known.catalog, [known.plan(structure) for structure in structures], view)
     answer(settings, statements, [f"{statement};" for statement in statements])

@@ -1,10 +1,10 @@
-"""clear, forget: commands that delete the content of a key, after asking."""
+"""clear, forget, drop: commands that delete the content of a key, or a structure, after asking."""
 
 from __future__ import annotations
 
 import click
 
-from roost.cli.app import GlobalOptions, lookup, must_agree, shared
+from roost.cli.app import Failure, GlobalOptions, lookup, must_agree, shared
 from roost.cli.screen import answer
 from roost.cli.values import key_from_text, key_in_words, plain
 from roost.structures.registry import console_of
@@ -46,6 +46,30 @@ def forget(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
       roost forget pagehits '[7, "/home"]' --yes
     """
     _remove(settings, "forget", name, key, yes)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+@click.pass_obj
+def drop(settings: GlobalOptions, name: str, yes: bool) -> None:
+    """Drop a structure with all that it holds.
+
+    Its view, its tables and its entry in the catalog are dropped. To undo `roost cap`, use `roost uncap`.
+
+    \b
+    Examples:
+      roost drop visits
+      roost drop visits --yes
+    """
+    with settings.open() as store:
+        structure = lookup(store, name)
+        if console_of(structure).read_only:
+            raise Failure(f"{name} is a table of your own; `roost uncap {name}` undoes `roost cap`")
+        must_agree(f"drop {name}: the {structure.kind} and all that it holds are deleted. Go on?", yes)
+        store.drop(structure)
+    answer(settings, {"structure": name, "dropped": True}, [f"{name}: dropped"])
 
 
 def _remove(settings: GlobalOptions, verb: str, name: str, text: str, yes: bool) -> None:

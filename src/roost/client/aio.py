@@ -129,19 +129,27 @@ class AsyncHandlerSocket(Connection[_Wire], AsyncClient):
 
     async def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
         """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
-        steps = self.conversation(checked(requests))
+        deadline = Deadline(self._options.timeout)
+        asked = checked(requests)
+        steps = self.conversation(asked, deadline)
         home = (asyncio.get_running_loop(), os.getpid())
         if self._home != home:
             self._renew()
             self._home = home
             self._wire = None  # not closed, since it belongs to the other loop or process
             self._indexes.clear()
-        async with self._lock:
-            try:
-                return await self._drive(steps)
-            except BaseException:
-                self.drop()
-                raise
+        try:
+            async with asyncio.timeout(self._options.timeout):
+                await self._lock.acquire()
+        except TimeoutError:
+            return self.in_use(asked)
+        try:
+            return await self._drive(steps)
+        except BaseException:
+            self.drop()
+            raise
+        finally:
+            self._lock.release()
 
     async def close(self) -> None:
         """Close the connection. The next request makes a new one."""

@@ -88,12 +88,19 @@ class Connection(Generic[W]):
         if wire is not None:
             wire.close()
 
-    def conversation(self, requests: list[Request[Any]]) -> Conversation:
+    def in_use(self, requests: list[Request[Any]]) -> Outcomes:
+        """Return the outcomes of requests for which the connection did not become free in time."""
+        why = f"others used the connection to {self._options.endpoint} for {self._options.timeout:g} s"
+        return [TimedOut(f"{each!r} was not done: {why}") for each in requests]
+
+    def conversation(self, requests: list[Request[Any]], deadline: Deadline) -> Conversation:
         """Send requests, all at once, and return the outcome of each: its result, or its error.
+
+        deadline: began before the caller waited for the connection.
 
         If the connection breaks, reads are sent once more, and so are modifications that were not sent completely.
         """
-        server, deadline = self._options.endpoint, Deadline(self._options.timeout)
+        server = self._options.endpoint
         outcomes: Outcomes = [_Pending.PENDING] * len(requests)
         left = list(range(len(requests)))
         if len(self._indexes.ids) > MOST_OPEN:

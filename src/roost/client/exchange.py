@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from roost.client.requests import Broken, Opening, Request
-from roost.errors import Mismatch, Refused
+from roost.errors import Mismatch, OutcomeUnknown, Refused
 from roost.protocols.handlersocket import SEPARATOR, escape
 
 # After these answers the server and the client may disagree about the requests sent, or about the open indexes.
@@ -200,7 +200,10 @@ class Pipeline:
         try:
             if failed is not None and refused is None:
                 raise Broken
-            outcomes[place] = failed or refused or request.read(tokens)
+            if refused is not None and refused.word == OutcomeUnknown.word and request.changes:
+                outcomes[place] = OutcomeUnknown(f"{request!r} may have been done: {refused}")
+            else:
+                outcomes[place] = failed or refused or request.read(tokens)
         except Mismatch as error:
             outcomes[place] = error
         except Broken:

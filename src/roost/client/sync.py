@@ -19,6 +19,7 @@ from roost.errors import Error
 T = TypeVar("T")
 
 CHUNK = 2**18  # bytes received at once
+RECORD = 2**14  # bytes of a TLS record at most
 WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -34,6 +35,7 @@ class _Wire:
                 self.close()
                 raise
         self._socket.setblocking(False)
+        self._begun = memoryview(b"")  # a record that TLS must send before anything else; it counts as sent
 
     def close(self) -> None:
         self._socket.close()
@@ -51,14 +53,23 @@ class _Wire:
 
     def transfer(self, data: memoryview, deadline: Deadline) -> tuple[int, bytes | None]:
         connection = self._socket
+        encrypted = isinstance(connection, ssl.SSLSocket)
+        if encrypted and data and not self._begun:
+            # When TLS has to wait, it does not tell how much it has sent by then.
+            self._begun = data[:RECORD]
+            return len(self._begun), None
+        unsent = self._begun if encrypted else data
         while True:
-            if data:
+            if unsent:
                 try:
-                    return connection.send(data), None
+                    sent = connection.send(unsent)
                 except WOULD_WAIT:
                     pass
+                else:
+                    self._begun = self._begun[sent:]
+                    return 0 if encrypted else sent, None
             buffered = isinstance(connection, ssl.SSLSocket) and connection.pending()
-            if not buffered and not is_ready(connection, deadline.left(), to_write=bool(data)):
+            if not buffered and not is_ready(connection, deadline.left(), to_write=bool(unsent)):
                 raise deadline.exceeded()
             try:
                 return 0, connection.recv(CHUNK)
@@ -71,8 +82,8 @@ class HandlerSocket(Connection[_Wire], Client):
 
     address: `host:port`, `[::1]:port` or `unix:/path`. The write port serves reads too, the read port reads only.
     secret: the secret of that port, if it has one.
-    timeout: seconds for a call, from its beginning to its last answer; None waits for ever. connect_timeout: seconds
-        of these for connecting. Looking up a host's name is not bounded.
+    timeout: seconds for a call, from its beginning, while others may use the connection, to its last answer; None waits
+        for ever. connect_timeout: seconds of these for connecting. Looking up a host's name is not bounded.
     tls: an `ssl.SSLContext`, which decides how the host's name is verified.
 
     It connects on first use, and again when necessary. Threads use it one after the other; `Pool` has several
@@ -106,11 +117,15 @@ class HandlerSocket(Connection[_Wire], Client):
 
     def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
         """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
-        steps = self.conversation(checked(requests))
+        deadline = Deadline(self._options.timeout)
+        asked = checked(requests)
+        steps = self.conversation(asked, deadline)
         if os.getpid() != self._process:
             self._renew()
             self.drop()  # closes this process's copy of the socket; the parent's stays connected
-        with self._lock:
+        if not self._lock.acquire(timeout=-1 if self._options.timeout is None else self._options.timeout):
+            return self.in_use(asked)
+        try:
             if not self._clean:
                 self.drop()  # an earlier call was interrupted outside its `try`
             self._clean = False
@@ -121,6 +136,8 @@ class HandlerSocket(Connection[_Wire], Client):
                 raise
             self._clean = True
             return outcomes
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Close the connection. The next request makes a new one."""

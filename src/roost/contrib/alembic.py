@@ -45,7 +45,8 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
-    """Return an `include_name` for Alembic's `context.configure`: autogenerate then ignores the tables of Roost.
+    """Return an `include_name` for Alembic's `context.configure`: autogenerate then ignores the tables of Roost,
+    and the tables and indexes of `roost cap`.
 
     structures: the structures whose views are tables on MariaDB, `NAME_in` and `NAME_out`. Elsewhere they are views,
         which autogenerate does not examine.
@@ -59,6 +60,8 @@ def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
     inlets = {f"{structure.name}{way}" for structure in structures for way in ("_in", "_out")}
 
     def include_name(name: str | None, type_: Any, parents: Mapping[Any, Any]) -> bool:
+        if name is not None and name.startswith("roostcap_"):  # a table, or an index of the application's table
+            return False
         if type_ == "table" and name is not None and (name.startswith("roost_") or name in inlets):
             return False
         return also is None or also(name, type_, parents)
@@ -82,15 +85,18 @@ def create(op: Any, *structures: Structure, view: bool = True) -> None:
         _run(op, known, catalog.create(known.catalog, plans, view))
 
 
-def alter(op: Any, structure: Structure, *, view: bool | None = None) -> list[str]:
+def alter(op: Any, structure: Structure, *, view: bool | None = None, keep_columns: bool = False) -> list[str]:
     """Alter the stored structure to this declaration in a migration, as `store.alter` does; return the changes.
+
+    keep_columns: columns that the declaration lacks stay, for `downgrade` after a column was added; otherwise they are
+        refused, since their values would be lost.
 
     `Invalid` with `--sql`: the statements depend on what is stored.
     """
     known, plans = _plans(op, [structure])
     if _is_printed(op):
         raise Invalid(f"{structure.name}: what changes it depends on what is stored, so it cannot be printed (--sql)")
-    return _run(op, known, altering.alter(known.catalog, plans[0], view))
+    return _run(op, known, altering.alter(known.catalog, plans[0], view, keep_columns=keep_columns))
 
 
 def drop(op: Any, *structures: Structure, view: bool = True) -> None:
@@ -163,11 +169,17 @@ class _Executor:
             return stop.value
 
     def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        if self._dialect.family != "mariadb":
-            return sql, row
-        from roost.databases.mariadb.session import joined_text
+        # On servers the values are in the text: each driver has other placeholders.
+        match self._dialect.family:
+            case "sqlite":
+                return sql, row
+            case "mariadb":
+                from roost.databases.mariadb.session import joined_text
 
-        return joined_text(self._dialect, sql, row), ()
+                return joined_text(self._dialect, sql, row), ()
+        from roost.databases.postgresql.values import filled_in
+
+        return filled_in(sql, row), ()
 
     def _answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
         # Without parameters a text is sent unchanged: no driver looks for % in it.
@@ -183,7 +195,7 @@ class _Executor:
             case "postgresql":
                 from roost.databases.postgresql import errors as postgresql
 
-                return postgresql.translate(cause, "the database", sql)
+                return postgresql.translate(postgresql.as_psycopg(cause), "the database", sql)
             case "mariadb":
                 from roost.databases.mariadb import engine as mariadb
 

@@ -8,6 +8,7 @@ from typing import Any
 from cachelib.base import BaseCache
 
 from roost.contrib.pickled import WRAP, dumps, is_held, loads, overflowed, signed
+from roost.errors import Invalid
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
 
@@ -86,11 +87,16 @@ class RoostCache(BaseCache):
     def inc(self, key: str, delta: int = 1) -> int:
         """Add to an int atomically and return the new one; its expiry does not change. A missing one starts at `delta`.
 
-        A sum of more than 64 bits is stored by `get` and `set`, as other values are, which is not atomic.
+        Any other number, and a sum of more than 64 bits, is read and stored again, as by cachelib's other caches: not
+        atomically.
         """
         ttl = self._ttl(None)
-        while is_held(delta):
-            found = self.store.run(self.cache.increment(key, delta % WRAP))
+        while isinstance(delta, int) and is_held(delta):
+            delta = int(delta)  # of a bool
+            try:
+                found = self.store.run(self.cache.increment(key, delta % WRAP))
+            except Invalid:  # the value is no int of 64 bits
+                break
             if found is None:
                 if self.store.run(self.cache.add(key, dumps(delta), ttl)):
                     return delta

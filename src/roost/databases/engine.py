@@ -15,9 +15,11 @@ from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
 
-# Seconds after a caller's deadline in which a server may still answer: time to run the statement on a busy machine, and
-# for the network. After that the connection counts as lost.
-GRACE = 3.0
+# Seconds after a caller's deadline in which a server may still answer. After that the connection counts as lost, and
+# until LAST another one is made, on which what was lost is ended or looked up. No caller waits longer.
+GRACE, LAST = 0.2, 0.4  # half a second at most, as psycopg looks at the time every 0.1 s
+MOMENT = 0.05  # seconds that the server has for anything asked of it even later, such as a ROLLBACK
+PATIENCE = 3.0  # the same as GRACE, where the server has a limit of its own for the statement, or may work for long
 HASTE = 0.01  # seconds to wait for a lock in work that should not wait: about as long as another batch holds it
 
 Trace = Callable[[str, Sequence[Any]], None]
@@ -63,6 +65,13 @@ class Wait:
     def left(self) -> float:
         """Seconds until the deadline; 0 when it has passed."""
         return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def answer(self) -> float:
+        """Seconds that the server has for its answer, or for accepting a connection."""
+        if self.lasts or self.work is not None:
+            return self.left + PATIENCE
+        return max(MOMENT, self.deadline + GRACE - time.monotonic())
 
     def pause(self) -> None:
         """Called before a wait."""
@@ -139,6 +148,7 @@ class Engine(Protocol):
     """One database, not yet connected to."""
 
     dialect: Dialect
+    heard: Callable[[Dialect], None] | None  # called when a server turns out to have another dialect
     memory: bool  # an in-memory database, visible to one connection only
     file: str | None  # the path of its file
     place: str  # the location for messages, without a password
@@ -163,7 +173,8 @@ class ServerEngine(Protocol):
     timeout: float
     reached: bool  # the server was reached before: if it is away now, it may come back
     several: bool  # the URL names several servers, one of which is chosen
-    home: str  # the server chosen last; connections to another one are abandoned
+    moves: bool  # another server may take the place of the one that accepts writes
+    home: str  # the server found last that accepts writes; connections to another one are abandoned
     events: Events
     replicas: Any  # the state of the replicas, for reads
     waits: Waits  # how its connections wait for the server

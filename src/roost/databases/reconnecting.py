@@ -13,14 +13,14 @@ from roost.databases.engine import ServerEngine, Wait
 from roost.databases.executor import ServerExecutor
 from roost.dialects.dialect import LEAVES, Control
 from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, Invalid, ReadOnly
-from roost.structures.plan import Careful
 
 T = TypeVar("T")
 
 log = logging.getLogger("roost")
 
 PAUSE = 0.05  # seconds between two attempts to reach a server that is down
-ROLE = 1.0  # seconds after which one of several servers is asked again whether it still accepts writes
+ROLE = 1.0  # seconds after which a server is asked again whether it still accepts writes
+STANDBY = 10.0  # the same, if no server that accepts writes was found behind the URL's one host
 
 
 class Reconnecting(ServerExecutor):
@@ -40,8 +40,8 @@ class Reconnecting(ServerExecutor):
         self._begin: list[str] = []  # the statements to be sent with the transaction's first statement
         self._mark = ""  # the beginning of each text of the transaction
         self._away = False  # no server that accepts writes was found at once
-        self._role_known = 0.0  # by the monotonic clock: until then the server is assumed to accept writes
-        self.may_move = follows or engine.several  # before each use it is checked whether this is the right server
+        self._since = 0.0  # by the monotonic clock: when it was connected
+        self._role_known = 0.0  # until then the server is assumed to accept writes
         super().__init__(None, engine.trace)
         self._connect(wait)
 
@@ -62,36 +62,32 @@ class Reconnecting(ServerExecutor):
         if self.only_reads():
             raise ConnectionLost(f"{self.engine.place}: the server only reads")
 
-    def stay(self) -> None:
-        """Raise `Careful` if a batch has to check whether this is still the right server."""
-        if self._follows and self.raw.replica:
-            if not self.engine.replicas.is_up(self):
-                raise Careful
-        elif self.engine.several and (
-            self.raw.home != self.engine.home
-            or time.monotonic() > self._role_known
-            or (self._follows and self.engine.replicas)
-        ):
-            raise Careful
-
     def _has_moved(self) -> bool:
         # A server that has become a replica lags behind, and a read alone does not reveal that.
         if self._follows and self.raw.replica:
             return False  # `is_current` checks it
-        if self._follows and self.engine.replicas:
-            return True
-        if self.raw.home != self.engine.home:
+        if (self._follows and self.engine.replicas) or self._is_elsewhere():
             return True
         if time.monotonic() > self._role_known:
-            self._role_known = time.monotonic() + ROLE
+            self._trust()
             return self.only_reads()
         return False
+
+    def _trust(self) -> None:
+        self._role_known = time.monotonic() + (ROLE if self.engine.home else STANDBY)
+
+    def _is_elsewhere(self) -> bool:
+        # Where several servers behind one host accept writes, connections would replace each other all the time; so a
+        # new one is kept if its server still does.
+        return bool(self.raw.home != self.engine.home) and (
+            self.engine.several or self.raw.only_reads or time.monotonic() > self._since + ROLE or self.only_reads()
+        )
 
     def is_current(self) -> bool:
         """Return whether this server has all data that reads have returned by now, the store's own writes included."""
         if self._follows and self.raw.replica:
             return bool(self.engine.replicas.is_up(self))
-        return not self.engine.several or self.raw.home == self.engine.home
+        return not self._is_elsewhere()
 
     def _begin_somehow(self, word: Control) -> None:
         # The server may have closed an idle connection, or may have been restarted: nothing is lost with it.
@@ -118,8 +114,8 @@ class Reconnecting(ServerExecutor):
                 self._leave()
 
     def look(self) -> None:
-        """Connect to the right one of several servers, if this is another one."""
-        while self.broken or (self.engine.several and self._has_moved()):
+        """Connect to the right server, if this is another one."""
+        while self.broken or (self.engine.moves and self._has_moved()):
             self.reconnect(self.wait)
 
     def leave_primary(self) -> None:
@@ -158,7 +154,7 @@ class Reconnecting(ServerExecutor):
         while True:
             try:
                 self.raw = waits.call(
-                    partial(self.engine.open, wait.left, self._follows and bool(self.engine.replicas))
+                    partial(self.engine.open, wait.answer, self._follows and bool(self.engine.replicas))
                 )
                 break
             except ConnectionLost as error:
@@ -167,7 +163,8 @@ class Reconnecting(ServerExecutor):
                 self.pause(wait)
         self._watch()
         self.engine.reached = True
-        self._role_known = time.monotonic() + ROLE
+        self._since = time.monotonic()
+        self._trust()
         self.reached = None
         self._cursor = self.raw.cursor()
 

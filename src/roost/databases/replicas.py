@@ -8,18 +8,34 @@ reached that position. A replica that has not reached it gets `LAG` seconds; the
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from roost.databases.engine import Wait
+from roost.databases.engine import ServerEngine, Wait
 from roost.errors import ConnectionLost, Invalid, ReadOnly
+
+log = logging.getLogger("roost")
 
 LAG = 0.1  # seconds that a replica may take to reach a position
 PRIMARY_FOR = 1.0  # seconds for which the primary is read if no replica is found, or none is up to date
 SHARE = 20  # the same, in multiples of the time that finding none took, if that is longer: a twentieth of the time
 FIND = 2.0  # seconds that connecting to a replica may take; libpq treats 1 as 2
 STALENESS = 1.0  # seconds, unless the URL says otherwise
+
+
+class Raw(Protocol):
+    """The part of a driver's connection that tells which server it leads to."""
+
+    only_reads: Any
+    home: str
+
+    def close(self) -> None:
+        """Close it."""
+
+
+R = TypeVar("R", bound=Raw)
 
 
 class Replicas:
@@ -31,6 +47,7 @@ class Replicas:
     def __init__(self, staleness: float | None) -> None:
         self.staleness = staleness
         self.wrote = 0.0  # by the monotonic clock: when a write of this store was answered last
+        self.answered: dict[str, float] = {}  # by Galera's nodes: when a call was answered there last
         self._known = -math.inf, ""  # when the primary was asked for its position, and its answer
         self._late = 0.0  # the time until which the primary is read
 
@@ -59,6 +76,24 @@ class Replicas:
                 return False
             connection.reached = position
         return True
+
+
+def at_home(engine: ServerEngine, raw: R, home: str) -> R:
+    """Return a new connection if its server is the one that accepts writes; otherwise close it and raise.
+
+    Where the URL has one host, a server that only reads will do, unless another one has accepted writes before.
+    """
+    if not raw.only_reads:
+        if engine.home not in ("", home):
+            engine.events.count("moves")
+            log.warning("%s: %s is asked from now on, no longer %s", engine.place, home, engine.home)
+        engine.home = home
+    elif engine.several or engine.home not in ("", home):
+        raw.close()
+        engine.reached = True  # the URL is right: a server that accepts writes may appear soon
+        raise ConnectionLost(f"{engine.place}: {home} only reads")
+    raw.home = engine.home
+    return raw
 
 
 def _ask_primary(connection: Any) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from roost.databases.engine import GRACE, HASTE, ServerEngine, Wait
+from roost.databases.engine import GRACE, HASTE, LAST, ServerEngine, Wait
 from roost.databases.reconnecting import PAUSE, Reconnecting
 from roost.dialects.dialect import (
     MOST_ANSWER,
@@ -49,9 +49,8 @@ MOST_BATCHES = 1000
 
 USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
 JITTER = 0.02  # maximum seconds before a batch that conflicted with another is retried
-LOOKUP = 5.0  # seconds for asking what became of a COMMIT, whatever the deadline of the caller
+LOOKUP = 5.0  # seconds for asking whether the server is there, and after an interrupt what became of a COMMIT
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
-LEAST = 0.5  # seconds that a replica has for an answer
 PARTING = 0.5  # seconds for the last statement of each connection that is closed
 SILENCE = 10.0  # seconds of a long statement after which another connection checks whether the server still responds
 
@@ -69,7 +68,7 @@ class ServerConnection(Reconnecting):
         self._begun_by = Control.BEGIN
         self._over = False  # its COMMIT went out with its last statement
         self._answer = 0  # of the operation that was looked up
-        self._grace = GRACE
+        self._commits = False  # whether what is sent now is, or contains, COMMIT
         self.most = inf  # bytes of an answer that are read, and of a value that is sent
         self._noted = False  # whether the batch that runs has written it, or writes it with its first statement
         super().__init__(engine, wait, follows)
@@ -96,22 +95,33 @@ class ServerConnection(Reconnecting):
 
         first: a statement to send before it.
         """
-        if self.may_move:
-            self.stay()
+        self.stay()
         if not self._noted or self._batch >= STEP * MOST_BATCHES:
             raise Careful  # the first batch of a connection, or of a writer's name, has more to do
         self._batch += STEP
+        self._commits = True
         try:
             answer = self.exchanged(exchange, first) - self._batch
         except ConnectionLost as error:
-            committed = self.outcome(self.wait.deadline)
+            committed = self.outcome(inf)
             if committed is None:
                 raise OutcomeUnknown(f"{error}, during COMMIT, and the outcome could not be looked up") from error
             if not committed:
                 raise
             answer = self._answer
-        self.engine.replicas.wrote = time.monotonic()
+        finally:
+            self._commits = False
+        self.answered(wrote=True)
         return None if exchange.result is None else exchange.result(answer)
+
+    def stay(self) -> None:
+        """Raise `Careful` if a batch has to check whether this is still the right server."""
+        raw, engine = self.raw, self.engine
+        if raw.replica or raw.home != engine.home:
+            if not self.is_current():
+                raise Careful
+        elif engine.moves and (time.monotonic() > self._role_known or (self._follows and engine.replicas)):
+            raise Careful
 
     def _next_batch(self) -> str | None:
         """Count a batch; return the writer's former name where it goes by another one from now on."""
@@ -123,7 +133,7 @@ class ServerConnection(Reconnecting):
 
     def _is_committed(self, found: int) -> bool:
         """Judge the number that a look-up has found in the writer's row, and keep the answer that is in it."""
-        self.engine.replicas.wrote = time.monotonic()
+        self.answered(wrote=True)
         self._answer = found - self._batch
         return 0 <= self._answer < MOST_ANSWER
 
@@ -142,6 +152,8 @@ class ServerConnection(Reconnecting):
         # ends: COMMIT goes with it. Whether that of a transaction that only reads went through, nobody needs to know.
         if self._begin and self._reads:
             self.begin_read()
+        elif self._begin:
+            self.begin_write()
         written = [self._text(sql, row) for sql, row in said]
         for (_, row), text in zip(said, written, strict=True) if self.most < inf else ():
             if len(text) > self.most and _longest(row) > self.most:
@@ -182,9 +194,20 @@ class ServerConnection(Reconnecting):
         self._bound(len(sql))
         super().say(sql, row)
 
+    def rows(self, sql: str) -> list[Any]:
+        """Run a query of the connection's own, which is not traced, as those with which it was opened."""
+        self._bound(len(sql))
+        try:
+            found: list[Any] = self.raw.results(sql)[0]
+            return found
+        except self.failures as error:
+            raise self.failed(error, sql) from error
+
     def _bound(self, size: int) -> None:
-        # Of the exchange that comes, for a text of so many bytes. A replica that hangs leaves time to ask the primary.
-        seconds = max(LEAST, self.wait.left / 2) if self.raw.replica else self.wait.left + self._grace
+        # Of the exchange that comes, for a text of so many bytes. A replica that hangs leaves time to ask the primary,
+        # and a lost COMMIT to look up its outcome.
+        halves = self.raw.replica or (self._commits and self.wait.work is None and not self.wait.lasts)
+        seconds = min(self.wait.answer, self.wait.left / 2 + GRACE) if halves else self.wait.answer
         self.limit(seconds + size * SECONDS_PER_BYTE)
 
     def lock_wait(self, word: Control) -> float:
@@ -270,35 +293,46 @@ class ServerConnection(Reconnecting):
                 self._begin, self._over = [], False  # nothing was sent, or all
             case Control.COMMIT:
                 self.wait.pause()
-                self.commit()  # it ends what is to be released
-                if not self._reads:
-                    self.engine.replicas.wrote = time.monotonic()
+                self._commits = True
+                try:
+                    self.commit()  # it ends what is to be released
+                finally:
+                    self._commits = False
+                self.answered(wrote=not self._reads)
             case Control.ROLLBACK:
                 self.settle()
             case Control.JITTER:
                 self.engine.waits.sleep(self.engine.random.random() * JITTER)
             case Control.RECONNECT:
-                self._anew(self.end_lost, self.wait)
+                self._anew(self.end_lost, self._later_wait())
             case Control.LEAVE:
                 self._anew(self._find_writing, self.wait)
             case Control.OUTCOME:
-                return self._look_up(self.wait.deadline)
+                return self._look_up()
         return None
 
-    def outcome(self, until: float = 0.0) -> bool | None:
+    def outcome(self, most: float = LOOKUP) -> bool | None:
         """Return whether an interrupted COMMIT succeeded; None if that cannot be determined. Never raises.
 
-        until: the minimum time, by the monotonic clock, until which to wait for the server.
+        most: the maximum number of seconds to wait for the server; it is never beyond the deadline.
         """
         try:
-            return self._look_up(until)
+            return self._look_up(most)
         except Error:
             return None
 
-    def _look_up(self, until: float) -> bool | None:
+    def _look_up(self, most: float = inf) -> bool | None:
+        self._commits = False
         self.engine.events.count("lookups")
-        wait = Wait(max(until, time.monotonic() + LOOKUP))
+        wait = self._later_wait()
+        wait.deadline = min(wait.deadline, time.monotonic() + most)
         return self._anew(lambda: self.look_up(wait), wait)
+
+    def _later_wait(self) -> Wait:
+        # For what is to be done after a connection was lost. `roost serve` has a limit for the statement, not for this.
+        if self.wait.work is not None:
+            return Wait(max(self.wait.deadline, time.monotonic() + LOOKUP), work=self.wait.work)
+        return Wait(self.wait.deadline + LAST - GRACE)
 
     def settle(self) -> None:
         """Roll back what is open. Never raises."""
@@ -307,6 +341,7 @@ class ServerConnection(Reconnecting):
             return  # it is closed before anything else is said on it, and the server rolls back
         try:
             self.roll_back()
+            self.answered(wrote=False)  # a refusal is an answer, too
         except (self.failures, Error):
             self.broken = True
 
@@ -314,8 +349,7 @@ class ServerConnection(Reconnecting):
         """Close the connection; the writer's row goes with it, and the server rolls back whatever is open."""
         if self._noted and not self.broken and not self.in_transaction:
             try:
-                self._grace = PARTING
-                self.wait = Wait(time.monotonic())
+                self.wait = Wait(time.monotonic() + PARTING - GRACE)
                 self.forget()
             except Error as error:
                 log.debug("a writer's row stays for a day: %s", error)
@@ -366,6 +400,14 @@ class ServerConnection(Reconnecting):
         while not self.is_current():
             self.reconnect(self.wait)
             self.begin(self._begun_by)
+
+    def begin_write(self) -> None:
+        """Say before the first statement of a batch that writes what cannot be said along with it."""
+
+    def answered(self, *, wrote: bool) -> None:
+        """Note that callers are about to be told what this server has: later reads have it, too."""
+        if wrote:
+            self.engine.replicas.wrote = time.monotonic()
 
     def begins(self) -> None:
         """Note that the texts of `_begin` are about to be sent."""

@@ -164,9 +164,29 @@ def _nul(name: str) -> str:
 
 def no_utf8(name: str) -> str:
     """Return the condition under which a text is none that Python can read."""
-    # SQLite stores any bytes as text. Where it cannot read them, GLOB sees U+FFFD; true ones are taken out first.
-    # What it does not see are bytes from 80 to BF that follow no other: it reads them as characters.
-    return f"replace({name}, char(65533), '') GLOB '*' || char(65533) || '*'"
+    # SQLite stores any bytes as text and reads most of them as some character. So a text that is not plain ASCII is
+    # walked through, from the end of one character to that of the next: each has to be what is read, written again.
+    # U+FFFE and U+FFFF alone are read as U+FFFD. In a file whose texts are UTF-16, only halves of characters are wrong.
+    place = '"its end" + 1'
+
+    def part(width: int) -> str:
+        return f"substr(CAST({name} AS BLOB), {place}, {width})"
+
+    widths = " ".join(
+        f"WHEN CAST(char(unicode(CAST({part(width)} AS TEXT))) AS BLOB) = {part(width)} THEN {width}"
+        for width in (2, 3, 4)
+    )
+    width = f"CASE WHEN {part(1)} < X'80' THEN 1 WHEN {part(3)} IN (X'EFBFBE', X'EFBFBF') THEN 3 {widths} END"
+    read = name
+    for lost in (65533, 65534, 65535):
+        read = f"replace({read}, char({lost}), '')"
+    return (
+        f"CASE WHEN CAST('a' AS BLOB) <> X'61' THEN {read} GLOB '*' || char(65533) || '*'\n"
+        f"  ELSE ({name} GLOB '*[^' || char(1) || '-' || char(127) || ']*' OR {_nul(name)}) AND EXISTS (\n"
+        f'  WITH RECURSIVE "a character" ("its end") AS (SELECT 0 UNION ALL SELECT "its end" + {width}\n'
+        f'    FROM "a character" WHERE "its end" < length(CAST({name} AS BLOB)))\n'
+        f'  SELECT 1 FROM "a character" WHERE "its end" IS NULL) END'
+    )
 
 
 def _members(dialect: Dialect, column: Column) -> list[str]:

@@ -35,6 +35,7 @@ class Gather(enum.Enum):
     VALUES = "values"  # {rows} becomes (…), (…)
     ROWS = "rows"  # {rows} becomes ROW(…), ROW(…)
     LIST = "list"  # {rows} becomes (0, …), (1, …): a row's ordinal, and its values
+    ROW_LIST = "row list"  # the same as ROW(0, …), ROW(1, …)
     UNION = "union"  # the text once per row, joined by UNION ALL; {i} is the row's ordinal
     ARRAYS = "arrays"  # one array parameter per column
 
@@ -275,7 +276,7 @@ def _each(found: Sequence[Callable[[Any], Any] | None]) -> Callable[[Sequence[An
 
 
 # Of one text: a parser has a stack.
-MOST_ROWS = {Gather.VALUES: 2_000, Gather.ROWS: 2_000, Gather.LIST: 2_000, Gather.UNION: 250}
+MOST_ROWS = {Gather.VALUES: 2_000, Gather.ROWS: 2_000, Gather.LIST: 2_000, Gather.ROW_LIST: 2_000, Gather.UNION: 250}
 MOST_BYTES = 2**20  # of their values, or of one text, about: a server takes 16 MiB as one packet unless told otherwise
 
 
@@ -296,10 +297,11 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
                 )
                 for _, part in _parts(rows, MOST_ROWS[template.gather])
             ]
-        case Gather.LIST:
+        case Gather.LIST | Gather.ROW_LIST:
             texts = []
-            for first, part in _parts(rows, MOST_ROWS[Gather.LIST]):
-                values = ", ".join([f"({i}{', %s' * len(rows[0])})" for i in range(first, first + len(part))])
+            word = "ROW" if template.gather is Gather.ROW_LIST else ""
+            for first, part in _parts(rows, MOST_ROWS[template.gather]):
+                values = ", ".join([f"{word}({i}{', %s' * len(rows[0])})" for i in range(first, first + len(part))])
                 texts.append((template.sql.replace("{rows}", values), tuple([value for row in part for value in row])))
             return texts
         case Gather.UNION:

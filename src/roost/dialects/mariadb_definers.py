@@ -21,6 +21,11 @@ SELECT CURRENT_USER(), EXISTS (
   SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') <> CURRENT_USER())"""
 ACCOUNT = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') = %s"
 OF = "(LOCATE(%s, GRANTEE) = 1 OR LOCATE('''''@', GRANTEE) = 1 OR GRANTEE = '''PUBLIC''@''''')"
+# Rights on the whole server, which the owner of a database has not.
+MIGHTY = """\
+SELECT CURRENT_USER(), COUNT(*), COALESCE(SUM(PRIVILEGE_TYPE IN ('SUPER', 'SET USER')), 0)
+  FROM information_schema.USER_PRIVILEGES
+  WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') = CURRENT_USER() AND PRIVILEGE_TYPE <> 'USAGE'"""
 # A column's right counts as the table's, and the database may be a pattern, in which a backslash hides what is none.
 RIGHTS = f"""\
 SELECT '*', PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE {OF}
@@ -50,6 +55,16 @@ def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
             if of == definer and not (there[0][0] and has):
                 lost.add(name)
     return lost
+
+
+def mighty() -> Generator[Statement, Any, tuple[str, bool, bool]]:
+    """Return the current account, whether it has rights on the whole server, and whether it may name other definers.
+
+    What it makes runs with these rights, and the SQL in it names tables that others may replace: by a view, whose
+    functions then run with them too.
+    """
+    me, rights, names_others = (yield from _asked(MIGHTY))[0]
+    return me, bool(rights), bool(names_others)
 
 
 def _asked(sql: str, *values: str) -> Generator[Statement, Any, list[Any]]:

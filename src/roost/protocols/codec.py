@@ -13,7 +13,7 @@ from roost.structures.index.budget import Budget
 
 
 class Late(NamedTuple):
-    """An answer that is delayed since the secret was wrong, and the requests that run after it."""
+    """An answer that is delayed since the secret was wrong, and the requests that run after it, or None."""
 
     text: Any
     rest: Any
@@ -56,7 +56,7 @@ class Session(Protocol):
 
     authorized: bool
     wrong: int  # the number of consecutive wrong secrets
-    foreign: bool  # its further bytes are ignored: it has ended, or speaks another protocol
+    foreign: bool  # its further bytes are ignored: it has ended, speaks another protocol, or cannot be answered
 
 
 class Request(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from typing import Any, Protocol, cast
 
@@ -43,10 +44,16 @@ class Server(Protocol):
         """Queue complete requests for the next turn."""
 
 
+def _counted(chunk: Any) -> int:
+    # What a connection has received at once is bounded; more is a long line.
+    return sys.getsizeof(chunk) if len(chunk) > FASTEST else 0
+
+
 class Client(asyncio.Protocol):
     """One connection, in any protocol."""
 
     __slots__ = (
+        "_asked",
         "_ending",
         "_farewell",
         "_framing",
@@ -95,6 +102,7 @@ class Client(asyncio.Protocol):
         self._stopped = False  # the client does not read its answers
         self._paused = False  # the transport does not read
         self._rest: list[Any] = []  # requests for later turns
+        self._asked = 0  # bytes of the requests that are in a turn or wait for one, if they are many
         self._pace = PACE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -123,10 +131,10 @@ class Client(asyncio.Protocol):
             chunk = framing.feed(data)
         except TooLong as error:
             chunk, too_long = error.whole, True
-        if framing.held != before:
-            self._hold("lines", framing.held)
         if chunk is not None:
             self._hand_on(chunk)
+        if framing.held != before or self._asked or self._rest:
+            self._hold_lines()
         if too_long:
             self._too_long()
 
@@ -141,6 +149,8 @@ class Client(asyncio.Protocol):
         else:
             self._rest.append(chunk)
             self._go_on()
+        if not self.session.authorized:
+            self._pause()  # until it is answered: before the secret, a client can make the server buffer little
 
     def _go_on(self) -> None:
         # Pass on the next piece, and resume reading after the last one.
@@ -151,6 +161,7 @@ class Client(asyncio.Protocol):
                 text, left = self.codec.cut(text, self._pace)
                 if left is not None:  # not `if left`: the rest may be one empty line
                     rest.insert(0, left)
+            self._asked = _counted(text)
             self.server.arrived(self, text)
         if rest:
             self._pause()
@@ -172,11 +183,14 @@ class Client(asyncio.Protocol):
         if more:
             self.server.hold(what, self, more)
 
+    def _hold_lines(self) -> None:
+        self._hold("lines", self._framing.held + self._asked + sum(map(_counted, self._rest)))
+
     def _too_long(self) -> None:
         # The rest of the stream cannot be parsed. The requests before the long line are answered first.
         self.counters.errors += 1
         self._framing.drop()
-        self._hold("lines", 0)
+        self._hold_lines()
         self._farewell = self.codec.too_long
         self._pause()
         if not self._owes:
@@ -229,6 +243,9 @@ class Client(asyncio.Protocol):
         if rest is not None:
             self._rest.insert(0, rest)
             self._pause()
+        if self._asked and not self.waiting:
+            self._asked = 0
+            self._hold_lines()
         if self.session.foreign:
             self.gone = True
             self.transport.close()
@@ -253,7 +270,7 @@ class Client(asyncio.Protocol):
             log.warning("a connection sent %d wrong secrets and is closed", self.session.wrong)
             self.transport.close()
             return
-        if late.rest:
+        if late.rest is not None:  # it may be one empty line
             self._rest.insert(0, late.rest)
         self._go_on()
         if (self._farewell or self._ending) and not self._owes:

@@ -1,19 +1,22 @@
-"""/metrics for Prometheus and /healthz, served by a thread of the supervisor, so they cost the workers no time."""
+"""/metrics for Prometheus and /healthz, served by the supervisor, so they cost the workers no time.
+
+The supervisor must be able to replace workers, so that connections here are few, and short: each has one request, with
+a deadline for reading it and one for taking the answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import accumulate
-from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from typing import Any
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from roost.errors import CannotOpen
@@ -21,12 +24,14 @@ from roost.server.addresses import Address
 from roost.server.counters import BOUNDS
 from roost.server.slots import Slot
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
 log = logging.getLogger(__name__)
 
-PATIENCE = 5.0  # seconds within which a client must send its request, and the workers must answer a ping
+PATIENCE = 5.0  # seconds within which a client must send its request, and as many in which it must take the answer
+MOST = 32  # connections at once; further ones are closed
+LONGEST = 2**13  # bytes of a request
+TEXT = "text/plain; charset=utf-8"
+
+Silent = Callable[[], Coroutine[Any, Any, list[str]]]
 LABELS = ["role", "worker"]
 
 METRICS = {
@@ -78,78 +83,81 @@ class Metrics(Collector):
 class Http:
     """A running HTTP server."""
 
-    def __init__(self, server: WSGIServer) -> None:
-        host, port = server.server_address[:2]
-        self.address = str(Address(str(host), int(port)))
-        self._server = server
-        self._thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
-        self._thread.start()
+    def __init__(self, slots: Sequence[Slot], silent: Silent) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(Metrics(slots))
+        self._silent = silent
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server
 
-    def close(self) -> None:
-        """Stop serving and close the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingWSGIServer):
-    def server_bind(self) -> None:
-        # HTTPServer.server_bind is skipped: it looks up the address's name in the DNS.
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = map(str, self.server_address[:2])  # type: ignore[assignment]
-        self.setup_environ()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        log.debug("a client of /metrics or /healthz broke off", exc_info=True)
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE
-
-    def log_message(self, format: str, *args: Any) -> None:
-        log.debug(format, *args)
-
-
-def serve(address: Address, slots: Sequence[Slot], silent: Callable[[], Coroutine[Any, Any, list[str]]]) -> Http:
-    """Serve /metrics and /healthz; `CannotOpen` if the address is in use. Call it in the supervisor's event loop.
-
-    silent: returns the names of the workers that do not answer.
-    """
-    family, place = address.resolve()[0]
-    server = type("_Server", (_Server,), {"address_family": family})
-    try:
-        made: WSGIServer = server(place, _Handler)
-    except OSError as error:
-        raise CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
-    made.set_app(_app(slots, silent, asyncio.get_running_loop()))
-    return Http(made)
-
-
-def _app(
-    slots: Sequence[Slot],
-    silent: Callable[[], Coroutine[Any, Any, list[str]]],
-    loop: asyncio.AbstractEventLoop,
-) -> WSGIApplication:
-    registry = CollectorRegistry()
-    registry.register(Metrics(slots))
-    metrics = make_wsgi_app(registry)
-
-    def health() -> tuple[str, str]:
+    async def listen(self, address: Address) -> None:
+        """Serve at an address. Raises: CannotOpen if it is in use."""
+        family, place = address.resolve()[0]
         try:
-            names = asyncio.run_coroutine_threadsafe(silent(), loop).result(PATIENCE)
-        except TimeoutError:
-            names = ["the supervisor"]
-        if names:
-            return "503 Service Unavailable", "".join([f"{name} does not answer\n" for name in names])
-        return "200 OK", "ok\n"
+            made = socket.create_server(place, family=family)
+        except OSError as error:
+            raise CannotOpen(f"cannot listen at {address}: {os.strerror(error.errno or 0)}") from error
+        host, port, *_ = made.getsockname()
+        self.address = str(Address(str(host), int(port)))
+        self._server = await asyncio.start_server(self._connected, sock=made, limit=LONGEST)
 
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
+    async def close(self) -> None:
+        """Close the port and the connections."""
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if len(self._tasks) <= MOST:
+                async with asyncio.timeout(PATIENCE):
+                    request = await _request(reader)
+                status, kind, body = await self._answer(*request)
+                head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                writer.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode())
+                writer.write(b"" if request[0] == "HEAD" else body)
+                writer.transport.set_write_buffer_limits(0)
+                async with asyncio.timeout(PATIENCE):
+                    await writer.drain()
+        except (TimeoutError, OSError, EOFError, ValueError):
+            log.debug("a client of /metrics or /healthz broke off", exc_info=True)
+        finally:
+            writer.transport.abort()  # the answer, if there is one, has been taken
+
+    async def _answer(self, method: str, path: str, accept: str) -> tuple[str, str, bytes]:
+        # The status, the content's type and the content.
+        if method not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", TEXT, b"there are GET and HEAD\n"
         if path == "/metrics":
-            found: Iterable[bytes] = metrics(environ, start_response)
-            return found
-        status, body = health() if path == "/healthz" else ("404 Not Found", "there are /metrics and /healthz\n")
-        start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
-        return [body.encode()]
+            encode, kind = choose_encoder(accept)
+            return "200 OK", kind, encode(self._registry)
+        if path != "/healthz":
+            return "404 Not Found", TEXT, b"there are /metrics and /healthz\n"
+        names = await self._silent()
+        if names:
+            return "503 Service Unavailable", TEXT, "".join([f"{name} does not answer\n" for name in names]).encode()
+        return "200 OK", TEXT, b"ok\n"
 
-    return app
+
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str, str]:
+    # Read a request; return its method, its path, and what it accepts. Raises: EOFError, ValueError.
+    lines: list[str] = []
+    size = 0
+    while not lines or lines[-1]:
+        line = await reader.readline()
+        size += len(line)
+        if not line.endswith(b"\n"):
+            raise EOFError
+        if size > LONGEST:
+            raise ValueError(f"a request of more than {LONGEST} bytes")
+        lines.append(line.decode("latin-1").rstrip())
+    method, path, *_ = lines[0].split()
+    headers = [line.partition(":") for line in lines[1:]]
+    accept = ",".join([value.strip() for name, _, value in headers if name.lower() == "accept"])
+    return method, path.partition("?")[0], accept

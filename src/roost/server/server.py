@@ -37,7 +37,7 @@ from roost.store.served_server import connect
 
 TURN = 2**20  # characters of requests in a turn
 TURN_SECONDS = 0.05  # seconds after which a turn leaves its remaining requests to the next one
-HELD = 2**28  # bytes of incomplete lines, and as many of unread answers, over all connections of a worker
+HELD = 2**28  # bytes of incomplete and of long lines, and as many of unread answers, over all connections of a worker
 LOGGED = 500  # characters of requests that are logged, if `log_values` is set
 SLICE = 0.02  # seconds that the loop blocks for a file's write lock before it reads the sockets again
 REST = 0.5  # seconds without a turn after which the writer copies the write-ahead log into the file

@@ -96,11 +96,12 @@ class Supervisor:
     async def _serve(self) -> None:
         http = None
         if self.settings.http is not None:
-            from roost.server.http import serve  # its imports are an optional extra
+            from roost.server.http import Http  # its imports are an optional extra
 
             if not self.settings.http.loopback:
                 log.warning("http %s can be reached from other machines, and asks for no secret", self.settings.http)
-            http = serve(self.settings.http, self.slots, self.silent)
+            http = Http(self.slots, self.silent)
+            await http.listen(self.settings.http)
         try:
             async with asyncio.TaskGroup() as group:
                 for slot in self.slots:
@@ -110,7 +111,7 @@ class Supervisor:
             raise errors.exceptions[0] from None
         finally:
             if http is not None:
-                http.close()
+                await http.close()
 
     async def _begin(self, http: str | None) -> None:
         for slot in self.slots:

@@ -90,7 +90,7 @@ class Played:
             late = responder.late.get(place)
             if late is not None:
                 self.late[at] = late
-                rest = late.rest or None
+                rest = late.rest
             gap = self._codec.gap
             self._next[at] = begin + len(text) + gap - (0 if rest is None else len(rest) + gap)
 
@@ -205,7 +205,8 @@ class Lines(Part):
         except Undone as undone:
             self._late = getattr(undone.__cause__, "word", "") == "timeout"
             raise
-        except (Missing, StatementFailed):
+        except (Missing, StatementFailed) as error:
+            self._late = error.word == "timeout"
             if database.doubts():  # the table may have changed since it was opened, and the statement failed for that
                 raise Careful from None
             raise
@@ -242,7 +243,7 @@ class Lines(Part):
         counters.rows += responder.rows
 
     def refuse(self, error: BaseException) -> None:
-        """Answer with an error every line that needs the database."""
+        """Answer with an error every line that needs the database; close a connection whose line cannot be answered."""
         cause = error.__cause__ if isinstance(error, Undone) else error
         if not isinstance(cause, Error):
             log.error("a request failed", exc_info=cause)
@@ -251,11 +252,29 @@ class Lines(Part):
         self._playing = self._played.ready(self._pieces)
         responder = self._begin(Budget(), cause)
         self._database.budget.take(0)  # takes no bytes, but checks the time
-        for _ in responder.play():
-            raise AssertionError("a responder without a transaction asks nothing of the database")
+        try:
+            for _ in responder.play():
+                raise AssertionError("a responder without a transaction asks nothing of the database")
+        except Exception:
+            # A defect of the server's own code, in parsing.
+            parts = self.halves()
+            for part in reversed(parts):
+                part.refuse(error)
+            if not parts:
+                log.exception("a request cannot be answered; its connection is closed")
+                self._give_up()
+            return
         if isinstance(cause, CannotOpen):
             self._counters.unavailable += responder.errors
         self.committed()
+
+    def _give_up(self) -> None:
+        played = self._played
+        if played.attempt is not None:
+            played.attempt.undo()
+            played.attempt = None
+        for place, _, _ in self._playing:
+            self._arrived[place][0].foreign = True
 
     def halves(self) -> list[Part]:
         """Return the second half and the first: of the connections, or of the lines of a single connection.

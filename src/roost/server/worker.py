@@ -15,6 +15,7 @@ import signal
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 SPARE_FILES = 128  # files kept for the database, the listening sockets, and the connections being refused
 HANDSHAKE = 15.0  # seconds within which a client must complete the TLS handshake
 FAREWELL = 1.0  # seconds that a refused client has to read the reason
+REPEATED = 60.0  # seconds after which it is logged again that connections are refused
 PUBLISHED_EVERY = 1.0  # seconds between copies of the counters into shared memory
 MOST_SOCKETS = 253  # Linux's limit of descriptors in one message (SCM_MAX_FD)
 TURNS = 8  # iterations of the loop in which a queued connection is accepted and its requests are read
@@ -66,7 +68,9 @@ class Worker:
 
     def __init__(self, make: Make, control: Channel, files: Sequence[int]) -> None:
         self._make, self._control, self._files = make, control, files
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.AbstractServer | _Tls] = []
+        self.shaking: set[_Door] = set()  # connections whose TLS handshake is not complete
+        self._refusal_logged = -REPEATED  # by the monotonic clock
 
     async def run(self) -> int:
         """Serve until the supervisor sends `stop` or is gone; return the exit code."""
@@ -126,23 +130,37 @@ class Worker:
         sock.setblocking(False)
         if sock.family == socket.AF_UNIX:
             server = await loop.create_unix_server(door, sock=sock, backlog=BACKLOG)
+        elif context is not None:
+            self._servers.append(_Tls(self, sock, protocol, context))
+            return
         else:
-            patience = None if context is None else HANDSHAKE
-            server = await loop.create_server(
-                door, sock=sock, backlog=BACKLOG, ssl=context, ssl_handshake_timeout=patience
-            )
+            server = await loop.create_server(door, sock=sock, backlog=BACKLOG)
         self._servers.append(server)
 
-    def enter(self, transport: asyncio.Transport, name: str) -> None:
-        """Accept or refuse a connection; a refused one gets no session."""
-        if sum([each.open for each in self._counters.values()]) < self._most:
+    @property
+    def room(self) -> int:
+        """How many more connections may be accepted; not positive: further ones are refused."""
+        return self._most - len(self.shaking) - sum([each.open for each in self._counters.values()])
+
+    def enter(self, transport: asyncio.Transport, name: str, admitted: bool) -> None:
+        """Begin the session of a connection, or tell it that it is refused."""
+        if admitted:
             protocol = self._served.protocol(name)
             transport.set_protocol(protocol)
             protocol.connection_made(transport)
             return
+        self.refuse(name)
+        transport.set_protocol(_Refused(transport, FULL[name], self._refused))
+
+    def refuse(self, name: str) -> None:
+        """Count a refused connection, and log that there are such."""
         self._counters[name].refused += 1
         self._counters[name].publish()
-        transport.set_protocol(_Refused(transport, FULL[name], self._refused))
+        now = time.monotonic()
+        if now >= self._refusal_logged + REPEATED:
+            self._refusal_logged = now
+            waiting = f" ({len(self.shaking)} have not completed the TLS handshake)" if self.shaking else ""
+            log.warning("connections beyond %d are refused%s", self._most, waiting)
 
     async def _serve(self) -> None:
         while (message := await self._control.hear()) is not None and message["word"] != "stop":
@@ -170,15 +188,77 @@ class Worker:
 
 
 class _Door(asyncio.Protocol):
-    """Checks the limit in `connection_made`, since asyncio accepts many connections before it sets up the first."""
+    """Checks the limit in `connection_made`, since asyncio accepts many connections before it sets up the first.
 
-    def __init__(self, worker: Worker, protocol: str) -> None:
+    admitted: whether the connection was within the limit when it was accepted, if that is known already.
+    """
+
+    def __init__(self, worker: Worker, protocol: str, admitted: bool | None = None) -> None:
         self._worker = worker
         self._protocol = protocol
+        self._admitted = admitted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        worker = self._worker
+        worker.shaking.discard(self)
+        admitted = worker.room > 0 if self._admitted is None else self._admitted
         # A cast, since uvloop's transports are no subclasses of asyncio's.
-        self._worker.enter(cast(asyncio.Transport, transport), self._protocol)
+        worker.enter(cast(asyncio.Transport, transport), self._protocol, admitted)
+
+
+class _Tls:
+    """Accepts connections that speak TLS; they count from then on, not only after the handshake."""
+
+    def __init__(self, worker: Worker, sock: socket.socket, protocol: str, context: ssl.SSLContext) -> None:
+        self._worker, self._socket, self._protocol, self._context = worker, sock, protocol, context
+        self._tasks: set[asyncio.Task[None]] = set()
+        sock.listen(BACKLOG)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._socket.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        loop, worker = asyncio.get_running_loop(), self._worker
+        for _ in range(BACKLOG):
+            try:
+                accepted, _address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("no connection can be accepted for a second: %s", error)
+                loop.remove_reader(self._socket)
+                loop.call_later(1.0, self._go_on)
+                return
+            room = worker.room
+            if room <= -SPARE_FILES // 2:  # too many to tell each of them why
+                accepted.close()
+                worker.refuse(self._protocol)
+                continue
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            door = _Door(worker, self._protocol, room > 0)
+            worker.shaking.add(door)
+            task = loop.create_task(self._shake(accepted, door))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _shake(self, accepted: socket.socket, door: _Door) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: door, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE
+            )
+        except OSError as error:  # the client speaks no TLS, or has left
+            log.debug("a TLS handshake failed: %s", error)
+        finally:
+            self._worker.shaking.discard(door)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        if self._socket.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
 
 
 class _Refused(asyncio.Protocol):

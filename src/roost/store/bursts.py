@@ -24,7 +24,7 @@ from roost.capping.installation import Adoption, Inspection
 from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.plan import adoption_for
 from roost.databases.engine import Connection, commit, drive
-from roost.dialects import Control
+from roost.dialects import MARIADB, Control
 from roost.errors import Busy, Conflict, Invalid
 from roost.store.core import Core
 from roost.store.store import Store
@@ -41,8 +41,13 @@ LEFT = 100  # after a pass that deleted fewer rows no other pass follows: the ne
 EVERY = 1.0  # seconds between two passes, if triggers cannot keep the table short
 
 
-def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newest_by: str | None) -> Inspection:
+def inspect(
+    store: Store, table: str, per: Sequence[str], keep: int | None, newest_by: str | None, definer: str = ""
+) -> Inspection:
     """Return what capping a table would do; change nothing. Without `per` or `keep`, the present ones are used.
+
+    definer: MariaDB's account with whose rights triggers and event run; by default the one that they have, or the
+        store's own.
 
     `Missing` if there is no such table, `Invalid` with the reason if it cannot be capped.
     """
@@ -57,7 +62,7 @@ def inspect(store: Store, table: str, per: Sequence[str], keep: int | None, newe
         keep = old.keep if keep is None else keep
     elif newest_by is None and old is not None and old.per == tuple(per):
         newest_by = old.newest_by
-    found: Inspection = core.snapshot(partial(adoption.look, table, per, keep, newest_by))
+    found: Inspection = core.snapshot(partial(adoption.look, table, per, keep, newest_by, definer))
     return found
 
 
@@ -68,11 +73,12 @@ def inspect_age(
     older_than: int | None = None,
     epoch: str | None = None,
     offset: int | None = None,
+    definer: str = "",
 ) -> Inspection:
     """Return what capping a table by age would do; change nothing. None means the present value.
 
     older_than: in seconds. by: the column with the time. epoch: the unit of its numbers, s or ms. offset: the minutes
-        by which a time without a zone is ahead of UTC.
+        by which a time without a zone is ahead of UTC. definer: as for `inspect`.
 
     Raises as `inspect` does.
     """
@@ -84,7 +90,8 @@ def inspect_age(
         by, older_than = by or old.by, older_than or old.older_than
     if by is None or older_than is None:
         raise Invalid(f"{table} is not capped by age yet: use --older-than TIME and --by COLUMN")
-    found: Inspection = core.snapshot(partial(adoption.look_at_age, table, by, older_than, epoch, offset or 0))
+    look = partial(adoption.look_at_age, table, by, older_than, epoch, offset or 0, definer)
+    found: Inspection = core.snapshot(look)
     return found
 
 
@@ -179,6 +186,8 @@ def uncap(store: Store, table: str) -> Cap:
 
 
 def _adoption(store: Store) -> Adoption:
+    if store._core.engine.dialect is MARIADB:  # or MySQL: told by the first connection
+        store._core.with_writer(lambda connection: None)
     return adoption_for(store._core.engine.dialect)
 
 

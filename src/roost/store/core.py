@@ -70,6 +70,7 @@ class Core:
         self.lock_wait = lock_wait
         self._clock = clock
         self.known = Known(self.engine.dialect)
+        self.engine.heard = self.known.speak
         self.closed = False
         self._start()
         _cores[id(self)] = self
@@ -228,7 +229,7 @@ class Core:
             if once.made:
                 return
             try:
-                there = self.snapshot(once.is_made)
+                there = self.snapshot(once.is_made, lasts=False)
             except Invalid:  # another session may be making it just now: find out under the lock, in `once.make`
                 there = False
             if not there:
@@ -269,9 +270,11 @@ class Core:
 
         self.writers.submit((), time.monotonic() + self.timeout, errand)
 
-    def snapshot(self, make: Callable[[], Generator[Wanted, Any, T]]) -> T:
+    def snapshot(self, make: Callable[[], Generator[Wanted, Any, T]], *, lasts: bool = True) -> T:
         """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
-        return self.exclusive(make()) if self.engine.memory else self._again(lambda: self._look(lambda _: make()))
+        if self.engine.memory:
+            return self.exclusive(make())
+        return self._again(lambda: self._look(lambda _: make(), lasts))
 
     def examine(self) -> list[Finding]:
         """Examine the database, and return the findings of `doctor`."""
@@ -283,9 +286,9 @@ class Core:
             return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
         return self._again(lambda: self._look(ask))
 
-    def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]]) -> T:
+    def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]], lasts: bool = True) -> T:
         def look(link: Link) -> T:
-            wait = _Patience(self, time.monotonic() + self.timeout, lasts=True)
+            wait = _Patience(self, time.monotonic() + self.timeout, lasts=lasts)
             connection = link.connection = self.engine.connect(wait, writes=False)
             try:
                 connection.execute(Control.BEGIN_READ)

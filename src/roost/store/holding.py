@@ -1,4 +1,8 @@
-"""Hold a lease while a `with` block runs: it is renewed in the background, and its loss is reported."""
+"""Hold a lease while a `with` block runs: it is renewed in the background, and its loss is reported.
+
+A caller that is interrupted while it acquires a lease leaves none behind: the operation may be committed all the same,
+so it runs to its end apart from its caller, and what it has acquired is released.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,71 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from roost.databases.shield import whole
 from roost.errors import Busy, Error, LeaseLost
 from roost.store.runner import AsyncRunner, Runner
 from roost.structures.clock import SECOND
 from roost.structures.lease.declaration import Grant, Lease
+from roost.structures.operation import Operation
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 log = logging.getLogger("roost")
 
 PAUSE = 0.1  # seconds between attempts to acquire a lease that another holder has
 RENEWALS = 3  # per ttl of the lease, so that it survives two failed renewals
+
+
+def apart(store: Runner, operation: Operation[T], answer: Future[T] | None = None) -> T:
+    """Run an operation in a thread of its own, in which no signal handler and no other thread raises an exception.
+
+    A caller that is interrupted still waits for its end. answer: gets the answer.
+    """
+    found: Future[T] = Future() if answer is None else answer
+
+    def run() -> None:
+        if found.set_running_or_notify_cancel():
+            try:
+                found.set_result(store.run(operation))
+            except BaseException as error:
+                found.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="roost-lease", daemon=True).start()
+        return found.result()
+    except BaseException:
+        if not found.cancel():
+            found.exception()
+        raise
+
+
+def acquired(store: Runner, operation: Operation[T | None], release: Callable[[T], Operation[Any]]) -> T | None:
+    """Run an operation that acquires a lease; if its caller is interrupted, release the lease, and raise the error."""
+    answer: Future[T | None] = Future()
+    try:
+        return apart(store, operation, answer)
+    except BaseException:
+        if not answer.cancelled() and answer.exception() is None and (grant := answer.result()) is not None:
+            apart(store, release(grant))
+        raise
+
+
+async def aacquired(
+    store: AsyncRunner, operation: Operation[T | None], release: Callable[[Any], Operation[Any]]
+) -> T | None:
+    """Run an operation that acquires a lease; if its caller is cancelled, release the lease first."""
+    grant, cancelled = await whole(store.run(operation))
+    if cancelled is not None:
+        if grant is not None:
+            await whole(store.run(release(grant)))
+        raise cancelled
+    return grant
 
 
 class Held(Generic[K]):
@@ -70,6 +125,12 @@ class Held(Generic[K]):
         if self._begun:
             raise RuntimeError(f"{self._lease.name}: a holding is for one `with`; make another one")
         self._begun = True
+        self._process = os.getpid()
+
+    @property
+    def _is_inherited(self) -> bool:
+        # Whether this is a child that was forked in the block: the lease is its parent's.
+        return os.getpid() != self._process
 
     def _take(self, begun: float, grant: Grant[K] | None) -> bool:
         # Store the answer to a request that was sent at `begun`.
@@ -95,20 +156,33 @@ class Holding(Held[K]):
         super().__init__(*arguments)
         self._store = store
         self._stop = threading.Event()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="roost-lease", daemon=True)
 
     def __enter__(self) -> Holding[K]:
         self._begin()
         deadline = time.monotonic() + self._wait
-        while not self._take(time.monotonic(), self._store.run(self._acquire)):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._busy()
-            time.sleep(min(PAUSE, left))
-        self._thread.start()
+        try:
+            while not self._take(time.monotonic(), acquired(self._store, self._acquire, self._lease.release)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self._busy()
+                time.sleep(min(PAUSE, left))
+            self._thread.start()
+        except BaseException:
+            self._stop.set()
+            if self._grant is not None:
+                apart(self._store, self._lease.release(self.grant))
+            raise
         return self
 
     def _keep(self) -> None:
+        try:
+            self._renew_and_release()
+        finally:
+            self._ended.set()
+
+    def _renew_and_release(self) -> None:
         while not self._stop.wait(self._pause) and not self.lost:
             begun = time.monotonic()
             try:
@@ -120,17 +194,24 @@ class Holding(Held[K]):
                     break
         if not self._stop.is_set():
             self._over = True
+        self._stop.wait()
+        self._over = self.lost
+        try:  # in this thread: the one that runs the block may be interrupted meanwhile
+            self._over = not self._store.run(self._lease.release(self.grant)) or self._over
+        except Error as failed:  # harmless: the lease expires by itself
+            log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._is_inherited:
+            return
         self._stop.set()
-        self._thread.join()
-        self._over = self.lost
         try:
-            self._over = not self._store.run(self._lease.release(self.grant)) or self._over
-        except Error as failed:  # harmless: the lease expires by itself
-            log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)
+            self._ended.wait()
+        except BaseException:
+            self._ended.wait()  # a thread's join() that was interrupted would not wait a second time
+            raise
         if error is None and self._over:
             self.check()
 
@@ -152,7 +233,7 @@ class AsyncHolding(Held[K]):
     async def __aenter__(self) -> AsyncHolding[K]:
         self._begin()
         deadline = time.monotonic() + self._wait
-        while not self._take(time.monotonic(), await self._store.run(self._acquire)):
+        while not self._take(time.monotonic(), await aacquired(self._store, self._acquire, self._lease.release)):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._busy()
@@ -183,21 +264,28 @@ class AsyncHolding(Held[K]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._is_inherited:
+            return
         assert self._keeper is not None
         assert self._host is not None
         self._keeper.cancel()
         if self._cancelled and error is None:  # the block ended before the cancellation arrived: consume it here
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
-        await asyncio.gather(self._keeper, return_exceptions=True)
-        self._over = self.lost
-        try:
-            self._over = not await self._store.run(self._lease.release(self.grant)) or self._over
-        except Error as failed:  # harmless: the lease expires by itself
-            log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)
+        _, cancelled = await whole(self._end(self._keeper))
         ours = self._cancelled and self._host.uncancel() <= self._cancelling
+        if cancelled is not None:
+            raise cancelled
         if self._over and (error is None or (ours and isinstance(error, asyncio.CancelledError))):
             try:
                 self.check()
             except LeaseLost as lost:
                 raise lost from error
+
+    async def _end(self, keeper: asyncio.Task[None]) -> None:
+        await asyncio.gather(keeper, return_exceptions=True)
+        self._over = self.lost
+        try:
+            self._over = not await self._store.run(self._lease.release(self.grant)) or self._over
+        except Error as failed:  # harmless: the lease expires by itself
+            log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)

@@ -28,6 +28,7 @@ from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Columns, Results, Shape
+from roost.structures.index.values import is_utf8
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Plan
 from roost.structures.registry import from_definition
@@ -121,6 +122,20 @@ class Database(ABC):
 
     # --- requests of clients --------------------------------------------------------------------------------------
 
+    def declared(self, name: str) -> Generator[Any, Any, Structure | Error]:
+        """Return the structure stored under a name now, or the error if there is none."""
+        found: Structure | Error
+        self.budget.unlimited()
+        yield Control.SAVEPOINT
+        try:
+            (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
+            found = from_definition(stored[0][0]) if stored else Missing(f"{name} is not in this database any more")
+        except self.refusals as error:
+            yield Control.BACK
+            found = kept(error)
+        yield Control.RELEASE
+        return found
+
     def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
         self.budget.request()
@@ -189,10 +204,17 @@ class Database(ABC):
         Raises: Undone.
         """
         self.budget.unlimited()
+        missing = Missing(f"there is no table {name!a}")
+        if not is_utf8(database + name):
+            return missing
         try:
-            return (yield from self._opening(database, name, index, columns, filters))
+            found = yield from self._opening(database, name, index, columns, filters)
         except self.refusals as error:
-            return kept(error)
+            found = kept(error)
+        # MariaDB's catalog has three bytes per character: it can neither hold some names nor be asked for them.
+        if isinstance(found, StatementFailed) and found.word == "error" and not (database + name).isascii():
+            return missing
+        return found
 
     @abstractmethod
     def _opening(

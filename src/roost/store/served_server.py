@@ -19,7 +19,7 @@ from roost.batching.batch import Batch
 from roost.batching.known import Known
 from roost.batching.parts import Part, SlowPath
 from roost.databases import open_engine
-from roost.databases.engine import Engine, ServerEngine, Undone, Wait, drive, too_long
+from roost.databases.engine import Connection, Engine, ServerEngine, Undone, Wait, drive, too_long
 from roost.databases.waits import THREAD, Waits
 from roost.dialects import Control, Statement, Together
 from roost.dialects.dialect import Wanted
@@ -58,6 +58,7 @@ MOST_REASONS = 100  # that are remembered to be logged once in a while
 REPEATED = 60.0  # seconds after which the same reason why the database is unavailable is logged again
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
+    "mysql": each("SELECT DATABASE(), DATABASE()"),
     "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
 }
 
@@ -117,11 +118,11 @@ def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: 
     Raises: CannotOpen, Invalid.
     """
     engine = open_engine(url, timeout=timeout or FOREVER, trace=None, random=Random())
-    if engine.dialect.name not in NAMES:
-        raise Invalid(f"{engine.place}: roost serve supports {', '.join(NAMES)}, but not {engine.dialect.name} yet")
     cast(ServerEngine, engine).waits = waits
+    # The first one tells the dialect.
+    opened = [engine.connect(Wait(time.monotonic() + (timeout or FOREVER)), writes=writes) for _ in range(connections)]
     remembered = Remembered(engine)
-    return [ServerDatabase(engine, remembered, timeout, writes=writes) for _ in range(connections)]
+    return [ServerDatabase(engine, remembered, timeout, connection) for connection in opened]
 
 
 class ServerDatabase(Database):
@@ -135,7 +136,7 @@ class ServerDatabase(Database):
         *(Invalid, Missing, Mismatch, Duplicate, Full, Overflow, StatementFailed),
     )
 
-    def __init__(self, engine: Engine, remembered: Remembered, timeout: float, *, writes: bool) -> None:
+    def __init__(self, engine: Engine, remembered: Remembered, timeout: float, connection: Connection) -> None:
         super().__init__(engine.dialect, remembered.known)
         self._context = Context(utc_now, Random().randrange(2**31))  # each connection adds to one slot of counters
         self._remembered = remembered
@@ -143,7 +144,7 @@ class ServerDatabase(Database):
         self._careful = False
         self._checked: set[Table] = set()  # tables that were found unchanged in this transaction
         self._unchecked: set[Table] = set()  # tables used in this transaction, checked or not
-        self._connection = engine.connect(Wait(time.monotonic() + (timeout or FOREVER)), writes=writes)
+        self._connection: Any = connection
         ((found,),) = self._connection.execute(Statement(NAMES[engine.dialect.name], [()]))
         self.names = found
         self.schemas = engine.dialect.name == "postgresql"  # whether clients may name a schema as the database

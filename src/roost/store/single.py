@@ -48,7 +48,7 @@ class Single:
         engine: Engine,
     ) -> None:
         self._token = known.token
-        self._dialect = known.dialect.name
+        self._known = known
         self._exchanges = known.dialect.exchanges
         self._context = context
         self._readers = readers
@@ -63,7 +63,7 @@ class Single:
         """Return the result of an operation, or `UNANSWERED`; the deadline is by the monotonic clock."""
         if type(op) is not Operation:
             return UNANSWERED  # a batch refuses it
-        plan: StructurePlan | None = op.structure.plans.get(self._dialect)
+        plan: StructurePlan | None = op.structure.plans.get(self._known.dialect.name)
         if plan is None:
             return UNANSWERED
         if (self._exchanges or plan.routines) and self._token not in plan.trusted_by:

@@ -9,7 +9,7 @@ import random as random_module
 import sqlite3
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
@@ -18,15 +18,17 @@ from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.stats import Stats
 from roost.catalog.alter import alter
-from roost.catalog.catalog import create, ddl, listed
+from roost.catalog.catalog import create, ddl, drop, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
 from roost.databases.engine import Trace
+from roost.databases.shield import whole
 from roost.databases.urls import redacted
+from roost.dialects.dialect import Wanted
 from roost.errors import Closed, Invalid
 from roost.store.core import Core
-from roost.store.holding import AsyncHolding, Holding
+from roost.store.holding import AsyncHolding, Holding, aacquired, acquired, apart
 from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
@@ -104,7 +106,8 @@ class _Base:
                 raise Invalid(f"{structure!r} is not a structure")
             if isinstance(structure, (Adopted, Aged)):
                 raise Invalid(
-                    f"{structure.name} is a table of your own; `roost cap {structure.name}` makes and changes it"
+                    f"{structure.name} is a table of your own; `roost cap {structure.name}` makes and changes it, "
+                    f"`roost uncap {structure.name}` undoes it"
                 )
         return [self._core.known.plan(structure) for structure in structures]
 
@@ -112,13 +115,23 @@ class _Base:
         if isinstance(self._working, CacheCore):
             self._working.create(structures)
         else:
-            plans = self._plans(structures)
-            making = partial(create, self._core.known.catalog, plans, view, exact=False)
-            self._core.known.log_differences(self._core.repeated(making, create=True))
+            known = self._core.known
+
+            def making() -> Generator[Wanted, Any, dict[str, str]]:  # planned when it is known on what kind of server
+                return (yield from create(known.catalog, self._plans(structures), view, exact=False))
+
+            known.log_differences(self._core.repeated(making, create=True))
 
     def _alter(self, structure: Structure, view: bool | None) -> list[str]:
-        (plan,) = self._plans([structure])
-        return self._core.repeated(partial(alter, self._core.known.catalog, plan, view))
+        def altering() -> Generator[Wanted, Any, list[str]]:
+            (plan,) = self._plans([structure])
+            return (yield from alter(self._core.known.catalog, plan, view))
+
+        return self._core.repeated(altering)
+
+    def _drop(self, structures: Sequence[Structure]) -> None:
+        plans = self._plans(structures)
+        self._core.repeated(partial(drop, self._core.known.catalog, plans))
 
     def _structures(self) -> list[Structure]:
         found = self._core.snapshot(partial(listed, self._core.known.catalog))
@@ -185,6 +198,14 @@ class Store(_Base, Runner):
         view: add it, or drop it; None leaves it as it is.
         """
         return self._alter(structure, view)
+
+    def drop(self, *structures: Structure) -> None:
+        """Drop structures with all that they hold: views, tables and entries; those that are not stored are skipped.
+
+        What else their declarations say does not matter, but `Mismatch` if one of these names is that of another kind.
+        `Invalid` if a view of the application's own depends on one. Operations on them then raise `Missing`.
+        """
+        self._drop(structures)
 
     def structures(self) -> list[Structure]:
         """Return the structures in the catalog, with generated dataclasses for their rows."""
@@ -296,8 +317,10 @@ class Store(_Base, Runner):
             try:
                 if wanted is MAKE:
                     answer = make()
+                elif isinstance(wanted, Operation) and wanted.verb == "lease":
+                    answer = acquired(self, wanted, partial(cache.release, key))
                 elif isinstance(wanted, Operation):
-                    answer = self.run(wanted)
+                    answer = apart(self, wanted) if wanted.verb == "release" else self.run(wanted)
                 elif isinstance(wanted, tuple):
                     answer = self.run_all(*wanted)
                 else:
@@ -364,6 +387,10 @@ class AsyncStore(_Base, AsyncRunner):
         """Change a stored structure to this declaration; see `Store.alter`."""
         return await self._in_thread(self._alter, structure, view)
 
+    async def drop(self, *structures: Structure) -> None:
+        """Drop structures with all that they hold; see `Store.drop`."""
+        await self._in_thread(self._drop, structures)
+
     async def structures(self) -> list[Structure]:
         """Return the structures in the catalog; see `Store.structures`."""
         return await self._in_thread(self._structures)
@@ -429,6 +456,10 @@ class AsyncStore(_Base, AsyncRunner):
                     answer = make()
                     if inspect.isawaitable(answer):
                         answer = await answer
+                elif isinstance(wanted, Operation) and wanted.verb == "lease":
+                    answer = await aacquired(self, wanted, partial(cache.release, key))
+                elif isinstance(wanted, Operation) and wanted.verb == "release":
+                    answer, error = await whole(self.run(wanted))
                 elif isinstance(wanted, Operation):
                     answer = await self.run(wanted)
                 elif isinstance(wanted, tuple):

@@ -141,13 +141,16 @@ class ProgramPlan(StructurePlan):
         return []
 
     def call_each(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Call a program once for each row; return the results."""
+        """Call a program once for each row; return the results, if it gives any."""
         if self.dialect.family == "postgresql":
             found = yield Statement(self._many[verb], rows)
             return [answer[0][0] for answer in found]
         results: list[Any] = []
         for begin in range(0, len(rows), MOST_CALLS):
             part = rows[begin : begin + MOST_CALLS]
+            if self._programs[verb].gives is None:
+                yield Together([Statement(_one(self.dialect.family, self._one[verb]), [row]) for row in part])
+                continue
             calls = [Statement(_calling(self._one[verb], place), [row]) for place, row in enumerate(part)]
             *_, found = yield Together((*calls, Statement(_results(len(part)), [()])))
             results += found[0][0]

@@ -7,7 +7,7 @@ and MySQL, on SQLite the INSTEAD OF trigger of a view. Whoever writes calls this
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.types.column_types import ColumnType
@@ -37,17 +37,28 @@ class Do(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Delete rows and remember a sum over exactly those that were deleted, whatever is written at the same time.
-
-    lock: the statement that makes or locks every row which others may write, for databases that cannot sum what a
-        DELETE returns.
-    """
+    """Delete rows that are locked, and remember a sum over them."""
 
     name: str
     table: str
     where: str
     value: str
-    lock: str
+
+
+class Count(NamedTuple):
+    """Remember how many rows the statement before it has changed. Not on SQLite."""
+
+    name: str
+
+
+class Refuse(NamedTuple):
+    """End with an outcome if a condition holds. Nothing is undone: what was done before is right in itself.
+
+    outcome: an expression; on SQLite, whose triggers return nothing, the key of the error's text in `refusals`.
+    """
+
+    when: str
+    outcome: str
 
 
 class Give(NamedTuple):
@@ -56,7 +67,7 @@ class Give(NamedTuple):
     value: str
 
 
-Step = Let | Do | Take | Give
+Step = Let | Do | Count | Take | Refuse | Give
 
 
 class Program(NamedTuple):
@@ -66,6 +77,7 @@ class Program(NamedTuple):
     steps: writes the program in the words of one database.
     gives: the type of its result; None: it has no result.
     many: it is given many rows, as arrays on PostgreSQL, as JSON on MariaDB and MySQL.
+    refusals: by outcome, what a SQL client is told whose row is refused.
     """
 
     verb: str
@@ -73,6 +85,7 @@ class Program(NamedTuple):
     steps: Callable[[Any], Iterator[Step]]
     gives: ColumnType[int] | None = None
     many: bool = False
+    refusals: Mapping[str, str] = {}
 
 
 class Routine(NamedTuple):

@@ -18,7 +18,7 @@ from django.test import SimpleTestCase, TransactionTestCase
 import roost
 from roost.contrib.django import DjangoStore
 from roost.contrib.django.address import in_memory
-from roost.contrib.django.testing import ClearsStructures
+from roost.contrib.django.testing import ClearsStructures, clear_structures
 from tests.contrib.site.pages.models import Page
 from tests.contrib.site.pages.structures import Item, Visit, carts, likes, pageviews, store, visits
 
@@ -148,6 +148,37 @@ class BatchTests(Checked):
             transaction.rollback()
             transaction.set_autocommit(True)
         self.assertEqual(self.without_django(pageviews.total("/")), 5)
+
+
+class OnceTests(Checked):
+    def count(self) -> int:
+        store.run_all(pageviews.add("/"), pageviews.add("/"), once="a webhook")
+        return store.run(pageviews.total("/"))
+
+    def test_f115_what_has_a_token_is_done_once(self) -> None:
+        self.assertEqual([self.count(), self.count()], [2, 2])
+        with transaction.atomic():
+            self.assertEqual(self.count(), 2)
+
+    def test_f115_the_next_test_may_use_the_same_token(self) -> None:
+        self.test_f115_what_has_a_token_is_done_once()
+
+    def test_f115_a_table_of_tokens_that_is_missing_is_made(self) -> None:
+        for _ in range(2):  # known to be missing, and taken to be there
+            with connection.cursor() as cursor:
+                cursor.execute("DROP TABLE roost_once")
+            with suppress(ZeroDivisionError), transaction.atomic():
+                Page.objects.create(name="/")
+                self.assertEqual([self.count(), self.count()], [2, 2])
+                raise ZeroDivisionError
+            with transaction.atomic():
+                self.assertEqual(self.count(), 2)
+            self.assertEqual(self.count(), 2)
+            clear_structures()
+            with connection.cursor() as cursor:
+                cursor.execute("DROP TABLE roost_once")
+            self.assertEqual([self.count(), self.count()], [2, 2])
+            clear_structures()
 
 
 class OnCommitTests(Checked):

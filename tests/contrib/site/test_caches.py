@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import os
+from contextlib import nullcontext, suppress
 from typing import Any
 from unittest import mock, skipIf
 
@@ -312,3 +313,39 @@ class SessionTests(TestCase):
         await later.aflush()
         await SessionStore.aclear_expired()
         self.assertEqual(await store.arun(SESSIONS.keys()), [])
+
+
+class RolledBackSessionTests(ClearsStructures, TransactionTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.session = SessionStore()
+        self.session["failed"] = 0
+        self.session.save()
+        self.session = SessionStore(self.session.session_key)
+
+    def stored(self) -> Any:
+        return SessionStore(self.session.session_key)["failed"]
+
+    def test_f119_what_a_block_took_back_is_stored_by_the_next_save(self) -> None:
+        for n in (1, 2):
+            with transaction.atomic() if n == 2 else nullcontext():
+                with suppress(ZeroDivisionError), transaction.atomic():
+                    self.session["failed"] = n
+                    self.session.save()
+                    raise ZeroDivisionError
+                self.assertEqual(self.stored(), n - 1)
+                self.session.save()
+            self.assertEqual(self.stored(), n)
+
+    def test_f119_what_a_rollback_took_back_is_stored_by_the_next_save(self) -> None:
+        transaction.set_autocommit(False)
+        try:
+            self.session["failed"] = 1
+            self.session.save()
+            transaction.rollback()
+            self.session.save()
+            transaction.commit()
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+        self.assertEqual(self.stored(), 1)

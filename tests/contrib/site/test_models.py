@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from django.core.management import call_command
 from django.db import models
 from django.test import TestCase
 from django.test.utils import isolate_apps
 
 import roost
-from roost.contrib.django.models import StructureModel, TotalField
+from roost.contrib.django.models import StructureModel
+from tests.contrib.site.pages.models import Page, PageViews
 from tests.contrib.site.pages.structures import pageviews, store
-
-with isolate_apps("tests.contrib.site.pages"):  # or a migration would have to name it, as it does any model
-
-    class PageViews(StructureModel):
-        key: Any = models.CharField(max_length=255, primary_key=True)
-        total: Any = TotalField()
-
-        class Meta(StructureModel.Meta):
-            app_label = "pages"
-            db_table = "pageviews"
-
 
 OBJECTS: Any = PageViews.objects
 
@@ -60,6 +53,18 @@ class ModelTests(TestCase):
         for call in refused:
             with self.assertRaisesMessage(roost.Invalid, "store.run(…) with an operation of the structure writes them"):
                 call()
+        self.assertEqual(store.run(pageviews.top()), [("/", 7), ("/about", 2)])
+        self.assertEqual(store.check(), [])
+
+    def test_f120_a_fixture_of_the_whole_application_is_loaded_without_its_rows(self) -> None:
+        Page.objects.create(name="home")
+        with tempfile.TemporaryDirectory() as folder:
+            fixture = str(Path(folder, "pages.json"))
+            call_command("dumpdata", "pages", output=fixture)
+            Page.objects.all().delete()
+            with self.assertWarnsMessage(RuntimeWarning, "PageViews: a fixture's rows are not loaded"):
+                call_command("loaddata", fixture, verbosity=0)
+        self.assertEqual([page.name for page in Page.objects.all()], ["home"])
         self.assertEqual(store.run(pageviews.top()), [("/", 7), ("/about", 2)])
         self.assertEqual(store.check(), [])
 

@@ -108,15 +108,18 @@ def _mysql(alias: str, params: dict[str, Any], dialect: Dialect) -> str:
             "cert, key), ssl_mode, unix_socket and connect_timeout"
         )
     if dialect is MYSQL:
-        options["dialect"] = "mysql8"
+        options["dialect"] = "mysql"
     return f"mysql://{_authority(user, password, host, port)}/{quote(name, safe='')}{_query(options)}"
 
 
 def _postgresql(connection: BaseDatabaseWrapper, params: dict[str, Any]) -> str:
     try:
         from psycopg import pq
-    except ModuleNotFoundError:
-        raise Invalid(f"settings.DATABASES[{connection.alias!r}]: Roost needs psycopg 3, not psycopg2") from None
+    except ImportError as error:
+        raise Invalid(
+            f"settings.DATABASES[{connection.alias!r}]: Roost needs psycopg 3 with libpq, not psycopg2: "
+            "pip install 'roost[postgresql-binary]'"
+        ) from error
     # Options that libpq does not know are arguments for the driver, which concern Django's own connections only.
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
     options = {name: value for name, value in params.items() if name in known and value is not None}

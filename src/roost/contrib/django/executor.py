@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sqlite3
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from roost.batching.batch import joined
 from roost.batching.known import Known
 from roost.contrib.django.address import dialect_of
 from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
+from roost.databases.callers.turns import turn
 from roost.databases.engine import drive
 from roost.databases.executor import ServerExecutor
 from roost.databases.sqlite import engine as sqlite
@@ -47,7 +49,7 @@ class DjangoExecutor(ServerExecutor):
         self._vendor = connection.vendor
         self._dialect = dialect_of(connection)
         self._takes_write_lock = writes and self._vendor == "sqlite"
-        self._savepoint: str | None = None
+        self._savepoints: list[str | None] = []  # one inside the other
         self._lost = False  # the whole transaction was rolled back, and the savepoint with it
         self._locked = False
         if self._vendor == "postgresql":
@@ -66,10 +68,10 @@ class DjangoExecutor(ServerExecutor):
             from roost.databases.mariadb.session import joined_text
 
             return joined_text(self._dialect, sql, row), None
-        if row and self._vendor == "postgresql":  # with its values in the text, as in Django's logs
-            from roost.databases.postgresql.values import spelt_out
+        if self._vendor == "postgresql":  # with its values in the text, as in Django's logs
+            from roost.databases.postgresql.values import filled_in
 
-            return sql % tuple([spelt_out(value) for value in row]), None
+            return filled_in(sql, row), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
 
     def printed(self, sql: str, row: Row) -> tuple[str, Row | None]:
@@ -122,7 +124,8 @@ class DjangoExecutor(ServerExecutor):
             return row
 
     def _at_once_on_postgresql(self, exchange: Exchange) -> Row | None:
-        from roost.databases.callers.postgresql import UNDO, at_once
+        from roost.databases.callers.caller import UNDO
+        from roost.databases.callers.postgresql import at_once
         from roost.databases.postgresql.cursors import is_failed
         from roost.databases.postgresql.session import BINARY, TEXT
 
@@ -173,8 +176,8 @@ class DjangoExecutor(ServerExecutor):
 
     def _set_savepoint(self) -> None:
         self._look()
-        self._savepoint = self._connection.savepoint()
-        if self._takes_write_lock:
+        self._savepoints.append(self._connection.savepoint())
+        if self._takes_write_lock and len(self._savepoints) == 1:
             try:
                 self.say(sqlite.TAKE_WRITE_LOCK)
             except Exception as error:
@@ -189,17 +192,18 @@ class DjangoExecutor(ServerExecutor):
         if self._lost:
             return
         try:
-            if self._savepoint is None:  # DDL outside of a transaction: it cannot be rolled back
+            if self._savepoints[-1] is None:  # DDL outside of a transaction: it cannot be rolled back
                 self._connection.needs_rollback = True
             else:
-                self._connection.savepoint_rollback(self._savepoint)
+                self._connection.savepoint_rollback(self._savepoints[-1])
         except DjangoError:
             # As Django's atomic() does: the original error is raised; this one only shows that the transaction is lost.
             self.lose()
 
     def _release(self) -> None:
-        if self._savepoint is not None and not self._lost:
-            self._connection.savepoint_commit(self._savepoint)
+        savepoint = self._savepoints.pop()
+        if savepoint is not None and not self._lost:
+            self._connection.savepoint_commit(savepoint)
 
     def lose(self) -> None:
         """Abandon the transaction: Django refuses further queries in the block and rolls it back."""
@@ -246,16 +250,17 @@ class DjangoExecutor(ServerExecutor):
 
 def run_joined(atom: Atom, connection: BaseDatabaseWrapper, known: Known, context: Context) -> None:
     """Run an atom inside the transaction that is open on Django's connection."""
-    executor = DjangoExecutor(connection, writes=atom.writes)
-    try:
-        drive(joined(atom, known, context), executor)
-    except Exception:
-        raise
-    except BaseException:
-        executor.lose()  # interrupted: a half-done operation must not be committed
-        raise
-    finally:
-        executor.close()
+    with turn(connection, threading.RLock):  # a LiveServerTestCase shares it between threads
+        executor = DjangoExecutor(connection, writes=atom.writes)
+        try:
+            drive(joined(atom, known, context), executor)
+        except Exception:
+            raise
+        except BaseException:
+            executor.lose()  # interrupted: a half-done operation must not be committed
+            raise
+        finally:
+            executor.close()
 
 
 def run_atomic(work: Generator[Wanted, Any, T], connection: BaseDatabaseWrapper) -> T:

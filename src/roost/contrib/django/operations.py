@@ -85,9 +85,10 @@ class _WholeStructure(StructureOperation):
             return
         plan = known.plan(self.structure)
         if schema_editor.collect_sql:
-            _collect(schema_editor, ddl(known.catalog, [plan], self.view))
+            _collect(schema_editor, [*ddl(known.catalog, [plan], self.view), *known.once.ddl])
         else:
             change(create(known.catalog, [plan], self.view), schema_editor.connection)
+            change(known.once.make(known.catalog), schema_editor.connection)
 
     def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
         """Drop the structure, or print the SQL."""
@@ -145,8 +146,8 @@ class CreateStructure(_WholeStructure):
 class AlterStructure(StructureOperation):
     """Alter the stored structure to another declaration; see `roost.Store.alter` for what can be altered.
 
-    was: the previous declaration, for reversing; None: the operation cannot be reversed. An added column cannot be
-        removed again (its data would be lost): then reversing is refused.
+    was: the previous declaration, for reversing; None: the operation cannot be reversed. An added column stays when it
+        is reversed, since its values would be lost; rows of the previous declaration get its default.
     defaults: the values that existing rows get in added columns, by column name; by default those of the row's
         dataclass, if the structure has one.
     view: True adds the view, False drops it; None leaves it as it is.
@@ -191,22 +192,28 @@ class AlterStructure(StructureOperation):
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Alter the structure."""
-        self._alter(app_label, schema_editor, self.structure, self.view)
+        self._alter(app_label, schema_editor, self.structure, self.view, keep_columns=False)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Restore the previous declaration."""
         assert self.was is not None
-        self._alter(app_label, schema_editor, self.was, None if self.view is None else not self.view)
+        view = None if self.view is None else not self.view
+        self._alter(app_label, schema_editor, self.was, view, keep_columns=True)
 
     def _alter(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, structure: Structure, view: bool | None
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        structure: Structure,
+        view: bool | None,
+        keep_columns: bool,
     ) -> None:
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
         defaults = {name: _member(structure, name, value) for name, value in self.defaults.items()}
-        work = alter(known.catalog, known.plan(structure), view, defaults)
+        work = alter(known.catalog, known.plan(structure), view, defaults, keep_columns=keep_columns)
         if schema_editor.collect_sql:
             _Printer(schema_editor).print(work, self.name)
         else:

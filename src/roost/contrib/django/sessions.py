@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib.sessions.backends.base import CreateError, SessionBase, UpdateError
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from roost.contrib.django.cache import shared_store
+from roost.contrib.django.store import in_transaction
 from roost.errors import Invalid
 from roost.structures.cache.declaration import Cache
 from roost.structures.operation import Operation
@@ -26,7 +27,7 @@ class SessionStore(SessionBase):
 
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key)
-        self._loaded: tuple[str, bytes] | None = None  # the key, and the value that was loaded for it
+        self._loaded: tuple[str, bytes] | None = None  # the key, and the value that is stored for it
 
     @classmethod
     def run(cls, operation: Operation[Any]) -> Any:
@@ -84,7 +85,8 @@ class SessionStore(SessionBase):
             stored = self.run(self.structure.replace(key, self.encode(session), age))
         if not stored:
             raise CreateError if must_create else UpdateError
-        self._loaded = (key, serialized)
+        if not unchanged:  # what is written in a transaction may be rolled back
+            self._loaded = None if in_transaction(connections[self.using]) else (key, serialized)
 
     def delete(self, session_key: str | None = None) -> None:
         """Remove a session; this one if no key is given."""

@@ -16,10 +16,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.asyncio import async_unsafe
 
 from roost.batching.atoms import Atom
+from roost.batching.once import cannot_make
 from roost.catalog.catalog import create
 from roost.catalog.check import Violation, check
 from roost.contrib.django.address import dialect_of, in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined, translated
+from roost.errors import Missing, StatementFailed
 from roost.store.core import Core
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import Store, utc_now
@@ -126,22 +128,23 @@ class DjangoStore(Runner):
     @async_unsafe
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         connection = connections[self.using]
-        store = self._store(connection)
-        core = store._core
-        if atom.once is not None:
-            core.prepare_once()
+        core = self._store(connection)._core
+        self._run(core, connection, atom)
+        if atom.once is not None and core.is_once_gone(atom):
+            atom = Atom(atom.operations, atom.once)
+            self._run(core, connection, atom)
+        return atom.answer
+
+    def _run(self, core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
         joins = self._joins or connection.vendor == "sqlite"
         if joins and connection.in_atomic_block:
-            run_joined(atom, connection, core.known, core.joined_context)
+            _join(core, connection, atom)
         elif joins and (in_memory(connection) or not _autocommit(connection)):
             _begin_as_the_driver_does(connection)
             with transaction.atomic(using=self.using):
-                run_joined(atom, connection, core.known, core.joined_context)
-        elif hasattr(mail, "outbox"):
-            _in_a_test_run(core, connection, atom)
+                _join(core, connection, atom)
         else:
-            core.submit([atom])
-        return atom.answer
+            _apart(core, connection, partial(_submit, core, atom))
 
     def _store(self, connection: BaseDatabaseWrapper) -> Store:
         # Looked up at every call: a test runner changes the connection's settings after creating its database.
@@ -170,15 +173,44 @@ class _InThread(AsyncRunner):
         await self._in_thread(atom)
 
 
-def _in_a_test_run(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
+def _join(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
+    once, catalog = core.known.once, core.known.catalog
+    if atom.once is not None and not once.made:
+        if not connection.features.can_rollback_ddl:  # making a table would commit the block
+            _apart(core, connection, core.prepare_once)
+        elif not run_atomic(once.is_made(), connection):
+            try:
+                change(once.make(catalog), connection)
+            except (Missing, StatementFailed) as error:
+                raise cannot_make(error) from error
+        once.made = True  # until the block rolls back: `is_once_gone` notices
+    run_joined(atom, connection, core.known, core.joined_context)
+
+
+def _submit(core: Core, atom: Atom) -> None:
+    if atom.once is not None:
+        core.prepare_once()
+    core.submit([atom])
+
+
+def _apart(core: Core, connection: BaseDatabaseWrapper, work: Callable[[], None]) -> None:
+    # On connections of Roost's own.
+    if not hasattr(mail, "outbox"):  # no test run
+        work()
+        return
     was_open = connection.connection is not None
     connection.cursor().close()  # Django raises an error if the test may not use the database
     if not was_open:
         connection.close()  # a thread that uses Django for nothing else would leave it open
     try:
-        core.submit([atom])
+        work()
     finally:
         core.disconnect()  # the test runner cannot drop a database that has connections
+
+
+def in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether what is written on Django's connection may still be rolled back."""
+    return connection.in_atomic_block or not _autocommit(connection)
 
 
 def _autocommit(connection: BaseDatabaseWrapper) -> bool:

@@ -9,7 +9,7 @@ from unittest import TestCase
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from roost.batching.known import Known
-from roost.catalog.catalog import listed
+from roost.catalog.catalog import ONCE, guarded, listed
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import run_atomic
 from roost.dialects import Statement, Template
@@ -19,7 +19,7 @@ Clearing = Generator[Statement, Any, None]
 
 
 def clear_structures(using: str = DEFAULT_DB_ALIAS) -> None:
-    """Empty every structure of a database, as if each had just been created.
+    """Empty every structure of a database, as if each had just been created, and forget all tokens (`once=`).
 
     Tables of the application's own (`roost cap`) are left alone.
     """
@@ -34,6 +34,8 @@ def _clear(known: Known) -> Clearing:
     for _, _, definition in (yield from listed(known.catalog)):
         for table in known.plan(from_definition(definition)).layout:  # empty for a table of the application's own
             yield Statement(Template(f"DELETE FROM {table}"), [()])
+    for table in (yield from guarded(known.dialect, [ONCE], writes=True)):
+        yield Statement(Template(f"DELETE FROM {table}"), [()])
 
 
 class ClearsStructures(TestCase):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from roost.databases.callers import sqlalchemy
 from roost.databases.callers.caller import AsyncPlay, Play, Work
-from roost.databases.callers.sqlite import aiosqlite_caller, awaited_sqlite3_caller, sqlite3_caller
+from roost.databases.callers.sqlite import aiosqlite_caller, sqlite3_caller
+from roost.databases.callers.turns import turn
 from roost.databases.engine import Engine
 from roost.errors import Invalid
 
@@ -17,12 +20,16 @@ __all__ = ["AsyncPlay", "Play", "Work", "async_caller_of", "caller_of"]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One class of connections: its name in messages, its dialect's family (None: its driver's), and its caller."""
+    """One class of connections: its name in messages, its dialect's family (None: its driver's), and its caller.
+
+    scoped: an object is a session for each thread or task, which take their turns by themselves.
+    """
 
     words: str
     dialect: str | None = None
     waits: Callable[[Any, Engine], Play] | None = None
     awaits: Callable[[Any, Engine], AsyncPlay] | None = None
+    scoped: bool = False
 
 
 def caller_of(connection: Any, engine: Engine) -> Play:
@@ -32,7 +39,13 @@ def caller_of(connection: Any, engine: Engine) -> Play:
         if kind is not None:
             raise Invalid(f"Store.on: {kind.words} is awaited; use AsyncStore.on")
         raise Invalid(_refused("Store.on", connection, [each.words for each in _KINDS.values() if each.waits]))
-    return kind.waits(connection, engine)
+    play = kind.waits(connection, engine)
+
+    def on(work: Work, writes: bool) -> None:
+        with turn(connection, threading.RLock):
+            play(work, writes)
+
+    return play if kind.scoped else on
 
 
 def async_caller_of(connection: Any, engine: Engine) -> AsyncPlay:
@@ -42,7 +55,13 @@ def async_caller_of(connection: Any, engine: Engine) -> AsyncPlay:
         if kind is not None:
             raise Invalid(f"AsyncStore.on: {kind.words} would block the event loop; use Store.on")
         raise Invalid(_refused("AsyncStore.on", connection, [each.words for each in _KINDS.values() if each.awaits]))
-    return kind.awaits(connection, engine)
+    play = kind.awaits(connection, engine)
+
+    async def on(work: Work, writes: bool) -> None:
+        async with turn(connection, asyncio.Lock):
+            await play(work, writes)
+
+    return play if kind.scoped else on
 
 
 def _refused(method: str, connection: Any, kinds: list[str]) -> str:
@@ -102,12 +121,20 @@ def _awaits(caller: Callable[[Any, Engine, sqlalchemy.Below], AsyncPlay]) -> Cal
     return lambda connection, engine: caller(connection, engine, async_caller_of)
 
 
-_SESSION = _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_caller))
+def _awaited_sqlite3(raw: Any, engine: Engine) -> AsyncPlay:
+    # sqlite3 is synchronous: the event loop is blocked while the statements run.
+    play = caller_of(raw, engine)
+
+    async def on(work: Work, writes: bool) -> None:
+        play(work, writes)
+
+    return on
+
+
 _ASYNCPG = _Kind("an asyncpg connection", "postgresql", awaits=_asyncpg)
-_ASYNC_SESSION = _Kind("a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_caller))
 
 _KINDS = {
-    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite", sqlite3_caller, awaited_sqlite3_caller),
+    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite", sqlite3_caller, _awaited_sqlite3),
     "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite", awaits=aiosqlite_caller),
     "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb", _pymysql),
     "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb", awaits=_asyncmy),
@@ -119,8 +146,14 @@ _KINDS = {
     "sqlalchemy.ext.asyncio.engine.AsyncConnection": _Kind(
         "a SQLAlchemy AsyncConnection", awaits=_awaits(sqlalchemy.async_connection_caller)
     ),
-    "sqlalchemy.orm.session.Session": _SESSION,
-    "sqlalchemy.orm.scoping.scoped_session": _SESSION,
-    "sqlalchemy.ext.asyncio.session.AsyncSession": _ASYNC_SESSION,
-    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _ASYNC_SESSION,
+    "sqlalchemy.orm.session.Session": _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_caller)),
+    "sqlalchemy.orm.scoping.scoped_session": _Kind(
+        "a SQLAlchemy Session", waits=_waits(sqlalchemy.scoped_caller), scoped=True
+    ),
+    "sqlalchemy.ext.asyncio.session.AsyncSession": _Kind(
+        "a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_caller)
+    ),
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _Kind(
+        "a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_scoped_caller), scoped=True
+    ),
 }

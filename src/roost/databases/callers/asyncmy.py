@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from asyncmy.converters import conversions
 from asyncmy.cursors import Cursor
@@ -11,6 +11,7 @@ from asyncmy.errors import MySQLError
 from roost.databases.callers.caller import AsyncCallerExecutor, AsyncPlay, Work, aplay
 from roost.databases.callers.mariadb import MariaDBCaller, plain
 from roost.databases.engine import Engine
+from roost.databases.mariadb.engine import MariaDBEngine
 
 
 class _AsyncmyCaller(MariaDBCaller):
@@ -22,6 +23,7 @@ class _AsyncmyCaller(MariaDBCaller):
 
 def asyncmy_caller(raw: Any, engine: Engine) -> AsyncPlay:
     """Return the caller for an asyncmy connection, which is lost if a call is cancelled while it waits."""
+    cast(MariaDBEngine, engine).met(raw.get_server_info())
 
     async def on(work: Work, writes: bool) -> None:
         with plain(raw, "_", conversions):

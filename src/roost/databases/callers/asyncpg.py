@@ -8,13 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
-import psycopg
-from psycopg.pq import DiagnosticField
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Script, Texts, Work, aplay
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Texts, Work, aplay
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
+from roost.databases.postgresql.errors import as_psycopg
 from roost.databases.postgresql.session import is_utf8
+from roost.databases.postgresql.values import spelt_out
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
 
@@ -28,8 +28,8 @@ _TYPES = {
 class _AsyncpgCaller(PostgreSQLCaller):
     """The savepoint of one call."""
 
-    def begin(self) -> Script:
-        """Yield the statements that set the savepoint; asyncpg begins no transaction by itself."""
+    def joins(self) -> bool:
+        """Return whether a savepoint can be set; asyncpg begins no transaction by itself."""
         settings = self.raw.get_settings()
         if not is_utf8(settings.client_encoding):
             raise Invalid(
@@ -45,9 +45,12 @@ class _AsyncpgCaller(PostgreSQLCaller):
         if not self.raw.is_in_transaction():
             if self.writes:
                 raise Invalid(NO_TRANSACTION)
-            return
-        yield "SAVEPOINT roost_joined"
-        self.is_set = True
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.raw.terminate()
 
     def at_once(self, exchange: Exchange) -> Texts:
         """Return None: asyncpg returns no rows for a text of several statements."""
@@ -68,27 +71,26 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return super().failed(error, sql)
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement with asyncpg's placeholders."""
-        return sql % tuple([f"${n}" for n in range(1, len(row) + 1)]) if row else sql, row or None
+        """Return a statement with asyncpg's placeholders.
+
+        asyncpg takes the first and the last moment and day of Python for infinity, so these stand in the text.
+        """
+        if not row:
+            return sql, None
+        holes: list[str] = []
+        sent: list[Any] = []
+        for value in row:
+            if _is_infinite(value):
+                holes.append(spelt_out(value))
+            else:
+                sent.append(value)
+                holes.append(f"${len(sent)}")
+        return sql % tuple(holes), tuple(sent) or None
 
 
-# Besides asyncpg's own errors: those raised by `command_timeout` and by sockets.
-_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError, OSError)
-
-
-def _as_psycopg(error: Exception) -> psycopg.Error:
-    # Converted, so that the meaning of each SQLSTATE is defined in one place.
-    message = str(error).strip()
-    state = getattr(error, "sqlstate", None)  # 22000 is asyncpg's for a value that it cannot send
-    if isinstance(error, TimeoutError):
-        state, message = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
-    elif isinstance(error, OSError):
-        state = "08006"
-    found = psycopg.DatabaseError(
-        message, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: message.encode()}
-    )
-    found.sqlstate = state
-    return found
+# Besides asyncpg's own errors: those raised by `command_timeout` and by sockets. InternalClientError is its protocol's,
+# for one after the server has said that it ends the session.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError, OSError)
 
 
 def _is_infinite(value: Any) -> bool:
@@ -103,7 +105,7 @@ def _read(value: Any) -> Any:
     if isinstance(value, UUID):
         return UUID(int=value.int)  # asyncpg's is a class of its own
     if isinstance(value, dt.datetime) and value.tzinfo is None and _is_infinite(value):
-        raise _as_psycopg(asyncpg.DataError("Python has no moment infinity: the years are 1 to 9999"))
+        raise as_psycopg(asyncpg.DataError("Python has no moment infinity: the years are 1 to 9999"))
     return value
 
 
@@ -116,17 +118,13 @@ class _AsyncpgExecutor(AsyncCallerExecutor):
 
     async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
         raw, values = self._cursor, row or ()
-        if any([_is_infinite(value) for value in values]):
-            raise _as_psycopg(
-                asyncpg.DataError("asyncpg takes the first and the last moment and day of Python for infinity")
-            )
         try:
             if returns:
                 found = await raw.fetch(sql, *values, record_class=asyncpg.Record)
                 return [tuple([_read(each) for each in row]) for row in found]
             status = await raw.execute(sql, *values)
         except _FAILURES as error:
-            raise _as_psycopg(error) from error
+            raise as_psycopg(error) from error
         count = status.rpartition(" ")[2]  # of "UPDATE 3"
         return int(count) if count.isdecimal() else -1
 

@@ -6,13 +6,16 @@ Nothing is committed, no setting of the session is changed, and none of the appl
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 from roost.databases.engine import Executor, Trace, adrive, drive
 from roost.databases.executor import ServerExecutor
+from roost.databases.shield import whole
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, exchange
 from roost.errors import Error
 
@@ -20,12 +23,30 @@ Work = Generator[Wanted, Any, None]
 Script = Generator[str, Sequence[Row], None]
 Texts = Generator[str, Sequence[Row], Row | None]
 
-BACK, RELEASE = "ROLLBACK TO SAVEPOINT roost_joined", "RELEASE SAVEPOINT roost_joined"
+log = logging.getLogger("roost")
+
+SAVEPOINT, BACK, RELEASE = (
+    f"{word} roost_joined" for word in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
+)
+UNDO = f"{BACK};\n{RELEASE}"
+SHIELDED = (SAVEPOINT, BACK, RELEASE, UNDO)
 
 NO_TRANSACTION = (
     "store.on: the connection is in autocommit mode and no transaction is open, so the statements would not be one "
     "unit; BEGIN one first"
 )
+
+
+def nested(text: str, depth: int) -> str:
+    """Return a statement about the savepoint at a depth; each has a name of its own, as MariaDB needs it."""
+    return text if depth == 1 else f"{text}_{depth}"
+
+
+class Undoable(Executor[Wanted], Protocol):
+    """An executor of one call, which can undo it."""
+
+    def undo(self) -> None:
+        """Undo an interrupted call; if that fails, close the connection: nothing of the call may be committed."""
 
 
 class Play(Protocol):
@@ -51,18 +72,37 @@ class Caller(ABC):
         self.raw = raw
         self.place = place
         self.writes = writes
-        self.is_set = False
+        self.depth = 0  # how many savepoints of the call are set, one inside the other
 
     def words(self, word: Control) -> Script:
         """Yield the statements for a control word, one after the other; each yield receives the statement's rows."""
         match word:
+            case Control.SAVEPOINT if self.depth:
+                yield nested(SAVEPOINT, self.depth + 1)
+                self.depth += 1
             case Control.SAVEPOINT:
                 yield from self.begin()
-            case Control.BACK if self.is_set and not self.is_lost():
-                yield BACK
-            case Control.RELEASE if self.is_set and not self.is_lost():
-                yield RELEASE
-                self.is_set = False
+            case Control.BACK if self.depth and not self.is_lost():
+                yield nested(BACK, self.depth)
+            case Control.RELEASE if self.depth and not self.is_lost():
+                yield nested(RELEASE, self.depth)
+                self.depth -= 1
+
+    def unwound(self) -> Script:
+        """Yield the statements that undo an interrupted call."""
+        self.depth = min(self.depth, 1)
+        yield from self.words(Control.BACK)
+        yield from self.words(Control.RELEASE)
+
+    def abandon(self) -> None:
+        """Close the connection of an interrupted call that cannot be undone, so that nothing of it is committed."""
+        if not self.is_lost():
+            log.warning("%s: closed a connection, since an interrupted call could not be undone", self.place)
+            self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection at once."""
 
     @abstractmethod
     def at_once(self, exchange: Exchange) -> Texts:
@@ -98,7 +138,9 @@ class CallerExecutor(ServerExecutor):
 
     def obey(self, word: Control) -> None:
         """Do what a control word means."""
-        words = self._caller.words(word)
+        self._send(self._caller.words(word))
+
+    def _send(self, words: Script) -> None:
         try:
             sql = next(words)
             while True:
@@ -106,6 +148,15 @@ class CallerExecutor(ServerExecutor):
                 sql = words.send(self._cursor.fetchall() if self._cursor.description else ())
         except StopIteration:
             pass
+
+    def undo(self) -> None:
+        """Undo an interrupted call; if that fails, close the connection: nothing of the call may be committed."""
+        try:
+            self._send(self._caller.unwound())
+        except BaseException as error:
+            self._caller.abandon()
+            if not isinstance(error, Exception):
+                raise
 
     def at_once(self, exchange: Exchange) -> Row | None:
         """Do an operation in one exchange; return a row that begins with its answer, or None."""
@@ -151,7 +202,13 @@ class CallerExecutor(ServerExecutor):
 
 
 class AsyncCallerExecutor:
-    """`CallerExecutor` for a cursor that is awaited."""
+    """`CallerExecutor` for a cursor that is awaited.
+
+    What sets a savepoint, goes back to it or releases it is not cancelled: on PostgreSQL a statement that is cancelled
+    aborts the transaction, and whether there is a savepoint to go back to would not be known.
+    """
+
+    _cancelled: asyncio.CancelledError | None = None  # a cancellation that came meanwhile
 
     def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
         self._caller = caller
@@ -163,15 +220,13 @@ class AsyncCallerExecutor:
         if isinstance(wanted, Together):
             return [await self.execute(each) for each in wanted.statements]
         if isinstance(wanted, Exchange):
-            return await self._at_once(wanted)
-        if not isinstance(wanted, Statement):
-            words = self._caller.words(wanted)
             try:
-                sql = next(words)
-                while True:
-                    sql = words.send(await self._word(sql))
-            except StopIteration:
-                return None
+                return await self._at_once(wanted)
+            finally:
+                if self._cancelled is not None:
+                    raise self._cancelled
+        if not isinstance(wanted, Statement):
+            return await self._send(self._caller.words(wanted))
         returns = wanted.template.returns
         work = exchange(wanted)
         try:
@@ -181,13 +236,43 @@ class AsyncCallerExecutor:
         except StopIteration as stop:
             return stop.value
 
+    async def _send(self, words: Script) -> None:
+        first = next(words, None)
+        if first is None:
+            return
+
+        async def send() -> None:
+            sql = first
+            try:
+                while True:
+                    sql = words.send(await self._word(sql))
+            except StopIteration:
+                pass
+
+        _, cancelled = await whole(send())
+        if cancelled is not None:
+            raise cancelled
+
+    async def undo(self) -> None:
+        """Undo an interrupted or cancelled call; if that fails, close the connection."""
+        try:
+            await self._send(self._caller.unwound())
+        except Exception:
+            self._caller.abandon()
+
     async def _at_once(self, exchange: Exchange) -> Row | None:
         texts = self._caller.at_once(exchange)
         try:
             text = next(texts)
             while True:
                 try:
-                    rows = await self._rows(text)
+                    if text in SHIELDED:
+                        rows, cancelled = await whole(self._rows(text))
+                        self._cancelled = cancelled or self._cancelled
+                        if text == SAVEPOINT and cancelled is not None:
+                            raise cancelled
+                    else:
+                        rows = await self._rows(text)
                 except Error as error:
                     text = texts.throw(error)
                 else:
@@ -233,16 +318,12 @@ class AsyncCallerExecutor:
         return await self._cursor.fetchall() if returns else self._cursor.rowcount
 
 
-def play(work: Work, executor: Executor[Wanted]) -> None:
+def play(work: Work, executor: Undoable) -> None:
     """Drive a call; if it is interrupted, roll all of it back."""
     try:
         drive(work, executor)
     except BaseException:
-        for word in UNDONE:
-            try:
-                executor.execute(word)
-            except Exception:
-                break  # the original error is raised; if the connection fails here too, the server keeps nothing
+        executor.undo()
         raise
 
 
@@ -251,12 +332,5 @@ async def aplay(work: Work, executor: AsyncCallerExecutor) -> None:
     try:
         await adrive(work, executor)
     except BaseException:
-        for word in UNDONE:
-            try:
-                await executor.execute(word)
-            except Exception:
-                break  # as in `play`
+        await executor.undo()
         raise
-
-
-UNDONE: Sequence[Control] = (Control.BACK, Control.RELEASE)

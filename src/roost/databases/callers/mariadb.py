@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from roost.databases.callers.caller import (
+    BACK,
     NO_TRANSACTION,
+    RELEASE,
+    SAVEPOINT,
     Caller,
     CallerExecutor,
     Play,
@@ -26,6 +29,7 @@ from roost.databases.mariadb.connection import (
     PlainCursor,
     number_of,
 )
+from roost.databases.mariadb.engine import MariaDBEngine
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.session import is_galera, joined_text, judge, question
 from roost.dialects import Dialect
@@ -92,10 +96,10 @@ def attempted(raw: Any, text: str) -> Texts:
 
 def _undo(error: Busy) -> Texts:
     try:
-        yield "ROLLBACK TO SAVEPOINT roost_joined"
+        yield BACK
     except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
         raise Conflict(f"{error}; whether the operation was done is not known: roll back, and do all again") from error
-    yield "RELEASE SAVEPOINT roost_joined"
+    yield RELEASE
     return None
 
 
@@ -115,11 +119,11 @@ class MariaDBCaller(Caller):
             judge(self.raw, self._dialect, (yield asked)[0], "store.on")
         if not self.writes:
             return  # a query that fails leaves the transaction as it was
-        yield "SAVEPOINT roost_joined"
+        yield SAVEPOINT
         status = self.raw.server_status
-        self.is_set = not status & AUTOCOMMIT or bool(status & IN_TRANSACTION)
-        if not self.is_set:
+        if status & AUTOCOMMIT and not status & IN_TRANSACTION:
             raise Invalid(NO_TRANSACTION)
+        self.depth = 1
 
     def at_once(self, exchange: Exchange) -> Texts:
         """Yield a compound statement; if it fails, the transaction is unchanged, or gone."""
@@ -131,10 +135,14 @@ class MariaDBCaller(Caller):
         """Return whether the connection is lost."""
         return not self.raw.open
 
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.raw.close()
+
     def failed(self, error: Any, sql: str) -> Exception:
         """Return our error."""
         if is_gone(error):
-            self.is_set = False
+            self.depth = 0
             return Conflict(f"{self.place}: {GONE}")
         found = translate(error, self.place, sql)
         table = unparsed(error, sql)
@@ -178,6 +186,7 @@ class _PyMySQLCaller(MariaDBCaller):
 
 def pymysql_caller(raw: Any, engine: Engine) -> Play:
     """Return the caller for a PyMySQL connection."""
+    cast(MariaDBEngine, engine).met(raw.get_server_info())
 
     def on(work: Work, writes: bool) -> None:
         with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:

@@ -8,6 +8,8 @@ from roost.databases.callers.caller import (
     BACK,
     NO_TRANSACTION,
     RELEASE,
+    SAVEPOINT,
+    UNDO,
     AsyncCallerExecutor,
     AsyncPlay,
     Caller,
@@ -28,30 +30,38 @@ from roost.databases.postgresql.values import literal
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, render
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
-SAVEPOINT = "SAVEPOINT roost_joined"
 PREPARED = ("26000", "42P05")  # a prepared statement does not exist, or exists already
-UNDO = f"{BACK};\n{RELEASE}"
 
 
-def at_once(exchange: Exchange) -> list[str]:
+def at_once(exchange: Exchange, apart: bool = False) -> list[str]:
     """Return an operation as texts that include its values; a result of NULL makes it fail.
 
     It is one text, unless it has a character that the database's encoding may lack: the server would refuse the whole
     text, the savepoint included.
+
+    apart: the savepoint is always a text of its own.
     """
     work, row, answer, source, _ = exchange
     query = f"WITH {work}\nSELECT {answer}, 1 / (({answer}) IS NOT NULL)::integer {source}"
     text = f"{query % tuple([literal(value) for value in row])};\n{RELEASE}"
-    return [f"{SAVEPOINT};\n{text}"] if text.isascii() else [SAVEPOINT, text]
+    return [SAVEPOINT, text] if apart or not text.isascii() else [f"{SAVEPOINT};\n{text}"]
 
 
 class PostgreSQLCaller(Caller):
     """The savepoint of one call on a connection to PostgreSQL."""
 
     failures = FAILURES
+    apart = False  # the savepoint is sent by itself
+    ends = False  # the text that ends the call has been sent
 
     def begin(self) -> Script:
         """Yield the statements that set the savepoint; psycopg first begins a transaction, except under autocommit."""
+        if self.joins():
+            self.depth = 1  # even if it is interrupted
+            yield SAVEPOINT
+
+    def joins(self) -> bool:
+        """Return whether a savepoint can be set."""
         raw = self.raw
         refuse(raw.info, "store.on")
         if raw.pgconn.pipeline_status:
@@ -59,27 +69,37 @@ class PostgreSQLCaller(Caller):
         if raw.autocommit and is_idle(raw):
             if self.writes:
                 raise Invalid(NO_TRANSACTION)
-            return
-        yield SAVEPOINT
-        self.is_set = True
+            return False
+        return True
+
+    def unwound(self) -> Script:
+        """Yield the statements that undo an interrupted call, unless it had ended."""
+        if not self.ends or is_failed(self.raw):
+            yield from super().unwound()
+
+    def close(self) -> None:
+        """Close the connection at once, sync or async."""
+        self.raw.pgconn.finish()
 
     def at_once(self, exchange: Exchange) -> Texts:
         """Yield a savepoint, the work and the release; after a failure, the rollback to the savepoint."""
-        if not next(self.begin(), "") or is_failed(self.raw):
+        if not self.joins() or is_failed(self.raw):
             return None
-        self.is_set = True
+        self.depth = 1
         try:
-            for text in at_once(exchange):
+            for text in at_once(exchange, self.apart):
+                self.ends = text is not SAVEPOINT
                 rows = yield text
         except ConnectionLost:
             raise
         except Error as error:
+            self.ends = False
             yield UNDO
-            self.is_set = False
+            self.depth = 0
             if isinstance(error, (Busy, Conflict)):
                 raise
             return None
-        self.is_set = False
+        self.depth = 0
         return rows[0] if rows else None
 
     def is_lost(self) -> bool:
@@ -89,6 +109,8 @@ class PostgreSQLCaller(Caller):
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; the transaction accepts no statement until it is rolled back to the savepoint."""
+        if sql == SAVEPOINT:
+            self.depth = 0
         if error.sqlstate == "25P02":
             return Invalid(
                 "store.on: an earlier statement of this transaction has failed, so PostgreSQL rejects all others; "
@@ -105,8 +127,14 @@ class PostgreSQLCaller(Caller):
         return found
 
 
+class _AsyncPsycopgCaller(PostgreSQLCaller):
+    apart = True
+
+
 class _PsycopgExecutor(CallerExecutor):
     """Runs a call's statements; if the call is a single query, it is sent with its savepoint, in one round trip."""
+
+    _caller: PostgreSQLCaller
 
     _waiting: Script | None = None  # the statements that set the savepoint, not sent yet
     _sql = ""  # its text
@@ -146,16 +174,17 @@ class _PsycopgExecutor(CallerExecutor):
         if self._trace is not None:
             for each, values in zip((self._sql, sql, BACK, RELEASE), ((), row, (), ()), strict=True):
                 self._trace(each, values)
-        self._caller.is_set = True
+        self._caller.depth, self._caller.ends = 1, True
         rows: list[Row] = []
         try:
             with PlainCursor(raw) as cursor:
                 cursor.format = TEXT
                 cursor.execute(";\n".join(texts))
-                self._caller.is_set = False  # an unreadable result: the savepoint is released already
+                self._caller.depth = 0  # an unreadable result: the savepoint is released already
                 while cursor.nextset():
                     rows = cursor.fetchall() if cursor.description else rows
         except FAILURES as error:
+            self._caller.ends = False
             raise self.failed(error, sql) from error
         return [rows]
 
@@ -185,7 +214,7 @@ def async_psycopg_caller(raw: Any, engine: Engine) -> AsyncPlay:
 
     async def on(work: Work, writes: bool) -> None:
         async with AsyncPlainCursor(raw) as cursor:
-            caller = PostgreSQLCaller(raw, engine.place, writes)
+            caller = _AsyncPsycopgCaller(raw, engine.place, writes)
             await aplay(work, _AsyncPsycopgExecutor(caller, cursor, engine.trace))
 
     return on

@@ -40,10 +40,19 @@ def connection_caller(connection: Any, engine: Engine, below: Below) -> Play:
 
 
 def session_caller(session: Any, engine: Engine, below: Below) -> Play:
-    """Return the caller for a Session or scoped_session: on the connection of its transaction."""
+    """Return the caller for a Session: on the connection of its transaction."""
 
     def on(work: Work, writes: bool) -> None:
-        connection_caller(session.connection(), engine, below)(work, writes)
+        below(session.connection(), engine)(work, writes)
+
+    return on
+
+
+def scoped_caller(scoped: Any, engine: Engine, below: Below) -> Play:
+    """Return the caller for a scoped_session: on the session of the calling thread."""
+
+    def on(work: Work, writes: bool) -> None:
+        below(scoped(), engine)(work, writes)
 
     return on
 
@@ -71,10 +80,19 @@ def async_connection_caller(connection: Any, engine: Engine, below: Below) -> As
 
 
 def async_session_caller(session: Any, engine: Engine, below: Below) -> AsyncPlay:
-    """Return the caller for an AsyncSession or async_scoped_session."""
+    """Return the caller for an AsyncSession."""
 
     async def on(work: Work, writes: bool) -> None:
-        await async_connection_caller(await session.connection(), engine, below)(work, writes)
+        await below(await session.connection(), engine)(work, writes)
+
+    return on
+
+
+def async_scoped_caller(scoped: Any, engine: Engine, below: Below) -> AsyncPlay:
+    """Return the caller for an async_scoped_session."""
+
+    async def on(work: Work, writes: bool) -> None:
+        await below(scoped(), engine)(work, writes)
 
     return on
 
@@ -85,6 +103,6 @@ def _begin_below(connection: Any) -> None:
 
 
 def _is_lost(raw: Any, error: BaseException | None) -> bool:
-    # The attributes of psycopg, PyMySQL and asyncmy; some drivers notice a lost connection only at the next statement.
+    # The attributes of psycopg, PyMySQL, asyncmy and asyncpg; some notice a lost connection only at the next statement.
     signs = (getattr(raw, "closed", False), not getattr(raw, "open", True), not getattr(raw, "connected", True))
-    return any(signs) or isinstance(error, CannotOpen)
+    return any(signs) or getattr(raw, "is_closed", bool)() or isinstance(error, CannotOpen)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncPlay, Play, Work, play
+from roost.databases.callers.caller import (
+    BACK,
+    NO_TRANSACTION,
+    RELEASE,
+    SAVEPOINT,
+    AsyncPlay,
+    Play,
+    Work,
+    log,
+    nested,
+    play,
+)
 from roost.databases.engine import Engine, Trace
 from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, translate
 from roost.databases.sqlite.statements import run
 from roost.dialects import Control, Statement, Together, Wanted
-from roost.errors import Busy, Conflict, Invalid, Missing
+from roost.errors import Busy, Conflict, Error, Invalid, Missing
 
 SINCE_IT_READ = (
     "another connection is writing, and this transaction has begun to read, so it cannot wait: roll it back and begin "
@@ -46,7 +57,7 @@ class SQLiteCaller:
         self._path = file_of(raw) or ":memory:"
         self._writes = writes
         self._trace = trace
-        self._is_set = False
+        self._depth = 0  # how many savepoints are set, one inside the other
 
     def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or obey a control word."""
@@ -57,26 +68,49 @@ class SQLiteCaller:
                 return run(self._cursor, wanted, self._trace)
             except sqlite3.Error as error:
                 raise translate(error, self._path, wanted.template.sql) from error
-        open_ = self._is_set and self._raw.in_transaction  # after some errors SQLite has rolled back everything itself
         match wanted:
             case Control.SAVEPOINT:
-                self._say("SAVEPOINT roost_joined")
-                self._is_set = True
-                if self._writes:
-                    try:
-                        self._say(TAKE_WRITE_LOCK)
-                    except Missing:
-                        pass  # no catalog: an `Index` needs none, and a structure raises its own error
-                    except Busy as error:
-                        if has_read(self._raw):
-                            raise Conflict(SINCE_IT_READ) from error
-                        raise
-            case Control.RELEASE if open_:
-                self._say("RELEASE roost_joined")
-                self._is_set = False
-            case Control.BACK if open_:
-                self._say("ROLLBACK TO roost_joined")
+                self._savepoint()
+            case Control.RELEASE if self._is_open:
+                self._say(nested(RELEASE, self._depth))
+                self._depth -= 1
+            case Control.BACK if self._is_open:
+                self._say(nested(BACK, self._depth))
         return None
+
+    @property
+    def _is_open(self) -> bool:
+        # After some errors SQLite has rolled back the whole transaction itself.
+        return self._depth > 0 and self._raw.in_transaction
+
+    def _savepoint(self) -> None:
+        self._depth += 1  # even if it is interrupted
+        try:
+            self._say(nested(SAVEPOINT, self._depth))
+        except Error:
+            self._depth -= 1
+            raise
+        if self._writes and self._depth == 1:
+            try:
+                self._say(TAKE_WRITE_LOCK)
+            except Missing:
+                pass  # no catalog: an `Index` needs none, and a structure raises its own error
+            except Busy as error:
+                if has_read(self._raw):
+                    raise Conflict(SINCE_IT_READ) from error
+                raise
+
+    def undo(self) -> None:
+        """Undo an interrupted call; if that fails, close the connection: nothing of the call may be committed."""
+        self._depth = min(self._depth, 1)
+        try:
+            self.execute(Control.BACK)
+            self.execute(Control.RELEASE)
+        except BaseException as error:
+            log.warning("%s: closed a connection, since an interrupted call could not be undone", self._path)
+            self._raw.close()
+            if not isinstance(error, Exception):
+                raise
 
     def _say(self, sql: str) -> None:
         if self._trace is not None:
@@ -88,7 +122,8 @@ class SQLiteCaller:
 
     def close(self) -> None:
         """Leave the application's connection as it is."""
-        self._cursor.close()
+        with suppress(sqlite3.ProgrammingError):  # `undo` has closed it
+            self._cursor.close()
 
 
 def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
@@ -103,15 +138,6 @@ def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
                 play(work, caller)
             finally:
                 caller.close()
-
-    return on
-
-
-def awaited_sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> AsyncPlay:
-    """Return the same for asyncio. sqlite3 is synchronous: the event loop is blocked while the statements run."""
-
-    async def on(work: Work, writes: bool) -> None:
-        sqlite3_caller(raw, engine)(work, writes)
 
     return on
 

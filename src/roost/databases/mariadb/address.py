@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -15,7 +17,7 @@ OPTIONS = (
     *("dialect", "prepared", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key"),
     *("init_command", "reads", "staleness", "wsrep_sync_wait"),
 )
-DIALECTS = {"mariadb": MARIADB, "mysql8": MYSQL}
+DIALECTS = {"mariadb": MARIADB, "mysql": MYSQL, "mysql8": MYSQL}
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
 
 
@@ -23,18 +25,21 @@ class Address(NamedTuple):
     """The contents of a URL.
 
     place: the location for messages, without a password.
+    dialect: the one that the URL names; None: the server tells.
     hosts: all hosts, with their ports.
     staleness: the staleness of reads from replicas, in seconds; None: reads do not go to replicas.
     sync_wait: the value of wsrep_sync_wait for nodes of Galera, as SQL.
+    tls: makes the arguments for TLS anew, from the files as they are now: certificates are renewed.
     """
 
     arguments: dict[str, Any]
     place: str
-    dialect: Dialect
+    dialect: Dialect | None
     prepares: bool
     hosts: list[tuple[str, int]]
     staleness: float | None
     sync_wait: str
+    tls: Callable[[], dict[str, Any]]
 
 
 def arguments(url: str) -> tuple[dict[str, Any], str]:
@@ -65,9 +70,9 @@ def read(url: str) -> Address:
         raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
     if unknown := sorted(options.keys() - set(OPTIONS)):
         raise Invalid(f"{place}: {', '.join(unknown)} is not an option; the options are {', '.join(OPTIONS)}")
-    dialect = DIALECTS.get(options.get("dialect", "mariadb").lower())
-    if dialect is None:
-        raise Invalid(f"{place}: dialect is one of {', '.join(DIALECTS)}, not {options['dialect']!r}")
+    dialect = DIALECTS.get(options["dialect"].lower()) if "dialect" in options else None
+    if dialect is None and "dialect" in options:
+        raise Invalid(f"{place}: dialect is one of mariadb, mysql; not {options['dialect']!r}")
     prepared = options.get("prepared", "on")
     if prepared not in ("on", "off"):
         raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
@@ -86,13 +91,11 @@ def read(url: str) -> Address:
     if "init_command" in options:
         found["init_command"] = options["init_command"]
     staleness = staleness_of(options, place, len(hosts))
-    if staleness is not None and dialect is not MARIADB:
-        raise Invalid(f"{place}: reads=replica is for MariaDB and PostgreSQL")
     sync_wait = options.get("wsrep_sync_wait", "DEFAULT")
     if sync_wait != "DEFAULT" and not (sync_wait.isdecimal() and int(sync_wait) <= 15):
         raise Invalid(f"{place}: wsrep_sync_wait is a number from 0 to 15, not {sync_wait!r}")
-    prepares = prepared == "on" and dialect is MARIADB
-    return Address(found | _tls(options, place), place, dialect, prepares, hosts, staleness, sync_wait)
+    tls = partial(_tls, options, place)
+    return Address(found | tls(), place, dialect, prepared == "on", hosts, staleness, sync_wait, tls)
 
 
 def _seconds(given: str, place: str) -> int:
@@ -110,10 +113,11 @@ def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
     if mode == "PREFERRED" and "ssl_cert" not in options:
         return {}
     try:
-        context = ssl.create_default_context(cafile=options.get("ssl_ca"))
-        context.check_hostname = mode == "VERIFY_IDENTITY"
-        if not mode.startswith("VERIFY"):
-            context.verify_mode = ssl.CERT_NONE
+        if mode.startswith("VERIFY"):
+            context = ssl.create_default_context(cafile=options.get("ssl_ca"))
+            context.check_hostname = mode == "VERIFY_IDENTITY"
+        else:
+            context = unverified()
         if "ssl_cert" in options:
             context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
     except OSError as error:
@@ -121,17 +125,31 @@ def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
     return {"ssl": context}
 
 
-def mistaken(dialect: Dialect, which: int, version: str) -> str:
-    """Return the mistake in a URL's dialect for a server that answers `WHICH` like this; "" if there is none.
+def told(version: str) -> Dialect:
+    """Return the dialect of a server by the version that it, or a proxy, has told a driver."""
+    return MARIADB if "mariadb" in version.lower() else MYSQL
 
-    >>> mistaken(MARIADB, 1, "8.0.36")
-    'the server is no MariaDB (8.0.36); for MySQL 8 add ?dialect=mysql8 to the URL'
-    >>> mistaken(MYSQL, 2, "11.4.2-MariaDB")
-    'the server is a MariaDB (11.4.2-MariaDB); leave out ?dialect=mysql8'
+
+def unverified() -> ssl.SSLContext:
+    """Return an SSL context for connections that do not verify the server: it reads none of the system's files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def judged(named: Dialect | None, which: int, version: str) -> Dialect:
+    """Return the dialect of a server that answers `WHICH` like this; `Invalid` if it is too old, or not what is named.
+
+    >>> judged(None, 1, "8.0.36").name, judged(None, 2, "11.4.2-MariaDB").name
+    ('mysql', 'mariadb')
+    >>> judged(MARIADB, 1, "8.0.36")
+    Traceback (most recent call last):
+    roost.errors.Invalid: the server is a MySQL (8.0.36), not a MariaDB
     """
-    is_mariadb, is_new = bool(which & 2), bool(which & 1)
-    if dialect is MARIADB:
-        return "" if is_mariadb else f"the server is no MariaDB ({version}); for MySQL 8 add ?dialect=mysql8 to the URL"
-    if is_mariadb:
-        return f"the server is a MariaDB ({version}); leave out ?dialect=mysql8"
-    return "" if is_new else f"the server is too old ({version}); Roost needs MySQL 8.0.20"
+    found, other, name = (MARIADB, MYSQL, "MariaDB") if which & 2 else (MYSQL, MARIADB, "MySQL")
+    if named is other:
+        raise Invalid(f"the server is a {name} ({version}), not a {'MySQL' if found is MARIADB else 'MariaDB'}")
+    if not which:
+        raise Invalid(f"the server is too old ({version}); Roost needs MySQL 8.0.20")
+    return found

@@ -1,21 +1,24 @@
-"""A connection to MariaDB or MySQL 8, by PyMySQL.
+"""A connection to MariaDB or MySQL, by PyMySQL.
 
 Every transaction begins with the settings that it needs, so no session state has to outlive a transaction. A batch is
 identified by its number in its writer's row: if the connection is lost during COMMIT, another connection reads that row
 to find out whether the batch was committed.
+
+Longer than 500 lines: MariaDB, MySQL and Galera differ in nearly every step of one connection.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from typing import Any
 
 import pymysql
 import pymysql.converters
 import pymysql.cursors
 
-from roost.databases.engine import ServerEngine, Wait
+from roost.databases.engine import MOMENT, ServerEngine, Wait
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.gtids import follows
@@ -25,14 +28,18 @@ from roost.databases.mariadb.statements import (
     ASK,
     BEGIN,
     BEGIN_READ,
+    BEGINNING,
+    BYTES_PER_VALUE,
     CATCHING_UP,
     CREATE_LOCK,
     FORGET,
+    GALERA_READY,
     GALERA_WAITS,
     LAST_BATCH,
     LEAST_SECONDS,
     LIMIT,
     LIMITED,
+    NO_WAIT,
     NOTE,
     OLD_WRITERS,
     READ_SETTINGS,
@@ -89,6 +96,7 @@ class MariaDBConnection(ServerConnection):
         self._uses: dict[str, int] = {}  # how often each statement that is not prepared was used
         self._prepared = 0  # numbers them
         super().__init__(engine, wait, follows)
+        self._caught_up = 0.0  # by the monotonic clock: when the node last waited for the others
         self._runs_on: tuple[str, int | None] = "", None  # the server, and its session number, on which the batch runs
         self._open = False
         self._whole = False  # the open transaction is a batch, which only COMMIT and ROLLBACK end
@@ -149,6 +157,8 @@ class MariaDBConnection(ServerConnection):
         seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
         text = BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
+        if self.raw.galera:
+            text = f"{GALERA_WAITS.format(BEGINNING)};\n{text}"
         if word is Control.BEGIN_ALONE:
             self._settings = ""
             self.say_all(f"COMMIT;\n{text}" if self._open else text)  # begins again, after a CREATE or ALTER
@@ -167,12 +177,17 @@ class MariaDBConnection(ServerConnection):
                 self._noted = True
             except Missing:
                 pass  # nothing was created yet: the plans' error message is better
+            else:
+                if self.raw.galera:  # this was a transaction of its own: the batch's has to begin later
+                    self.commit()
+                    self.begin(word)
+                    return
         self._limit = seconds
 
     def _begin_by(self, text: str, settings: str, now: bool = False) -> None:
         # settings: what the session has for reading when it has been sent.
         self._settings_then = settings
-        if now or (self.one_by_one and not self._reads):
+        if now:
             self.say_all(text)
             self.begins()
         else:
@@ -181,10 +196,35 @@ class MariaDBConnection(ServerConnection):
     def begin_read(self) -> None:
         """On Galera, begin the transaction: only now, because this moment determines its snapshot."""
         super().begin_read()
+        if self.raw.galera:
+            self._catch_up()
+            self.begin_write()
+
+    def begin_write(self) -> None:
+        """On Galera, begin the transaction: only now, because by now the batch has taken its requests.
+
+        The node waits until it has all that was answered on others. Otherwise an operation that finds nothing to do
+        would change nothing, and certification would not notice that it has missed something.
+        """
         if self.one_by_one:
-            (text,), self._begin = self._begin, []
+            text, *self._begin = self._begin
             self.say_all(text)
             self.begins()
+
+    def _catch_up(self) -> None:
+        # What the store was answered by other nodes since this one last waited for them.
+        answered = self.engine.replicas.answered
+        if any([at > self._caught_up for server, at in answered.items() if server != self.raw.server]):
+            now = time.monotonic()
+            self.say_all(GALERA_READY.format(CATCHING_UP))
+            self.say(GALERA_WAITS.format(self.raw.sync_wait))
+            self._caught_up = now
+
+    def answered(self, *, wrote: bool) -> None:
+        """Note which node of Galera the callers were answered by."""
+        super().answered(wrote=wrote)
+        if self.raw.galera:
+            self.engine.replicas.answered[self.raw.server] = time.monotonic()
 
     def _metadata_wait(self, word: Control) -> int:
         # The wait for a table lock, in whole seconds. MariaDB can be told not to wait at all; then this retries.
@@ -193,29 +233,33 @@ class MariaDBConnection(ServerConnection):
 
     def only_reads(self) -> bool:
         """Return whether the server is a replica, or is about to be one."""
-        self.say("SELECT @@read_only")
-        ((only_reads,),) = self._cursor.fetchall()
+        ((only_reads,),) = self.rows("SELECT @@read_only")
         return bool(only_reads)
 
     def position(self) -> str:
         """Return the GTIDs that a replica must have, and the number of the server that writes."""
-        self.say("SELECT @@log_bin, @@gtid_binlog_pos, @@server_id")
+        self.say("SELECT @@log_bin, @@gtid_current_pos, @@server_id")
         ((logged, gtids, server),) = self._cursor.fetchall()
         if not logged:
             raise Invalid(f"{self.engine.place}: reads=replica takes a binary log (log_bin) on the server that writes")
         return f"{gtids} {server}"
 
     def reaches(self, position: str, seconds: float) -> bool:
-        """Return whether this is a replica that has applied these GTIDs and no foreign ones."""
+        """Return whether this is a replica that has applied these GTIDs and no foreign ones; not if there are none."""
         gtids, _, server = position.partition(" ")
+        if not gtids:  # it would wait for nothing
+            return False
         self.say("SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0, @@global.gtid_slave_pos", (gtids, seconds))
         ((reached, applied),) = self._cursor.fetchall()
         return bool(reached == 1 and follows(applied, gtids, server))
 
     def limit(self, seconds: float) -> None:
-        """Limit every wait for the server, in whole seconds, so that the driver rarely has to set the timeout again."""
+        """Limit every wait for the server; rounded up, so that the driver rarely has to set the timeout again.
+
+        MySQL waits for locks in whole seconds.
+        """
         self.raw.patience = self.waits_on if self.wait.lasts else None
-        self.raw.limit(math.ceil(seconds))
+        self.raw.limit(math.ceil(seconds / MOMENT) * MOMENT + (self.engine.dialect is MYSQL))
         self.raw.most, self.raw.received = self.most, 0
 
     def measure(self, text: str) -> None:
@@ -255,14 +299,16 @@ class MariaDBConnection(ServerConnection):
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
-        if self.may_move:
-            self.stay()
+        self.stay()
+        if self.raw.galera:
+            self._catch_up()
         if self._trace is not None:
             self._trace(sql, row)
         rows = self._at_once(ASK + sql, row)[0]
         if self.raw.server_status & (IN_TRANSACTION | AUTOCOMMIT) != AUTOCOMMIT:  # a pooler's session: an old snapshot
             self._open = True
             raise Careful
+        self.answered(wrote=False)
         return rows
 
     def exchanged(self, exchange: Exchange, first: str) -> int:
@@ -337,7 +383,8 @@ class MariaDBConnection(ServerConnection):
             return sql
         if self._limit <= 0:
             return f"{self._unblocked()}{sql}"
-        return LIMITED.format(seconds=max(0.001, self._limit + len(row) * SECONDS_PER_VALUE)) + sql  # 0 is no limit
+        values = len(row) + sum([len(each) // BYTES_PER_VALUE for each in row if type(each) is str])
+        return LIMITED.format(seconds=max(0.001, self._limit + values * SECONDS_PER_VALUE)) + sql  # 0 is no limit
 
     def _unblocked(self) -> str:
         return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
@@ -425,7 +472,7 @@ class MariaDBConnection(ServerConnection):
         ended = False
         while True:
             try:
-                self.say(SHORT_WAIT)
+                self.say(NO_WAIT if self.engine.dialect is MARIADB else SHORT_WAIT)
                 self.say(TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
                 self.say(LAST_BATCH.format(writer=self._writer))
             except (Busy, Conflict) as error:
@@ -439,11 +486,13 @@ class MariaDBConnection(ServerConnection):
             if not ended:  # the server has not noticed that the client is gone
                 ended = True
                 self._end()
+            self.engine.waits.sleep(PAUSE)
 
     def reconnect(self, wait: Wait) -> None:
         """Connect anew; what was open, and locked, is gone with the old connection."""
         self._open = self._locked = False
         self._limit = None
+        self._caught_up = 0.0
         self._settings = ""
         self._names.clear()
         super().reconnect(wait)

@@ -1,6 +1,6 @@
-"""MariaDB and MySQL 8, by PyMySQL: one server, or several, one of which accepts writes.
+"""MariaDB and MySQL, by PyMySQL: one server, or several, one of which accepts writes.
 
-The URL says which of the two databases it is, since plans are made before there is a connection.
+The server tells which of the two it is, on the first connection, unless the URL does. Until then it counts as MariaDB.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pymysql
 from pymysql.constants import CLIENT
 
-from roost.databases.engine import Events, Trace, Wait
-from roost.databases.mariadb.address import arguments, mistaken, read
+from roost.databases.engine import MOMENT, Events, Trace, Wait
+from roost.databases.mariadb.address import arguments, judged, read, told
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
@@ -33,19 +34,20 @@ from roost.databases.mariadb.statements import (
     WAITS,
     WHICH,
 )
-from roost.databases.replicas import FIND, Replicas
+from roost.databases.replicas import FIND, Replicas, at_home
 from roost.databases.waits import THREAD, Waits
+from roost.dialects import MARIADB, Dialect
 from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
 
 log = logging.getLogger("roost")
 
-__all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "mistaken", "translate"]
+__all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "translate"]
 
 CROWDED = (1203, 1226)  # errors at connect: the account has reached its maximum number of connections
 
 
 class MariaDBEngine:
-    """One database of MariaDB, or of MySQL 8."""
+    """One database of MariaDB, or of MySQL."""
 
     memory = False
     file: str | None = None
@@ -54,10 +56,18 @@ class MariaDBEngine:
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
         self.events = Events()
-        self._arguments, self.place, self.dialect, self.prepares, self._hosts, staleness, self._sync_wait = read(url)
-        self.replicas = Replicas(staleness)
-        self.stale = staleness is not None
+        address = read(url)
+        self._arguments, self.place, self._named, self.prepares, self._hosts = address[:5]
+        self._sync_wait, self._tls = address.sync_wait, address.tls
+        self._asked = False  # whether a server has told what it is
+        self.dialect = MARIADB
+        self.heard: Callable[[Dialect], None] | None = None
+        self.replicas = Replicas(address.staleness)
+        self.stale = address.staleness is not None
+        if self._named is not None:
+            self._speak(self._named)
         self.several = len(self._hosts) > 1
+        self.moves = True
         self.home = ""
         self._node = ""  # the Galera node connected to last
         self.timeout = timeout
@@ -75,32 +85,27 @@ class MariaDBEngine:
         `ConnectionLost` if another attempt may succeed; `Invalid` if the server is not the kind that the URL names.
         """
         if not self.several:
-            return self._open(self._arguments, timeout)
-        if replica and (found := self._open_replica(timeout)) is not None:
+            raw = self._open(self._arguments, timeout)
+            # Each node of Galera writes; and a pooler may have had another server answer than it sends writes to.
+            return raw if raw.galera or raw.pooled else at_home(self, raw, raw.server)
+        deadline = time.monotonic() + timeout
+        if replica and (found := self._open_replica(timeout / 2)) is not None:
             return found
         failed: dict[str, Error] = {}
         # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
             home = _home(host, port)
+            share = (deadline - time.monotonic()) / (len(self._hosts) - len(failed))
             try:
-                raw = self._open({**self._arguments, "host": host, "port": port}, timeout / len(self._hosts))
+                raw = self._open({**self._arguments, "host": host, "port": port}, share)
+                return at_home(self, raw, home)
             except (ConnectionLost, CannotOpen) as error:
                 failed[home] = error
-                continue
-            if raw.only_reads:
-                raw.close()
-                self.reached = True  # the URL is right: a server that accepts writes may appear soon
-                failed[home] = ConnectionLost("only reads")
-                continue
-            if self.home not in ("", home):
-                self.events.count("moves")
-                log.warning("%s: %s is asked from now on, no longer %s", self.place, home, self.home)
-            self.home = raw.home = home
-            return raw
         first, *others = failed.values()
         chosen = next((each for each in (first, *others) if isinstance(each, ConnectionLost)), first)
-        said = [f"{home}: {str(each).removeprefix(f'{self.place}: ')}" for home, each in failed.items()]
-        raise type(chosen)(f"{self.place}: {'; '.join(said)}") from chosen.__cause__
+        said = [str(each).removeprefix(f"{self.place}: ").removeprefix(f"{home} ") for home, each in failed.items()]
+        text = "; ".join([f"{home}: {why}" for home, why in zip(failed, said, strict=True)])
+        raise type(chosen)(f"{self.place}: {text}") from chosen.__cause__
 
     def _open_replica(self, timeout: float) -> Reading | None:
         begun = time.monotonic()
@@ -120,8 +125,12 @@ class MariaDBEngine:
         return None
 
     def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
-        limit = max(1, math.ceil(timeout))
+        limit = max(MOMENT, timeout)
         limit = min(limit, arguments.get("connect_timeout", limit))
+        try:
+            arguments = {**arguments, **self._tls()}
+        except Invalid as error:  # the URL is right: the files are being renewed
+            raise ConnectionLost(str(error)) from error.__cause__
         options = {**arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
         try:
             raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
@@ -141,6 +150,19 @@ class MariaDBEngine:
             raise
         return raw
 
+    def met(self, version: str) -> None:
+        """Take a server's kind from the version that a driver was told, unless more is known: it may be a proxy's."""
+        if self._named is None:
+            self._speak(told(version))
+
+    def _speak(self, dialect: Dialect) -> None:
+        if dialect is not MARIADB and self.replicas.staleness is not None:
+            raise Invalid(f"{self.place}: reads=replica is for MariaDB and PostgreSQL")
+        if dialect is not self.dialect:
+            self.dialect = dialect
+            if self.heard is not None:
+                self.heard(dialect)
+
     def answers(self, timeout: float) -> bool:
         """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
@@ -150,16 +172,24 @@ class MariaDBEngine:
         return True
 
     def _prepare(self, raw: Reading) -> None:
-        # In one round trip: the kind of server, and the session settings for queries outside of transactions.
+        # The kind of server, and the session settings for queries outside of transactions: in one round trip, or in two
+        # the first time.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
         waits = WAITS.format(seconds=min(MOST_SECONDS, max(1, math.ceil(self.timeout))))
-        text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}, {waits};\n{SNAPSHOT}"
+        text = WHICH
         try:
             with raw.cursor() as cursor:
+                if not self._asked:  # what follows depends on it
+                    cursor.execute(text)
+                    self._named = self._judged(cursor.fetchall()[0][0], version)
+                    self._speak(self._named)
+                    self._asked = True
+                text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}, {waits};\n{SNAPSHOT}"
                 cursor.execute(text)
                 ((which, packet, raw.server, raw.only_reads, number),) = cursor.fetchall()
                 raw.pooled = number != raw.thread_id()  # type: ignore[no-untyped-call]
-                if wrong := mistaken(self.dialect, which, version) or too_small(packet):
+                self._judged(which, version)
+                if wrong := too_small(packet):
                     raise Invalid(f"{self.place}: {wrong}")
                 raw.packet = packet
                 cursor.nextset()
@@ -176,6 +206,12 @@ class MariaDBEngine:
                     self._join(raw, cursor)
         except pymysql.MySQLError as error:
             raise self._translated(error, text) from error
+
+    def _judged(self, which: int, version: str) -> Dialect:
+        try:
+            return judged(self._named, which, version)
+        except Invalid as error:
+            raise Invalid(f"{self.place}: {error}") from None
 
     def _join(self, raw: Reading, cursor: Any) -> None:
         # A Galera node. `ConnectionLost` if it accepts no queries, or is behind the node used before.

@@ -19,7 +19,7 @@ from roost.errors import (
 )
 
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
-HIDDEN = re.compile("`roost_(writers|catalog|once)`")  # as 1142 names them, even if they do not exist
+HIDDEN = re.compile("[`']roost_(writers|catalog|once)[`']")  # as 1142 names them, even if they do not exist
 
 # Out of memory, and tables that cannot be read any more.
 OF_SERVER = frozenset([*range(1023, 1031), 1034, 1035, 1037, 1038, 1041, 1194, 1195, 1712, 1812, 1877, 1932])
@@ -56,6 +56,7 @@ WORDS = {
     **dict.fromkeys([1142, 1143, 1227, 1370], "denied"),
 }
 ADVICE = {
+    1370: "; an account that writes structures needs EXECUTE on their procedures (GRANT EXECUTE ON PROCEDURE …)",
     1419: "; with a binary log a trigger may be made by an account with SUPER, or by all after SET GLOBAL "
     "log_bin_trust_function_creators = 1; or leave the view out (view=False, on the command line --no-view)",
     1665: "; with binlog_format=STATEMENT nothing can be written at READ COMMITTED, as Roost writes: set "
@@ -94,7 +95,8 @@ def translate(error: Exception, place: str, sql: str = "") -> Error:
     if more := advice(code, sql):
         return StatementFailed(text + more)
     match code:
-        case 1213 | 1020 | 1412 | 3101 | 9007 | 8022 | 8028:  # 3101 is Group Replication's, the last three are TiDB's
+        # 1684 is of a table that is being altered, 3101 Group Replication's, the last three are TiDB's
+        case 1213 | 1020 | 1412 | 1684 | 3101 | 9007 | 8022 | 8028:
             return Conflict(text)
         case 1064 if UNREAD.search(text):
             return Conflict(text)

@@ -21,6 +21,7 @@ from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
 from pymysql.err import OperationalError
 
 from roost.databases.engine import left_unread
+from roost.databases.mariadb.address import unverified
 from roost.databases.waits import READ, WRITE, Watch, Watched
 
 NULL, TWO, THREE, EIGHT = 251, 252, 253, 254  # first bytes of a value: NULL, or the length follows in more bytes
@@ -35,6 +36,8 @@ SENT_AT_ONCE = 2**14  # bytes that a writable socket accepts at once
 MOST_COLUMNS = 1000  # descriptions of results that a connection remembers
 
 Convert = Callable[[bytes], Any]
+
+_shared = functools.cache(unverified)  # by all connections of the process that verify nobody
 
 
 class Columns(NamedTuple):
@@ -55,9 +58,9 @@ class Reading(Watched, Connection):
 
     packet = 2**24  # bytes of a text that the server takes
     galera = False  # whether the server is a node of a cluster that writes anywhere
-    only_reads = 0
+    only_reads: Any = 0  # as the server says it
     sync_wait = "DEFAULT"  # wsrep_sync_wait of a Galera node
-    home = ""  # the server among those of the URL, if there are several
+    home = ""  # the server that accepted writes when it was connected
     replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may run each transaction in another session
     most: float = inf  # the maximum number of bytes to read of an answer
@@ -79,7 +82,7 @@ class Reading(Watched, Connection):
         # TLS that is only preferred verifies nobody. PyMySQL 1.2 reads all of the system's certificates for each
         # connection then, whether the server speaks TLS or not: 64 ms of processor time.
         connection: Any = super()
-        made: ssl.SSLContext = connection._create_ssl_ctx(wanted) if wanted else unverified()
+        made: ssl.SSLContext = connection._create_ssl_ctx(wanted) if wanted else _shared()
         return made
 
     def limit(self, seconds: float) -> None:
@@ -376,12 +379,3 @@ def _convert(encoding: str | None, converter: Callable[[Any], Any] | None) -> Co
 
 def _same(data: bytes) -> bytes:
     return data
-
-
-@functools.cache
-def unverified() -> ssl.SSLContext:
-    """Return the process's single SSL context for connections that do not verify the server."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

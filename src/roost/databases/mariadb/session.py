@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from roost.dialects import MARIADB, Dialect
+from roost.dialects import MARIADB, MYSQL, Dialect
 from roost.dialects.dialect import Row
 from roost.dialects.mariadb import written
 from roost.errors import Invalid
@@ -41,14 +41,18 @@ class Setting:
     """One setting of a session.
 
     needed: the value that Roost needs, as SQL; "" where the driver or the transaction sees to it.
-    caller: what is done on a connection of the application's.
-    on_mysql: the same where the server is MySQL; None: it has no such setting.
+    caller: what is done on a connection of the application's; None: MariaDB has no such setting.
+    on_mysql: the same where the server is MySQL.
     """
 
     name: str
     needed: str
-    caller: Caller
+    caller: Caller | None
     on_mysql: Caller | None = Caller.HARMLESS
+
+    def on(self, dialect: Dialect) -> Caller | None:
+        """Return what is done on a connection of the application's to a server of this kind."""
+        return self.caller if dialect is MARIADB else self.on_mysql
 
 
 # Literals are the same in every sql_mode (`dialects/mariadb.py`), as a text is parsed in the mode before its SET.
@@ -65,6 +69,7 @@ SETTINGS = (
     Setting("timestamp", "0", Caller.STATEMENT, Caller.THEIRS),  # what the session takes for the present moment
     Setting("completion_type", "'NO_CHAIN'", Caller.HARMLESS),  # what COMMIT does beside it: there is none of Roost's
     Setting("max_statement_time", "0", Caller.THEIRS, None),
+    Setting("max_execution_time", "0", None, Caller.THEIRS),
     Setting("character_set_client", "", Caller.REFUSED, Caller.REFUSED),
     Setting("character_set_connection", "", Caller.REFUSED, Caller.REFUSED),
     Setting("character_set_results", "", Caller.REFUSED, Caller.REFUSED),
@@ -76,11 +81,17 @@ UTF8 = "utf8mb4"
 def own(dialect_name: str, seconds: float | None = None) -> str:
     """Return what follows SET SESSION on Roost's own connections.
 
-    seconds: that a statement may take, on MariaDB.
+    seconds: that a query may take.
     """
-    made = [each for each in SETTINGS if each.needed and (each.on_mysql or dialect_name == MARIADB.name)]
-    text = ", ".join(f"{each.name} = {each.needed}" for each in made)
-    return text if seconds is None else f"{text}, max_statement_time = {max(0.001, seconds):.3f}"
+    dialect = MARIADB if dialect_name == MARIADB.name else MYSQL
+    text = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.needed and each.on(dialect))
+    if seconds is None:
+        return text
+    seconds = max(0.001, seconds)  # 0 is no limit
+    limit = (
+        f"max_statement_time = {seconds:.3f}" if dialect is MARIADB else f"max_execution_time = {seconds * 1000:.0f}"
+    )
+    return f"{text}, {limit}"
 
 
 _AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.caller is Caller.STATEMENT)
@@ -94,7 +105,7 @@ def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
 
 def looked_at(dialect: Dialect) -> list[Setting]:
     """Return the settings of a connection of the application's that are looked at."""
-    return [each for each in SETTINGS if (each.caller if dialect is MARIADB else each.on_mysql) is Caller.REFUSED]
+    return [each for each in SETTINGS if each.on(dialect) is Caller.REFUSED]
 
 
 # The number of the session that was looked at last, and whether it is one of Galera's, by the driver's connection.

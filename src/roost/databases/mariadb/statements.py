@@ -44,16 +44,21 @@ INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {batch}, UTC_
   ON DUPLICATE KEY UPDATE batch = IF(batch < {batch}, {batch}, NULL), at = UTC_TIMESTAMP()"""
 FORGET = "DELETE FROM roost_writers WHERE writer = X'{writer}'"
 LAST_BATCH = "SELECT batch FROM roost_writers WHERE writer = X'{writer}' FOR UPDATE"
-# If the batch was not committed, takes the last number before the next batch's, so that a late text is refused.
+# If the batch was not committed, takes the last number before the next batch's, so that a late text is refused. If it
+# was, the row changes all the same: only the COMMIT of a change waits for a replica (semi-synchronous replication), and
+# a replica that has this change has the batch.
 TAKE_LAST = """\
 INSERT INTO roost_writers (writer, batch, at) VALUES (X'{writer}', {last}, UTC_TIMESTAMP())
-  ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last})"""
+  ON DUPLICATE KEY UPDATE batch = IF(batch BETWEEN {batch} AND {last}, batch, {last}),
+    at = IF(at = UTC_TIMESTAMP(), at - INTERVAL 1 SECOND, UTC_TIMESTAMP())"""
 OLD_WRITERS = """\
 SELECT writer FROM roost_writers WHERE at < UTC_TIMESTAMP() - INTERVAL 1 DAY LIMIT 100 FOR UPDATE SKIP LOCKED"""
 SHORT_WAIT = "SET SESSION innodb_lock_wait_timeout = 1"  # for what is tried again
+NO_WAIT = "SET SESSION innodb_lock_wait_timeout = 0"  # the same, which MySQL does not have
 # On another node of Galera than before: it waits until it has what was committed on the others.
 GALERA_WAITS = "SET SESSION wsrep_sync_wait = {}"
 CATCHING_UP = 7
+BEGINNING = 1  # START TRANSACTION waits
 # Refused (1047) by a node that is not primary, or takes no queries: SET and SHOW are not, nor what reads no table. A
 # node that answers outside of the primary component (wsrep_dirty_reads) answers what was there when it left.
 GALERA_READY = f"""\
@@ -65,6 +70,7 @@ SELECT 1 FROM (SELECT 1) AS something"""
 # One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at
 # all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
 SECONDS_PER_VALUE = 0.0001
+BYTES_PER_VALUE = 16  # of a text, which may have many rows as JSON
 LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
 UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
 LIMIT = re.compile(r"SET STATEMENT max_statement_time = [\d.]+ FOR ")
@@ -75,7 +81,7 @@ LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever th
 # Comments that are executed: the first by MariaDB alone, the second by MySQL from 8.0.20 on. The version that a
 # connection tells may be a proxy's; this is answered by the server behind it.
 WHICH = """\
-SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir),
+SELECT 0 /*M! + 2 */ /*!80020 + 1 */, @@max_allowed_packet, CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@server_id),
   @@read_only, CONNECTION_ID()"""
 OF_SESSION = """\
 SELECT @@character_set_client, @@character_set_connection, @@character_set_results, DATABASE()"""  # as the URL has it

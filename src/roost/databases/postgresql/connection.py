@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
@@ -57,13 +57,20 @@ CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or ch
 FAILURES = psycopg.Error
 
 
+class PostgreSQLServers(ServerEngine, Protocol):
+    """The part of its engine that a connection uses."""
+
+    only_reads: str  # the query that tells it
+
+
 class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
     raw: Limited
+    engine: PostgreSQLServers
 
-    def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
+    def __init__(self, engine: PostgreSQLServers, wait: Wait, follows: bool = False) -> None:
         self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
         self._names: dict[str, str] = {}  # of those that are
         self._unused: list[str] = []  # names to be deallocated: no exchange that is being built has them
@@ -104,9 +111,8 @@ class PostgreSQLConnection(ServerConnection):
         return super().obey(word)
 
     def only_reads(self) -> bool:
-        """Return whether the server is a standby."""
-        self.say("SELECT pg_is_in_recovery()")
-        ((only_reads,),) = self._cursor.fetchall()
+        """Return whether the server is a standby, or refuses to write for another reason."""
+        ((only_reads,),) = self.rows(self.engine.only_reads)
         return bool(only_reads)
 
     def position(self) -> str:
@@ -122,12 +128,8 @@ class PostgreSQLConnection(ServerConnection):
         end = time.monotonic() + seconds
         lsn, timeline = position.split()
         asked = REPLAYED.format(lsn=lsn, timeline=int(timeline, 16))
-        self._bound(0)
         while True:
-            try:
-                ((in_recovery, reached, follows),) = self.raw.results(asked)[0]
-            except FAILURES as error:
-                raise self.failed(error, asked) from error
+            ((in_recovery, reached, follows),) = self.rows(asked)
             if not in_recovery or reached or time.monotonic() > end:
                 return bool(in_recovery and reached and follows)
             self.engine.waits.sleep(seconds / 50)
@@ -199,8 +201,7 @@ class PostgreSQLConnection(ServerConnection):
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
-        if self.may_move:
-            self.stay()
+        self.stay()
         return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
 
     def exchanged(self, exchange: Exchange, first: str) -> int:

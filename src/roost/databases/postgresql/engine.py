@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import psycopg
 
-from roost.databases.engine import GRACE, Events, Trace, Wait
+from roost.databases.engine import MOMENT, Events, Trace, Wait
 from roost.databases.postgresql.address import each_host, read
 from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
-from roost.databases.replicas import FIND, Replicas
+from roost.databases.replicas import FIND, Replicas, at_home
 from roost.databases.waits import THREAD, Waits
 from roost.dialects import POSTGRESQL
+from roost.dialects.dialect import Dialect
 from roost.errors import ConnectionLost, Invalid
 
 log = logging.getLogger("roost")
@@ -29,6 +31,8 @@ ONLY_READS = {
     "primary": "SELECT pg_is_in_recovery()",
 }
 
+# The number of the session, and which server it is.
+WHICH = "SELECT pg_backend_pid(), concat(inet_server_addr(), ':', inet_server_port())"
 STATEMENT_POOLING = "statement pooling mode"
 
 
@@ -36,6 +40,7 @@ class PostgreSQLEngine:
     """One PostgreSQL database."""
 
     dialect = POSTGRESQL
+    heard: Callable[[Dialect], None] | None = None
     memory = False
     file: str | None = None
     durability: str | None = None
@@ -58,6 +63,9 @@ class PostgreSQLEngine:
         if self._hosts > 1:
             self._role["target_session_attrs"] = known.get("target_session_attrs", WRITING[0])
         self.several = self._role.get("target_session_attrs") in WRITING
+        # Of several that it may be connected to at the same time, none takes the place of another.
+        self.moves = self.several or self._hosts == 1
+        self.only_reads = ONLY_READS[self._role["target_session_attrs"] if self.several else WRITING[0]]
         self._each = each_host(known)
         self.home = ""
 
@@ -75,55 +83,47 @@ class PostgreSQLEngine:
         deadline = begun + timeout
         if replica:
             try:
-                within = min(timeout, FIND * self._hosts)
-                raw, is_standby = self._let_in(within, {"target_session_attrs": "prefer-standby"}, WRITING[1])
+                within = min(timeout / 2, FIND * self._hosts)
+                raw = self._let_in(within, {"target_session_attrs": "prefer-standby"}, ONLY_READS[WRITING[1]])
             except ConnectionLost as error:  # it looked like a standby
                 log.debug("no replica can be read: %s", error)
             else:
-                if is_standby:
+                if raw.only_reads:
                     raw.replica = True
                     return raw
                 raw.close()
             self.replicas.leave(time.monotonic() - begun)  # for a while, none is looked for
         left = max(0.0, deadline - time.monotonic())
-        return self._open_writing(left) if self.several else self._let_in(left, self._role, None)[0]
+        if self.several:
+            return self._open_writing(left)
+        raw = self._let_in(left, self._role, self.only_reads)
+        return at_home(self, raw, raw.server) if self.moves else raw
 
     def _open_writing(self, timeout: float) -> Limited:
         # libpq relies on the parameters reported at connect, and a PgBouncer repeats its server's role from before a
         # failover. So this queries the server itself.
+        deadline = time.monotonic() + timeout
         failed: list[str] = []
         # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
         for host in sorted(self._each, key=lambda each: _home(each) != self.home):
+            share = (deadline - time.monotonic()) / (self._hosts - len(failed))
             try:
-                role = {**host, "target_session_attrs": "any"}
-                raw, only_reads = self._let_in(timeout / self._hosts, role, self._role["target_session_attrs"])
+                raw = self._let_in(share, {**host, "target_session_attrs": "any"}, self.only_reads)
+                return at_home(self, raw, f"{raw.info.host}:{raw.info.port}")
             except ConnectionLost as error:
                 failed.append(str(error).removeprefix(f"{self.place}: "))
-                continue
-            if not only_reads:
-                return self._at_home(raw)
-            raw.close()
-            self.reached = True  # the URL is right: one that writes may be there soon
-            failed.append(f"{_home(host)} only reads")
         raise ConnectionLost(f"{self.place}: {'; '.join(failed)}")
 
-    def _at_home(self, raw: Limited) -> Limited:
-        raw.home = f"{raw.info.host}:{raw.info.port}"
-        if self.home not in ("", raw.home):
-            self.events.count("moves")
-            log.warning("%s: %s is asked from now on, no longer %s", self.place, raw.home, self.home)
-        self.home = raw.home
-        return raw
-
-    def _let_in(self, timeout: float, role: dict[str, Any], wanted: str | None) -> tuple[Limited, bool]:
-        # A connection that is ready, and whether its server is another one than is wanted.
+    def _let_in(self, timeout: float, role: dict[str, Any], only_reads: str) -> Limited:
+        # A connection that is ready; only_reads: the query that tells whether its server is another one than is wanted.
         deadline = time.monotonic() + timeout
         raw = self._open(timeout, role)
         try:
             refuse(raw.info, self.place)
-            raw.seconds = max(0.0, deadline - time.monotonic()) + GRACE
+            raw.seconds = max(MOMENT, deadline - time.monotonic())
             raw.pooled = self._is_pooled(raw)
-            return raw, wanted is not None and raw.results(ONLY_READS[wanted]) == [[(True,)]]
+            ((raw.only_reads,),) = raw.results(only_reads)[0]
+            return raw
         except BaseException as error:
             raw.close()
             if isinstance(error, psycopg.Error):
@@ -132,8 +132,10 @@ class PostgreSQLEngine:
             raise
 
     def _open(self, timeout: float, role: dict[str, Any]) -> Limited:
-        limit = max(2, math.ceil(timeout / self._hosts))  # for each of them; libpq takes 1 for 2
+        each = timeout if "host" in role else timeout / self._hosts
+        limit = max(2, math.ceil(each))  # libpq takes 1 for 2
         limit = min(limit, self._connect_timeout or limit)
+        Limited.connects_within.set(max(MOMENT, each))
         try:
             return Limited.connect(
                 self.url,
@@ -149,7 +151,8 @@ class PostgreSQLEngine:
 
     def _is_pooled(self, raw: Limited) -> bool:
         # A pooler gives its clients numbers of its own, by which it knows whose query is to be cancelled.
-        if raw.results("SELECT pg_backend_pid()") == [[(raw.info.backend_pid,)]]:
+        ((number, raw.server),) = raw.results(WHICH)[0]
+        if number == raw.info.backend_pid:
             return False
         try:
             raw.results("BEGIN")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import psycopg
+from psycopg.pq import DiagnosticField
 
 from roost.errors import (
     Busy,
@@ -23,6 +24,8 @@ from roost.errors import (
 
 PRIVATE = re.compile(r"\broost_\w+\b(?!\.)")  # a table of Roost's, as 42P01 names it in any language; no schema
 HIDDEN = re.compile(r"\broost_(writers|catalog|once)\b")  # as 42501 names them to who has no right
+# A line of the statement and a ^ below it, which points nowhere once something follows. Words would be translated.
+POINTED = re.compile(r"\n[^\n]*\n *\^(?=\n|\Z)")
 # What a statement was refused for, in the words of `StatementFailed`.
 WORDS = {
     "23505": "121",
@@ -50,8 +53,10 @@ WORDS = {
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
     """Return our error for one of PostgreSQL's, by its SQLSTATE."""
     state = error.sqlstate or ""
-    text = f"{place}: {str(error).strip()}"
+    text = f"{place}: {POINTED.sub('', str(error).strip())}"
     where = f"{text}{f' in {sql}' if sql else ''}"
+    if state == "42501" and "for function" in (error.diag.message_primary or ""):
+        where += "; an account that writes structures needs EXECUTE on their functions (GRANT EXECUTE ON FUNCTION …)"
     match state[:2], state:
         case _, "40001" | "40P01":
             return Conflict(text)
@@ -82,3 +87,21 @@ def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
         case (("" | "08" | "25" | "28" | "3D" | "53" | "58" | "F0" | "XX"), _):
             return DatabaseError(where)
     return worded(StatementFailed(where), WORDS.get(state, "error"))  # a trigger's author may choose any other
+
+
+def as_psycopg(error: Exception) -> psycopg.Error:
+    """Return another driver's error as psycopg's, so that the meaning of each SQLSTATE is defined in one place."""
+    if isinstance(error, psycopg.Error):
+        return error
+    message = str(error).strip()
+    # asyncpg has 22000 for a value that it cannot send; psycopg2's attribute is `pgcode`.
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if isinstance(error, TimeoutError):
+        state, message = psycopg.errors.QueryCanceled.sqlstate, "command_timeout"
+    elif isinstance(error, OSError) or type(error).__name__ == "InternalClientError":  # asyncpg: the session was ended
+        state = "08006"
+    found = psycopg.DatabaseError(
+        message, info={**dict.fromkeys(DiagnosticField), DiagnosticField.MESSAGE_PRIMARY: message.encode()}
+    )
+    found.sqlstate = state
+    return found

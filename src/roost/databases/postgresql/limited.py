@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import cached_property
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
@@ -38,10 +39,29 @@ class Limited(Watched, psycopg.Connection[Row]):
     most: float = inf  # bytes of an answer that are read
     received = 0  # of the present answer
     _seen = 0  # bytes of the answers before it
-    home = ""  # which of the URL's servers it is, if there are several
+    server = ""  # which one it is
+    only_reads = False
+    home = ""  # the server that accepted writes when it was connected
     replica = False  # whether it was chosen for reads
     pooled = False  # whether a pooler may give each transaction another session
     patience: Callable[[], float] | None = None
+
+    connects_within: ClassVar = ContextVar("connects_within", default=inf)  # seconds, for each of several hosts
+
+    @classmethod
+    def _connect_gen(cls, *args: Any, **options: Any) -> Any:
+        # psycopg's own limit has whole seconds, and two at least. It comes back every 0.1 s with nothing.
+        end = time.monotonic() + cls.connects_within.get()
+        gen = super()._connect_gen(*args, **options)
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if time.monotonic() > end:
+                    raise psycopg.errors.ConnectionTimeout("the server has not let it in for too long")
+                wanted = gen.send(ready)
+        except StopIteration as stop:
+            return stop.value
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         """Run a libpq generator that waits for the server, within the limit."""
@@ -98,20 +118,18 @@ class Limited(Watched, psycopg.Connection[Row]):
 
     def _limited(self, gen: PQGen[T]) -> PQGen[T]:
         # psycopg comes back every 0.1 s with nothing (that is how it notices Ctrl-C).
-        end = 0.0
+        end = time.monotonic() + self.seconds
         reads = 0
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
                 if ready:
-                    end = 0.0
+                    end = time.monotonic() + self.seconds
                     reads += 1
                     if reads > 1 and self._is_too_long():
                         self._finish()
                         raise left_unread(self.most)
-                elif not end:
-                    end = time.monotonic() + self.seconds
                 elif time.monotonic() > end:
                     more = self.patience() if self.patience is not None else 0.0
                     if not more:

@@ -50,10 +50,11 @@ END = """\
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE starts_with(query, %s) AND state <> 'idle' AND pid <> pg_backend_pid()"""
 # The position that a standby must have replayed, and its timeline: a standby that was not rewound after a failover may
-# be ahead of the new primary, with transactions that were lost.
+# be ahead of the new primary, with transactions that were lost. It is where the next record goes: with
+# synchronous_commit = off a COMMIT is answered before its record is flushed.
 POSITION = """\
 SELECT CASE WHEN NOT pg_is_in_recovery()
-  THEN pg_current_wal_flush_lsn()::text || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END"""
+  THEN pg_current_wal_insert_lsn()::text || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END"""
 # The last of the timelines is what the standby receives at the moment, for an account that may see it (pg_monitor).
 REPLAYED = """\
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -59,6 +60,15 @@ def spelt_out(value: Any) -> str:
     if type(value) is list and None in value:
         return f"ARRAY[{', '.join(map(literal, value))}]"
     return literal(value)
+
+
+def filled_in(sql: str, row: Sequence[Any]) -> str:
+    """Return a statement with its values in its text, which any driver can send without parameters.
+
+    >>> filled_in("SELECT %s %% 2", (7,)), filled_in("SELECT 7 % 2", ())
+    ('SELECT 7 % 2', 'SELECT 7 % 2')
+    """
+    return sql % tuple([spelt_out(value) for value in row]) if row else sql
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from roost.databases.sqlite.filelock import SUFFIX, FileLock
 from roost.databases.sqlite.statements import run
 from roost.databases.urls import parse_file
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Dialect, Row
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -55,6 +55,7 @@ class SQLiteEngine:
     """One SQLite database: a file, or a private one in memory."""
 
     dialect = SQLITE
+    heard: Callable[[Dialect], None] | None = None
     stale = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:

@@ -13,14 +13,21 @@ from roost.protocols.handlersocket.responder import Arrived, Responder
 from roost.protocols.handlersocket.session import Session
 from roost.structures.index.budget import Budget
 
+MOST_UNKNOWN = 2**12  # bytes of a line from a client that has not sent the secret, beyond those of the secret
+
 
 class Framing:
-    """Splits one connection's bytes into lines of text. Bytes that are not UTF-8 become lone surrogates."""
+    """Splits one connection's bytes into lines of text. Bytes that are not UTF-8 become lone surrogates.
 
-    __slots__ = ("_most_line", "_pieces", "held")
+    session: until it has sent the secret, only what was received together with a short line may be long.
+    """
 
-    def __init__(self, most_line: int) -> None:
+    __slots__ = ("_most_line", "_most_unknown", "_pieces", "_session", "held")
+
+    def __init__(self, most_line: int, session: Session) -> None:
         self._most_line = most_line
+        self._most_unknown = MOST_UNKNOWN + len(session.secret or b"")
+        self._session = session
         self._pieces: list[bytes] = []  # the pieces of an incomplete line
         self.held = 0  # their bytes
 
@@ -38,6 +45,9 @@ class Framing:
         Raises: TooLong.
         """
         end = data.rfind(b"\n")
+        known = self._session.authorized
+        if not known and self.held + (data.find(b"\n") if end >= 0 else len(data)) > self._most_unknown:
+            raise TooLong(None)
         if end < 0:
             self._pieces.append(data)
             self.held += len(data)
@@ -80,7 +90,7 @@ class HandlerSocket:
 
     def framing(self, session: Session, most_line: int, most_block: int) -> Framing:
         """Make the framing of one connection."""
-        return Framing(most_line)
+        return Framing(most_line, session)
 
     def writes(self, arrived: Sequence[object]) -> bool:
         """Whether the requests may modify something, which depends on the server's address alone."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from roost.protocols.handlersocket.answers import Answers
-from roost.protocols.handlersocket.requests import MOST_ROWS, NULL, VERBS, Open, Refused, number
+from roost.protocols.handlersocket.requests import MOST_FILTERS, MOST_ROWS, NULL, VERBS, Open, Refused, number
 from roost.structures.index.declaration import COMPARISONS, OPS
 from roost.structures.index.runs import Columns, Shape
 
@@ -144,7 +144,7 @@ class Opened:
         verb = tokens[end + 2]
         if verb in VERBS:
             return (length, op, width, one, verb) if one and self.writes else None
-        if (length - end - 2) % 4 == 0:
+        if (length - end - 2) % 4 == 0 and length - end - 2 <= 4 * MOST_FILTERS:
             return (length, op, width, one, *[token for place, token in enumerate(tokens[end + 2 :]) if place % 4 != 3])
         return None
 

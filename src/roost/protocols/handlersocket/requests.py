@@ -16,6 +16,8 @@ from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
 MOST = 2**32 - 1  # the largest number
 MOST_VALUES = 100_000  # values of one IN list: each is a lookup, and no other client is served meanwhile
 MOST_ROWS = 1_000_000  # rows of one answer
+MOST_COLUMNS = 4096  # of an opened index, and as many for filters: no table has more
+MOST_FILTERS = 900  # of one find: SQLite's expressions have a depth of 1,000
 
 NULL = "\0"
 VERBS: Final = {"U": "update", "D": "delete", "+": "increment", "-": "decrement"}
@@ -132,9 +134,14 @@ def values(tokens: Sequence[str]) -> list[Token]:
 
 
 def parse_open(tokens: Sequence[str]) -> Open:
-    """Parse the tokens of a `P`. Names are not unescaped, and end at the first NUL."""
+    """Parse the tokens of a `P`. Names are not unescaped, and end at the first NUL.
+
+    Raises: Refused.
+    """
     names = [token.partition("\0")[0] for token in tokens[2:7]]
     database, table, index, columns, fcolumns = names + [""] * (5 - len(names))
+    if columns.count(",") >= MOST_COLUMNS or fcolumns.count(",") >= MOST_COLUMNS:
+        raise Refused("limit")
     return Open(
         number(tokens[1]) if len(tokens) > 1 else 0,
         database,
@@ -154,7 +161,7 @@ def parse(tokens: list[str], fcolumns: int) -> Find | Insert:
     """
     op = tokens[1] if len(tokens) > 1 else ""
     width = number(tokens[2]) if len(tokens) > 2 else 0
-    given = values(tokens[3 : 3 + width])
+    given = values(tokens[3 : 3 + min(width, MOST_COLUMNS)])  # nothing takes more
     at = 3 + width
     limit = number(tokens[at]) if len(tokens) > at else 0
     offset = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
@@ -162,8 +169,10 @@ def parse(tokens: list[str], fcolumns: int) -> Find | Insert:
     place, among = None, list[Token]()
     if len(tokens) > at and tokens[at][:1] == "@":
         place, among, at = _among(tokens, at + 1, width)
-    filters = []
+    filters: list[Filter] = []
     while len(tokens) > at and tokens[at][:1] in ("F", "W"):
+        if len(filters) == MOST_FILTERS:
+            raise Refused("limit")
         filters.append(_filter(tokens, at, fcolumns))
         at += 4
     if op == "+":
@@ -175,7 +184,7 @@ def parse(tokens: list[str], fcolumns: int) -> Find | Insert:
     if op == "S":
         raise Refused("notimpl")
     modification = tokens[at] if len(tokens) > at else ""
-    to = values(tokens[at + 1 :]) if modification and modification[0] != "D" else []
+    to = values(tokens[at + 1 : at + 1 + MOST_COLUMNS]) if modification and modification[0] != "D" else []
     return Find(op, width, given, limit or 1, offset, place, among, filters, modification, to)
 
 

@@ -130,10 +130,10 @@ class Responder(say.Counted):
         while going:
             going = yield from self._round(going, {each.place: each for each in every})
         for lines in every:
-            left = "\n".join(lines.lines[lines.next :])
+            left = "\n".join(lines.lines[lines.next :]) if lines.next < len(lines.lines) else None
             if lines.late:
                 self.late[lines.place] = Late(lines.late, left)
-            elif lines.next < len(lines.lines) and not lines.session.foreign:
+            elif left is not None and not lines.session.foreign:
                 self.rest[lines.place] = left
 
     def _current(self, session: Session, token: str) -> Generator[Asked, Any, Opened | None]:
@@ -319,6 +319,7 @@ class Responder(say.Counted):
                 single = True
                 lines.next += 1
                 singles.append((lines.place, opened, *request))
+                self._budget.take(0)  # takes no bytes, but checks the time
                 continue
             if single:
                 return True

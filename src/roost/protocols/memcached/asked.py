@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from roost.errors import Busy, CannotOpen, DiskFull, Error, Full, Invalid, OutcomeUnknown, Overflow, ReadOnly
+from roost.protocols.memcached.framing import number_of
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX
 from roost.structures.operation import Operation
 
@@ -17,6 +18,7 @@ BAD_EXPTIME = b"CLIENT_ERROR invalid exptime argument\r\n"
 BAD_DELETE = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"
 NOT_A_NUMBER = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
 TOO_LARGE = b"SERVER_ERROR object too large for cache\r\n"
+TOO_MANY = b"CLIENT_ERROR too many keys\r\n"
 DELAYED = b"SERVER_ERROR flush_all takes no delay\r\n"
 END = b"END\r\n"
 
@@ -54,12 +56,14 @@ class Write(NamedTuple):
     answer: makes the answer from their results, if none is an error.
     silent: errors are not answered.
     number: a refused value is reported as not a number; otherwise as too large.
+    shows: the answer contains the values, which are the first ones of the results.
     """
 
     operations: Sequence[Operation[Any]]
     answer: Callable[[Sequence[Any]], bytes]
     silent: bool = False
     number: bool = False
+    shows: bool = False
 
 
 class Kept(NamedTuple):
@@ -90,6 +94,17 @@ class Operations(NamedTuple):
         return work
 
 
+class Declared(NamedTuple):
+    """The question how the cache is declared now."""
+
+    name: str
+
+    def run(self, database: Any, context: Any) -> Generator[Any, Any, Any]:
+        """Answer with the structure of this name, or with the error if there is none."""
+        work: Generator[Any, Any, Any] = database.declared(self.name)
+        return work
+
+
 class Special(NamedTuple):
     """A request about the connection or the server: `quit`, `stats` with its words, or a foreign protocol."""
 
@@ -110,17 +125,14 @@ def refusal(error: Error, number: bool) -> bytes:
     return b"SERVER_ERROR " + error.word.encode() + b"\r\n"
 
 
-def unsigned(token: bytes, most: int = COUNTER_MAX) -> int | None:
-    """Parse a number as memcached does; None if it is not one.
+def unsigned(token: bytes) -> int | None:
+    """Parse a number that is not negative; None if it is not one.
 
     >>> unsigned(b"12"), unsigned(b"+012"), unsigned(b"-1"), unsigned(b"1x"), unsigned(b"18446744073709551616")
     (12, 12, None, None, None)
     """
-    digits = token.removeprefix(b"+")
-    if not digits.isdigit() or len(digits) > 100:
-        return None
-    found = int(digits)
-    return found if found <= most else None
+    found = number_of(token)
+    return found if found is not None and 0 <= found <= COUNTER_MAX else None
 
 
 def signed(token: bytes) -> int | None:
@@ -129,11 +141,8 @@ def signed(token: bytes) -> int | None:
     >>> signed(b"-1"), signed(b"+5"), signed(b"5"), signed(b"--5"), signed(b"")
     (-1, 5, 5, None, None)
     """
-    negative = token.startswith(b"-")
-    if token.startswith(b"-+"):
-        return None
-    found = unsigned(token.removeprefix(b"-"), 2**63 - 1)
-    return None if found is None else -found if negative else found
+    found = number_of(token)
+    return found if found is not None and abs(found) < 2**63 else None
 
 
 def flags_of(token: bytes) -> int | None:

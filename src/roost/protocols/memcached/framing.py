@@ -7,6 +7,7 @@ that cannot be parsed, by the end of the line, as memcached does. A block that i
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from roost.protocols.codec import TooLong
 from roost.protocols.memcached.session import Session
@@ -16,45 +17,54 @@ MOST_LENGTH = 2**31 - 3  # of a block: memcached parses the number as a 32-bit i
 PASSED = b"%d" % MOST_LENGTH  # the length written into the line of a block that was skipped
 MOST_UNKNOWN = 2048  # bytes of a line, and of a block, from a client that has not sent the secret
 
-_STORAGE = rb"(?:set|add|replace|append|prepend|cas|ms) "
+# Commands that a block follows: the place of its length among the words, and the least and the largest number of words.
+_BLOCKS = dict.fromkeys((b"set", b"add", b"replace", b"append", b"prepend"), (4, 5, 6))
+_BLOCKS |= {b"cas": (4, 6, 7), b"ms": (2, 3, 2**31)}
 # One or more lines without a block.
-_LINES = re.compile(rb"(?:(?! *" + _STORAGE + rb")[^\n]*\n)+")
-# A line with a block, and the block's length. memcached accepts a plus sign and leading zeros.
-_BLOCK = re.compile(
-    rb" *(?:(?:set|add|replace|append|prepend) +[^ \n]+ +[^ \n]+ +[^ \n]+ +(\+?[0-9]+)(?: +[^ \n]+)?"
-    rb"|cas +[^ \n]+ +[^ \n]+ +[^ \n]+ +(\+?[0-9]+) +[^ \n]+(?: +[^ \n]+)?"
-    rb"|ms +[^ \n]+ +(\+?[0-9]+)(?: +[^ \n]+)*) *\r?\n"
-)
+_LINES = re.compile(rb"(?:(?! *(?:%b) )[^\n]*\n)+" % b"|".join(_BLOCKS))
+# As memcached's functions read it: whatever is behind a space ends the number.
+_NUMBER = re.compile(rb"[\t\v\f\r]*([-+]?)([0-9]{1,100})(?:[\t\v\f\r].*)?", re.DOTALL)
 
 
-def block_of(data: bytes, start: int) -> tuple[int, int] | None:
-    """Return the start and the length of the block that belongs to the line at `start`; None if it has none.
+def number_of(token: bytes) -> int | None:
+    r"""Parse a number as memcached does; None if it is not one.
 
-    The length is `MOST_LENGTH` if the block was skipped.
+    >>> number_of(b"12"), number_of(b"+012"), number_of(b"-1"), number_of(b"7\t"), number_of(b"1x"), number_of(b"-")
+    (12, 12, -1, 7, None, None)
     """
-    found = _BLOCK.match(data, start)
-    if found is None:
+    found = _NUMBER.fullmatch(token)
+    return None if found is None else -int(found[2]) if found[1] == b"-" else int(found[2])
+
+
+def words_of(data: bytes, start: int, end: int) -> list[bytes]:
+    """Split a line into its words. end: the end of the line, LF included."""
+    words = data[start : end - 2 if data[end - 2 : end] == b"\r\n" and end - 2 >= start else end - 1].split(b" ")
+    return [word for word in words if word] if b"" in words else words
+
+
+def length_of(words: Sequence[bytes]) -> int | None:
+    """Return the length of the block that follows a line; None if none does, `MOST_LENGTH` if it was skipped."""
+    place, least, most = _BLOCKS.get(words[0], (0, 1, 0)) if words else (0, 1, 0)
+    if not least <= len(words) <= most:
         return None
-    digits = found[1] or found[2] or found[3]
-    length = int(digits) if len(digits) < 12 else MOST_LENGTH + 1
-    return None if length > MOST_LENGTH else (found.end(), length)
+    length = number_of(words[place])
+    return length if length is not None and 0 <= length <= MOST_LENGTH else None
 
 
-def _without_block(data: bytes, start: int) -> bytes:
+def _without_block(words: list[bytes]) -> bytes:
     # The line of a skipped block, with the length replaced by `PASSED`.
-    found = _BLOCK.match(data, start)
-    assert found is not None
-    begin, end = found.span(found.lastindex or 0)
-    return data[start:begin] + PASSED + data[end : found.end()]
+    place, *_ = _BLOCKS[words[0]]
+    return b" ".join([*words[:place], PASSED, *words[place + 1 :]]) + b"\r\n"
 
 
 def end_of(data: bytes, start: int) -> int:
     """Return the end of the request at `start`, in data of complete requests."""
+    line = data.find(b"\n", start) + 1
     if _LINES.match(data, start) is None:
-        block = block_of(data, start)
-        if block is not None and block[1] < MOST_LENGTH:
-            return block[0] + block[1] + 2
-    return data.find(b"\n", start) + 1
+        length = length_of(words_of(data, start, line))
+        if length is not None and length < MOST_LENGTH:
+            return line + length + 2
+    return line
 
 
 class Framing:
@@ -133,19 +143,20 @@ class Framing:
                 if total - place > self.most_line:
                     raise TooLong(b"".join([*whole, data[begin:place]]) or None)
                 break
-            block = block_of(data, place)
-            if block is None:
+            words = words_of(data, place, line)
+            length = length_of(words)
+            if length is None:
                 place = line
-            elif block[1] > self.most_block:
-                whole += [data[begin:place], _without_block(data, place)]
-                skipped = min(block[1] + 2, total - line)
-                self._skip = block[1] + 2 - skipped
+            elif length > self.most_block:
+                whole += [data[begin:place], _without_block(words)]
+                skipped = min(length + 2, total - line)
+                self._skip = length + 2 - skipped
                 begin = place = line + skipped
-            elif block[0] + block[1] + 2 > total:
-                self._wanted = block[0] + block[1] + 2 - place
+            elif line + length + 2 > total:
+                self._wanted = line + length + 2 - place
                 break
             else:
-                place = block[0] + block[1] + 2
+                place = line + length + 2
         if place == total and not begin:
             return data or None
         whole.append(data[begin:place])

@@ -141,7 +141,7 @@ class Meta:
         except Refused as refused:
             return refused.answer
         asked = self._values.operation("meta_get", flags.key, ttl, made, recached)
-        locked = Write([asked], lambda results: self._got(flags, results[0]))
+        locked = Write([asked], lambda results: self._got(flags, results[0]), shows=flags.has("v"))
         if ttl == made == recached == KEEP:
             return Read([flags.key], partial(self._read, flags, locked))
         return locked

@@ -5,10 +5,12 @@ The checks, their order and the texts are those of memcached 1.6; docs/memcached
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from roost.errors import Error
 from roost.protocols.memcached.asked import (
     BAD_CHUNK,
     BAD_DELETE,
@@ -22,6 +24,7 @@ from roost.protocols.memcached.asked import (
     ERROR,
     STORED,
     TOO_LARGE,
+    TOO_MANY,
     TOUCHED,
     Asked,
     Read,
@@ -31,31 +34,57 @@ from roost.protocols.memcached.asked import (
     signed,
     unsigned,
 )
-from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, block_of
+from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
 from roost.protocols.memcached.values import Unfit, Values
 from roost.structures.cache.declaration import FLAGS_MAX
 from roost.structures.cache.meta import KEEP, PLAIN
+from roost.structures.operation import Target
+
+log = logging.getLogger("roost.server")
 
 TOGETHER = 2**20  # bytes of answers that requests which run together may have, as estimated
 LEAST = 4  # the least number of requests that run together, however large their answers are
+MOST_KEYS = 10_000  # of one request
 
 # The usual form of `set`. Lengths have 8 digits at most, so `MOST_LENGTH`, which marks a skipped block, never matches.
 _SET = re.compile(rb"set ([^ \r\n]{1,250}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,8})( noreply)?\r\n")
 
 _ONE = b"VALUE %b %d %d\r\n%b\r\nEND\r\n"
-_SPLIT = re.compile(rb" +")
 _HTTP = re.compile(rb"(?:GET|POST|PUT|HEAD|OPTIONS|DELETE|PATCH|CONNECT) .*HTTP/\d")
 _STORES = frozenset([b"set", b"add", b"replace", b"append", b"prepend", b"cas", b"ms"])
 
 
 class Requests:
-    """Requests of clients of one cache. once_for: see `Meta`."""
+    """Requests of clients of one cache. once_for: see `Meta`.
+
+    stale: the declaration of the cache was not the stored one in the last turn.
+    """
 
     def __init__(self, values: Values, once_for: float = 0.0) -> None:
-        self.values = values
+        self.stale = False
         self._size = 0.0  # the average bytes of recent answers
-        self._meta = Meta(values, once_for)
+        self._once_for = once_for
+        self._said = ""  # the last reason why the cache cannot be served
+        self._use(values)
+
+    def redeclare(self, found: Target | Error) -> None:
+        """Go on with the cache as it is declared now, unless it cannot be served: that is logged."""
+        try:
+            if isinstance(found, Error):
+                raise found
+            self._use(self.values.over(found))
+        except Error as error:
+            if self._said != str(error):
+                self._said = str(error)
+                log.error("the cache cannot be served: %s", error)
+        else:
+            self.stale, self._said = False, ""
+            log.warning("%s was made anew, and is served as it is declared now", found.name)
+
+    def _use(self, values: Values) -> None:
+        self.values = values
+        self._meta = Meta(values, self._once_for)
         self._commands: dict[bytes, Callable[[list[bytes]], Asked]] = {
             b"get": lambda words: self._get(words, False),
             b"gets": lambda words: self._get(words, True),
@@ -78,7 +107,7 @@ class Requests:
         }
 
     def lot(self, most: int) -> int:
-        """Return how many requests run together: as many as have answers of about `TOGETHER` bytes."""
+        """Return how many keys are looked up together: as many as have answers of about `TOGETHER` bytes."""
         return most if self._size * most <= TOGETHER else max(LEAST, int(TOGETHER / self._size))
 
     def learn(self, size: int, number: int) -> None:
@@ -92,10 +121,8 @@ class Requests:
             end = plain.end() + int(plain[4])
             if data[end : end + 2] == b"\r\n":
                 return self._plain(plain, data, end), end + 2
-        end = data.index(b"\n", start)
-        line = data[start : end - 1] if data[end - 1 : end] == b"\r" and end > start else data[start:end]
-        words = [word for word in _SPLIT.split(line) if word]
-        end += 1
+        end = data.index(b"\n", start) + 1
+        words = words_of(data, start, end)
         if not words:
             return ERROR, end
         command = words[0]
@@ -103,8 +130,8 @@ class Requests:
         if known is not None:
             return known(words), end
         if command in _STORES:
-            return self._store(data, start, end, words)
-        return (Special("foreign") if _HTTP.match(line) else ERROR), end
+            return self._store(data, end, words)
+        return (Special("foreign") if _HTTP.match(data, start, end) else ERROR), end
 
     def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> bytes | Write:
         # A `set` of the usual form.
@@ -127,16 +154,15 @@ class Requests:
 
     # --- storing --------------------------------------------------------------------------------------------------
 
-    def _store(self, data: bytes, start: int, end: int, words: list[bytes]) -> tuple[Asked, int]:
+    def _store(self, data: bytes, begin: int, words: list[bytes]) -> tuple[Asked, int]:
         command = words[0]
-        block = block_of(data, start)
-        if block is None:
+        length, end = length_of(words), begin
+        if length is None:
             if command == b"ms":
                 return (ERROR if len(words) < 2 else BAD_LINE), end
             least = 6 if command == b"cas" else 5
             quiet = words[-1] == b"noreply"
             return (b"" if quiet else BAD_LINE if least <= len(words) <= least + 1 else ERROR), end
-        begin, length = block
         value: bytes | None = None
         if length < MOST_LENGTH:
             end = begin + length + 2
@@ -190,6 +216,8 @@ class Requests:
         names = words[1:]
         if not names:
             return ERROR
+        if len(names) > MOST_KEYS:
+            return TOO_MANY
         try:
             keys = self.values.keys(names)
         except Unfit:
@@ -227,13 +255,15 @@ class Requests:
         names = words[2:]
         if not names:
             return END
+        if len(names) > MOST_KEYS:
+            return TOO_MANY
         try:
             keys = self.values.keys(names)
         except Unfit:
             return BAD_LINE
         ttl = self.values.ttl(exptime)
         asked = [self.values.operation("meta_get", key, ttl, KEEP, PLAIN) for key in keys]
-        return Write(asked, lambda rows: self.shown(names, rows, tokens))
+        return Write(asked, lambda rows: self.shown(names, rows, tokens), shows=True)
 
     # --- the others -----------------------------------------------------------------------------------------------
 

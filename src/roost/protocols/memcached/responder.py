@@ -10,24 +10,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import islice
 from math import inf
 from typing import Any
 
-from roost.errors import Error
+from roost.errors import Error, Mismatch, Missing, StatementFailed, worded
 from roost.protocols.codec import Late
-from roost.protocols.memcached.asked import BAD_CHUNK, END, ERROR, Kept, Operations, Read, Special, Write, refusal
-from roost.protocols.memcached.framing import MOST_LENGTH, block_of
+from roost.protocols.memcached.asked import (
+    BAD_CHUNK,
+    END,
+    ERROR,
+    Declared,
+    Kept,
+    Operations,
+    Read,
+    Special,
+    Write,
+    refusal,
+)
+from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
 
-LOT = 1024  # requests of a round; the budget is checked after each round
+LOT = 1024  # keys of a round, or those of one request; the budget is checked after each round
 UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
 Arrived = Sequence[tuple[Session, bytes]]  # the complete requests of each connection
-Playing = Generator[Operations | Kept, Any, None]
+Playing = Generator[Operations | Kept | Declared, Any, None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
 # A chunk that consists of `get`s with one key each.
@@ -75,6 +87,7 @@ class Responder:
         self._stats = stats
         self._budget = budget
         self._failed = failed
+        self._keys = 0  # those of the present round
         self._before: dict[Session, tuple[Any, ...]] = {}  # the former states of sessions that have changed
 
     def undo(self) -> None:
@@ -84,6 +97,8 @@ class Responder:
 
     def play(self) -> Playing:
         """Answer the requests, as far as the budget allows."""
+        if self._requests.stale and self._failed is None:
+            self._requests.redeclare((yield Declared(self._requests.values.cache.name)))
         others = list(range(len(self._arrived))) if self._failed is not None else (yield from self._gets())
         every = [_Chunk(place, *self._arrived[place]) for place in others]
         going = every
@@ -93,7 +108,7 @@ class Responder:
             self.texts[chunk.place] = b"".join(chunk.answers)
             left = chunk.data[chunk.next :]
             if chunk.late:
-                self.late[chunk.place] = Late(chunk.late, left)
+                self.late[chunk.place] = Late(chunk.late, left or None)
             elif left and not chunk.session.foreign:
                 self.rest[chunk.place] = left
 
@@ -129,7 +144,7 @@ class Responder:
             seconds += self.elapsed
             if isinstance(rows, Error):
                 self.errors += len(rows_ := names[begin : begin + lot])
-                some = [refusal(rows, False)] * len(rows_)
+                some = [self._refusal(rows)] * len(rows_)
             else:
                 some = requests.shown_alone(names[begin : begin + lot], rows)
                 self.rows += len(rows) - rows.count(None)
@@ -157,17 +172,18 @@ class Responder:
         writes: list[tuple[_Chunk, Write]] = []
         once: list[tuple[_Chunk, Kept]] = []
         most = self._requests.lot(LOT)
+        self._keys = 0
         for chunk in going:
             self._take(chunk, reads, writes, once, most)
         if reads:
             before = self._budget.left
             keys = [key for _, read in reads for key in read.keys]
-            (rows,) = yield Operations([self._requests.values.operation("fetch", tuple(keys))])
+            rows, seconds = yield from self._fetched(keys)
             begin = 0
-            each = self.elapsed / len(reads)
+            each = seconds / len(reads)
             for chunk, read in reads:
                 end = begin + len(read.keys)
-                answer = refusal(rows, False) if isinstance(rows, Error) else read.answer(rows[begin:end])
+                answer = self._refusal(rows) if isinstance(rows, Error) else read.answer(rows[begin:end])
                 begin = end
                 self.seconds[chunk.place] += each
                 if isinstance(answer, bytes):
@@ -175,20 +191,22 @@ class Responder:
                 else:
                     # It runs by itself, at once: later requests of its connection were read in the same lookup.
                     (result,) = yield Operations(answer.operations)
-                    self._reply(chunk, refusal(result, False) if isinstance(result, Error) else answer.answer([result]))
+                    self._reply(chunk, self._refusal(result) if isinstance(result, Error) else answer.answer([result]))
             if not isinstance(rows, Error):
                 self.rows += len(rows) - rows.count(None)
             self._requests.learn(int(min(before - self._budget.left, 2**60)) if before < inf else 0, len(keys))
         if writes:
             operations = [op for _, write in writes for op in write.operations]
             results = yield Operations(operations)
-            begin = 0
+            found = iter(results)
+            parts = [list(islice(found, len(write.operations))) for _, write in writes]
+            shown = [row for (_, write), part in zip(writes, parts, strict=True) if write.shows for row in part]
+            if shown:
+                self._requests.learn(self._weigh(shown), len(shown))
             each = self.elapsed / len(writes)
-            for chunk, write in writes:
-                end = begin + len(write.operations)
+            for (chunk, write), part in zip(writes, parts, strict=True):
                 self.seconds[chunk.place] += each
-                self._reply(chunk, self._written(write, results[begin:end]))
-                begin = end
+                self._reply(chunk, self._written(write, part))
         for chunk, kept in once:
             answered = yield kept
             self.seconds[chunk.place] += self.elapsed
@@ -199,11 +217,43 @@ class Responder:
                 self._reply(chunk, answered)
         return [chunk for chunk in going if chunk.next < len(chunk.data) and not (chunk.late or chunk.session.foreign)]
 
+    def _fetched(self, keys: Sequence[tuple[Any, ...]]) -> Generator[Operations, Any, tuple[Any, float]]:
+        # Return the rows of the keys, or the error, and the seconds that they took.
+        rows: list[Any] = []
+        seconds, size = 0.0, 0
+        limits = self._budget.limits
+        for begin in range(0, len(keys), LOT):
+            (some,) = yield Operations([self._requests.values.operation("fetch", tuple(keys[begin : begin + LOT]))])
+            seconds += self.elapsed
+            if isinstance(some, Error):
+                return some, seconds
+            rows += some
+            if len(keys) > LOT:
+                size = self._weigh(some, size)
+                if seconds > limits.request:
+                    raise worded(StatementFailed(f"the keys took longer than {limits.request:g} s"), "timeout")
+        return rows, seconds
+
+    def _weigh(self, rows: Sequence[Any], size: int = 0) -> int:
+        # Add the bytes of the values: those of a repeated key are one object until they are written into answers. If
+        # they are too many, the transaction is undone, and the requests run in smaller parts.
+        size += sum([len(row[0]) for row in rows if row is not None and not isinstance(row, Error)])
+        most = self._budget.limits.answer
+        if size > most:
+            self._requests.learn(size, len(rows))
+            raise worded(StatementFailed(f"the values have more than {most:,.0f} bytes"), "limit", 2)
+        return size
+
+    def _refusal(self, error: Error, number: bool = False) -> bytes:
+        self._requests.stale |= isinstance(error, (Mismatch, Missing))
+        return refusal(error, number)
+
     def _written(self, write: Write, results: Sequence[Any]) -> bytes:
         for result in results:
             if isinstance(result, Error):
                 self.errors += 1
-                return b"" if write.silent else refusal(result, write.number)
+                answer = self._refusal(result, write.number)
+                return b"" if write.silent else answer
         self.rows += len(results)
         return write.answer(results)
 
@@ -227,7 +277,7 @@ class Responder:
                 if chunk.late:
                     return
                 continue
-            if len(reads) + len(writes) + len(once) >= most:
+            if self._keys >= most:
                 return
             asked, end = self._requests.parse(chunk.data, chunk.next)
             found = type(asked)
@@ -239,15 +289,18 @@ class Responder:
                     write = isinstance(asked, Write)
                     self.errors += 1
                     silent = isinstance(asked, Write) and asked.silent
-                    self._reply(chunk, b"" if write and silent else refusal(self._failed, False))
+                    self._reply(chunk, b"" if write and silent else self._refusal(self._failed))
                     continue
                 kind = found
                 if isinstance(asked, Read):
                     reads.append((chunk, asked))
+                    self._keys += len(asked.keys)
                 elif isinstance(asked, Write):
                     writes.append((chunk, asked))
+                    self._keys += len(asked.operations)
                 elif isinstance(asked, Kept):
                     once.append((chunk, asked))
+                    self._keys += 1
             elif isinstance(asked, bytes):
                 self.errors += asked not in (b"", END, b"OK\r\n", b"MN\r\n")
                 self._reply(chunk, asked)
@@ -282,18 +335,14 @@ class Responder:
     def _authorize(self, chunk: _Chunk) -> None:
         # The first request is a `set` with the user and the password as its value.
         data, start = chunk.data, chunk.next
-        line = data.index(b"\n", start) + 1
-        block = block_of(data, start)
-        chunk.next = line
-        known = block is not None and block[1] < MOST_LENGTH
-        if block is None or not known or not data.startswith(b"set ", start):
-            if block is not None and known:
-                chunk.next = block[0] + block[1] + 2
+        begin = data.index(b"\n", start) + 1
+        length = length_of(words_of(data, start, begin))
+        known = length is not None and length < MOST_LENGTH
+        chunk.next = begin + length + 2 if length is not None and known else begin
+        if length is None or not known or not data.startswith(b"set ", start):
             self.errors += 1
             self._reply(chunk, UNAUTHENTICATED)
             return
-        begin, length = block
-        chunk.next = begin + length + 2
         if data[begin + length : chunk.next] != b"\r\n":
             self._reply(chunk, BAD_CHUNK)
             return

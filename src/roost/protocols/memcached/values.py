@@ -42,6 +42,10 @@ class Values:
         # A character has 4 bytes at most; the column type's own check counts characters.
         self.most_value = (cache.value.type.limit or 0) * (4 if self.text_values else 1)
 
+    def over(self, cache: Target) -> Values:
+        """Return the same for another cache. Raises: Invalid."""
+        return Values(cache, self._clock, nul=self._nul)
+
     def key(self, key: bytes) -> tuple[Any, ...]:
         """Convert a key for an operation.
 

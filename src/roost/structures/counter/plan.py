@@ -1,8 +1,9 @@
 """A counter's table, programs and reads.
 
 The table has a row for each key, window and slot. An add is one upsert into a slot that the connection's number
-chooses, so that writers of one key do not wait for each other. Increments of a key all use slot 0, so each of them sees
-those before it. Sums are exact, whatever their size.
+chooses, so that writers of one key do not wait for each other. An increment first locks all slots of its key: if it
+read others that it has not locked, an add could be committed to one of them before it, and it would return a total that
+no reader ever sees. Sums are exact, whatever their size.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Question, Rule, Transaction, each, seizing
 from roost.structures.program import ProgramPlan, Read
 from roost.structures.rules import RuleWords
-from roost.structures.steps import INT, TOTAL, Do, Give, Let, Program, Step, Take
+from roost.structures.steps import INT, TOTAL, Count, Do, Give, Let, Program, Step, Take
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -43,7 +44,8 @@ class CounterPlan(ProgramPlan):
     together: ClassVar[Mapping[str, str]] = {"add": "add", "add_all": "add"}
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
-        self.slots = structure.slots or dialect.slots
+        # After `alter` a key may have other slots than these: every read sums what is there.
+        self.slots = (structure.slots or dialect.slots) if dialect.row_locks else 1
         self._owed = 0  # writes since expired rows were deleted
         super().__init__(structure, dialect)
         key = structure.key.columns
@@ -92,6 +94,8 @@ class CounterPlan(ProgramPlan):
         yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
         yield Program("increment", [*key, N], self._incrementing, gives=TOTAL)
         yield Program("clear", key, self._clearing, gives=TOTAL)
+        if self.dialect.row_locks:
+            yield Program("lock", key, lambda w: iter([Do(self._lock(w))]))
         if self.structure.size:
             yield Program("sweep", [MOST], self._sweeping)
 
@@ -124,23 +128,37 @@ class CounterPlan(ProgramPlan):
         values |= {"slot": slot, "n": w.new("n")}
         yield Do(w.put(w.rows, values, [*key, "slot"], {"n": f"{w.rows}.n + {w.proposed('n')}"}, source))
 
+    def _lock(self, w: Words) -> str:
+        # Makes or locks every slot of a key, with windows those of the current one.
+        values = w.values(self.structure.key.columns)
+        if self.structure.size:
+            values["start"] = self.start(w.now)
+        slots = " UNION ALL ".join(f"SELECT {slot} AS slot" for slot in range(self.slots))
+        return w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, [*values, "slot"], source=f"({slots}) s")
+
     def _incrementing(self, w: Words) -> Iterator[Step]:
+        if self.slots > 1:
+            yield Do(self._lock(w))
         yield from self._adding(w, "0")
         current = f" AND start = {w['start']}" if self.structure.size else ""
         yield Let("sum", TOTAL, f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", locking=True)
         yield Give(w["sum"])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
-        values, value = w.values(self.structure.key.columns), "coalesce(sum(n), 0)"
+        value = "sum(n)"
         if self.structure.size:
             yield Let("start", INT, self.start(w.now))
-            values["start"] = w["start"]
-            value = f"coalesce(sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END), 0)"
-        key = [*values, "slot"]
-        all_slots = " UNION ALL ".join(f"SELECT {slot} AS slot" for slot in range(self.slots))
-        lock = w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, key, source=f"({all_slots}) s")
-        yield Take("had", w.rows, w.mine(), value, lock)
-        yield Give(w["had"] if self.dialect.exchanges else "")
+            value = f"sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END)"
+        if not self.dialect.row_locks:
+            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
+            return
+        yield Do(self._lock(w))
+        yield Count("made")
+        yield Take("had", w.rows, w.mine(), value)
+        # Where all rows had to be made, the key was gone, and there is no total. (What MariaDB counts depends on the
+        # client's flags; there it is 0.)
+        was_gone = self.dialect.name == "postgresql" and not self.structure.size
+        yield Give(f"CASE WHEN {w['made']} < {self.slots} THEN {w['had']} END" if was_gone else w["had"])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:
         # The oldest first; rows that other sessions hold are skipped.
@@ -183,13 +201,13 @@ class CounterPlan(ProgramPlan):
         return results
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the keys that operations write; they are locked by an add of 0 where all writes share one slot."""
-        return sorted({(*key, 0) for op in operations if op.writes for key in self.heads_of(op)})
+        """Return the keys that operations write, in their order."""
+        return self.seized(operations, context)
 
     def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, bool]:
         """Lock what operations of several kinds write, in key order."""
-        if self.slots == 1 and self.dialect.row_locks and any([op.writes for op in operations]):
-            yield from self.call_all("add", self.locks(operations, context), context)
+        if self.dialect.row_locks and (keys := self.locks(operations, context)):
+            yield from self.call_each("lock", keys, context)
         return True
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
@@ -207,7 +225,9 @@ class CounterPlan(ProgramPlan):
         while merged:
             rows = [(*out(key), max(INT_MIN, min(INT_MAX, n))) for key, n in merged.items()]
             rows.sort()
-            yield from self._caught(run, self.call_all("add", rows, context))
+            # The slots of batches are not to be held by an application's open transaction.
+            call = self.call_each if context.joined and self.dialect.exchanges else self.call_all
+            yield from self._caught(run, call("add", rows, context))
             merged = {key: left for key, n in merged.items() if (left := n - max(INT_MIN, min(INT_MAX, n)))}
         return [None] * len(run)
 
@@ -230,7 +250,7 @@ class CounterPlan(ProgramPlan):
             order = sorted(range(len(keys)), key=keys.__getitem__)
             found = yield from self.call_each("clear", [keys[place] for place in order], context)
             totals = dict(zip(order, found, strict=True))
-            return [int(totals[place]) for place in range(len(keys))]
+            return [int(totals[place] or 0) for place in range(len(keys))]
         results = []
         for key in keys:
             had = (yield self._total.statement([self._asked(key, None, context)]))[0]
@@ -243,7 +263,8 @@ class CounterPlan(ProgramPlan):
         try:
             return (yield from work)
         except StatementFailed as error:
-            if error.word not in ("range", "type"):
+            of_a_slot = error.word in ("range", "type") and (self.dialect.family != "mariadb" or "`n` + " in str(error))
+            if not of_a_slot:  # it is of a column that somebody has added
                 raise
             raise Overflow(f"{run[0]!r}: the sum of a slot would leave 64 bits") from error
 
@@ -397,29 +418,6 @@ class CounterPlan(ProgramPlan):
             )
 
 
-def _change_slots(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    # What the slots have that are no more goes to the first one.
-    before, after = old["slots"] or plan.dialect.slots, new["slots"] or plan.dialect.slots
-    table, name = plan.rows_table, plan.structure.name
-    columns = plan.dialect.names([*plan.structure.key.columns, *([START] if plan.structure.size else [])])
-    gone = f"FROM {table} WHERE slot >= {after}"
-    put = plan.words.upsert([columns, "slot"], {"n": f"{table}.n + {plan.words.proposed('n')}"})
-    if after >= before:
-        return
-    try:
-        yield Statement(
-            Template(
-                f"INSERT INTO {table} ({columns}, slot, n)\n"
-                f"  SELECT * FROM (SELECT {columns}, 0 AS slot, sum(n) AS moved {gone} GROUP BY {columns}) m\n"
-                f"  WHERE true {put}"
-            ),
-            [()],
-        )
-    except StatementFailed as error:
-        raise Overflow(f"{name}: a total would not fit into {after} slots: {error}") from error
-    yield Statement(Template(f"DELETE {gone}"), [()])
-
-
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
     # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
     clock = {"sqlite": str(0)}.get(plan.dialect.family, plan.words.now)
@@ -428,7 +426,7 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any,
     yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])
 
 
-CounterPlan.alterations = {"slots": _change_slots, "keep": _change_keep}
+CounterPlan.alterations = {"keep": _change_keep}
 
 
 def _last(op: Operation[Any]) -> int | None:

@@ -27,7 +27,7 @@ def _kept(plan: Any, now: str) -> str:
 
 def on_sqlite(plan: Any) -> sqlite.Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, name, one = sqlite.ViewWords(plan), plan.structure.name, plan.slots == 1
+    words, name, one = sqlite.ViewWords(plan), plan.structure.name, plan.structure.slots in (None, 1)
     key, rows, windows = words.dialect.names(words.key), words.rows, bool(plan.structure.size)
     # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
     low = "sum(n & 4294967295)"
@@ -92,8 +92,7 @@ def on_mariadb(plan: Any) -> mariadb.Made:
         shown = SHOWN["mariadb"].format("start")
         return mariadb.Made(f"SELECT {key}, {shown} AS start, total\n  FROM ({summed}) {{mark}}", add, remove, False)
     summed = f"SELECT {key}, SUM(n) AS total FROM {plan.rows_table} {{mark}} GROUP BY {key}"
-    single = f"SELECT * FROM (SELECT {key}, n AS total FROM {plan.rows_table}) {{mark}}"
-    return mariadb.Made(single if plan.slots == 1 else summed, add, remove, False)
+    return mariadb.Made(summed, add, remove, False)
 
 
 def on_postgresql(plan: Any) -> postgresql.Made:
@@ -107,8 +106,6 @@ def on_postgresql(plan: Any) -> postgresql.Made:
         f".total: it takes {wanted(words.dialect, TOTAL)}",
     )
     add = f"PERFORM {name}_add({words.values(words.key)}, NEW.total::bigint);"
-    # The key was deleted since the client's statement began: there is nothing to change any more.
-    there = f"PERFORM 1 FROM {rows} WHERE {mine} FOR UPDATE;\nIF NOT FOUND THEN\n  RETURN NULL;\nEND IF;"
     if windows:
         return postgresql.Made(
             view=(
@@ -124,13 +121,11 @@ def on_postgresql(plan: Any) -> postgresql.Made:
                 "RETURN OLD;",
             ],
         )
-    single = f"SELECT {key}, n::numeric AS total FROM {rows}"
     return postgresql.Made(
-        view=single if plan.slots == 1 else f"SELECT {key}, sum(n) AS total FROM {rows} GROUP BY {key}",
+        view=f"SELECT {key}, sum(n) AS total FROM {rows} GROUP BY {key}",
         insert=[words.refuse(total), add, "RETURN NEW;"],
         update=[
             words.refuse(words.fixed(words.key, KEY_FIXED), total),
-            there,
             # A total that 64 bits cannot hold, in several slots, is replaced as a whole.
             f"IF NEW.total - OLD.total {in_range} THEN\n"
             f"  PERFORM {name}_add({words.values(words.key)}, (NEW.total - OLD.total)::bigint);\n"
@@ -138,7 +133,11 @@ def on_postgresql(plan: Any) -> postgresql.Made:
             f"SELECT sum(n) INTO NEW.total FROM {rows} WHERE {mine};",
             "RETURN NEW;",
         ],
-        delete=[words.refuse(), there, f"PERFORM {name}_clear({words.values(words.key, 'OLD')});", "RETURN OLD;"],
+        delete=[
+            words.refuse(),
+            f"IF {name}_clear({words.values(words.key, 'OLD')}) IS NULL THEN\n  RETURN NULL;\nEND IF;",
+            "RETURN OLD;",
+        ],
     )
 
 

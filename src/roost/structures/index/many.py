@@ -102,7 +102,7 @@ class Lookups(Bulk):
                     lock=lock,
                 )
                 if text.count("{rows}") == 1:  # and no name contains it
-                    self.template = Template(text, Gather.LIST, Answer.ORDINAL)
+                    self.template = Template(text, table.words.lists, Answer.ORDINAL)
         else:
             find = f"SELECT {', '.join(shown)} FROM {table.sql} WHERE {key.whole} LIMIT 1{lock}"
             self.template = template_of(index, find, self._columns, ())

@@ -16,8 +16,9 @@ from roost.dialects.dialect import Control, Row, Statement, Template, Together, 
 from roost.errors import Error, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.many import Lookups
-from roost.structures.index.opened import OpenedIndex, asking
+from roost.structures.index.opened import LAST_ID, OpenedIndex, asking
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, exceptions, stored
+from roost.structures.index.schema import ask
 from roost.structures.index.values import UNHELD
 from roost.structures.plan import each, write
 
@@ -126,16 +127,23 @@ class Inserts(Bulk):
         found = None
         if sum([len(value) for place in places for value in rows[place] if type(value) in (str, bytes)]) < MOST_BYTES:
             # If a trigger skips a row, it is unknown to which rows the generated ids belong.
-            returned = None if self._automatic is None else len(places)
-            statement = self._statement([rows[place] for place in places], numbered)
-            found = yield from attempted(self._index, statement, returned=returned)
+            returns = self._automatic is not None and self._index.table.words.returning
+            statements = [self._statement([rows[place] for place in places], numbered)]
+            if self._automatic is not None and not returns:
+                statements.append(ask(LAST_ID))
+            found = yield from attempted(self._index, *statements, returned=len(places) if returns else None)
         if found is None:
             middle = len(places) // 2
             yield from self._insert(places[:middle], rows, numbered, alone, results)
             yield from self._insert(places[middle:], rows, numbered, alone, results)
         elif self._automatic is not None:
             own = self._own >= 0 and not numbered  # the rows have their own ids
-            for place, (number,) in zip(places, found[0][0], strict=True):
+            if len(found) == 1:
+                ids = [number for (number,) in found[0][0]]
+            else:
+                (((first, step),),) = found[1]
+                ids = [first + i * step for i in range(len(places))]
+            for place, number in zip(places, ids, strict=True):
                 results[place] = 0 if own else number
 
     def _statement(self, rows: Sequence[Row], numbered: bool) -> Statement:
@@ -145,7 +153,7 @@ class Inserts(Bulk):
         names, holes = ", ".join([column.sql for column in columns]), ", ".join([column.hole for column in columns])
         text = f"INSERT INTO {table.sql} ({names}) VALUES {', '.join([f'({holes})'] * len(rows))}"
         values = tuple([row[place] for row in rows for place in places])
-        if table.automatic is None:
+        if table.automatic is None or not table.words.returning:
             return Statement(write(text), [values])
         return Statement(each(f"{text} RETURNING {table.columns[table.automatic].sql}"), [values])
 

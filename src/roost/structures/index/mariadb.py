@@ -1,4 +1,4 @@
-"""MariaDB: reads the schema of a table from information_schema, and defines how its columns store values."""
+"""MariaDB and MySQL: reads the schema of a table from information_schema, and defines how its columns store values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import datetime as dt
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from roost.dialects.dialect import Row, Together
+from roost.dialects.dialect import Gather, Row, Together
 from roost.dialects.mariadb import literal
 from roost.errors import StatementFailed
 from roost.structures.index import exact
@@ -30,12 +31,14 @@ WORDS: Final = IndexWords(
     counts=False,
 )
 
+MYSQL: Final = replace(WORDS, lists=Gather.ROW_LIST, returning=False)
+
 _TABLE = each(
     "SELECT table_name, table_type, engine,\n"
     "    (SELECT transactions FROM information_schema.engines e WHERE e.engine = t.engine)\n"
     "  FROM information_schema.tables t WHERE table_schema = DATABASE() AND table_name = %s"
 )
-_COLUMNS = each(
+_COLUMNS = (
     "SELECT column_name, data_type, column_type, is_nullable, character_maximum_length, character_octet_length,\n"
     "    numeric_precision, numeric_scale, datetime_precision, character_set_name, extra, is_generated,\n"
     "    collation_name\n"
@@ -45,6 +48,12 @@ _KEYS = each(
     "SELECT index_name, non_unique, column_name, collation, sub_part, index_type, ignored\n"
     "  FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s"
 )  # in the order of their creation, as in SHOW KEYS
+_COLUMNS_OF: Final = {
+    WORDS: each(_COLUMNS),
+    MYSQL: each(_COLUMNS.replace("is_generated", "IF(generation_expression = '', 'NEVER', 'ALWAYS')")),
+}
+
+_IGNORED: Final = {"YES": "NO", "NO": "YES"}  # by `Visible`
 
 # At the moment at which an ALTER replaces the old table with the new one, information_schema contains neither; SHOW
 # CREATE TABLE waits for the ALTER. So if a table is missing, the query is repeated while SHOW CREATE TABLE finds it.
@@ -86,6 +95,7 @@ _SHAPES: Final = frozenset(
         "multilinestring",
         "multipolygon",
         "geometrycollection",
+        "geomcollection",
         "vector",
     ]
 )  # these have no text form: their stored bytes are shown
@@ -94,14 +104,18 @@ _UNORDERED: Final = _SHAPES | {"set", "bit"}
 _AS_STORED: Final = _SHAPES | {"blob", "bit"}
 
 
-def read_table(name: str, wire: bool = False) -> Reading:
+def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> Reading:
     """Return the facts about a table or view; None if there is none that can be opened.
 
     wire: values are tokens: texts as bytes in their column's character set, other values as the server's own text.
     """
     if name.startswith("roost_"):
         return None
-    made = ask(each(f"SHOW CREATE TABLE {WORDS.quoted(name).replace('%%', '%')}"))
+    quoted = WORDS.quoted(name).replace("%%", "%")
+    made = ask(each(f"SHOW CREATE TABLE {quoted}"))
+    of_columns, of_keys = ask(_COLUMNS_OF[words], name), ask(_KEYS, name)
+    if words is MYSQL:  # whose information_schema has them in the order of their names
+        of_keys = ask(each(f"SHOW KEYS FROM {quoted}"))
     for _ in range(ATTEMPTS):
         (found,) = yield ask(_TABLE, name)
         if found:
@@ -109,8 +123,10 @@ def read_table(name: str, wire: bool = False) -> Reading:
             if spelt != name or kind not in ("BASE TABLE", "VIEW", "SYSTEM VERSIONED"):
                 return None
             view = kind == "VIEW"
-            same = ask(_COLUMNS, name) if view else made
-            seen, (listed,), (parts,) = yield Together((same, ask(_COLUMNS, name), ask(_KEYS, name)))
+            same = of_columns if view else made
+            seen, (listed,), (parts,) = yield Together((same, of_columns, of_keys))
+            if words is MYSQL:
+                parts = [(row[2], row[1], row[4], row[5], row[7], row[10], _IGNORED[row[13]]) for row in parts]
             if listed and (view or parts or not _HAS_KEY.search(as_bytes(seen[0][0][1]))):
                 break
         try:
@@ -127,7 +143,7 @@ def read_table(name: str, wire: bool = False) -> Reading:
     primary = keys[0] if keys and keys[0].name == "PRIMARY" and keys[0].whole_index else None
     return Table(
         name,
-        WORDS,
+        words,
         view,
         columns,
         keys,
@@ -158,7 +174,7 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
         _, non_unique, _, _, _, kind, ignored = parts[0]
         made: list[Part] = []
         for _, _, column, collation, prefix, _, _ in parts:
-            if prefix is not None or columns[column].kind in _UNORDERED:
+            if prefix is not None or column is None or columns[column].kind in _UNORDERED:
                 break  # the columns from here on are not in an order for which a find could ask
             made.append(
                 Part(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Sequence
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
-from roost.dialects.dialect import Control, Statement, Wanted
+from roost.dialects.dialect import Control, Statement, Together, Wanted
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index import mariadb, postgresql, sqlite
 from roost.structures.index.declaration import Where, While
@@ -29,8 +29,14 @@ Working = Generator[Wanted, Any, Any]
 READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
     "sqlite": sqlite.read_table,
     "mariadb": mariadb.read_table,
+    "mysql": partial(mariadb.read_table, words=mariadb.MYSQL),
     "postgresql": postgresql.read_table,
 }
+
+
+# The first id that the session's last INSERT has generated, and the distance to the next one. InnoDB takes the ids of
+# an INSERT ... VALUES at once.
+LAST_ID: Final = each("SELECT LAST_INSERT_ID(), @@SESSION.auto_increment_increment")
 
 
 class OpenedIndex:
@@ -163,7 +169,10 @@ class OpenedIndex:
             if automatic is None:
                 yield Statement(write(text), [row])
                 return None
-            (found,) = yield ask(each(f"{text} RETURNING {table.columns[automatic].sql}"), *row)
+            if table.words.returning:
+                (found,) = yield ask(each(f"{text} RETURNING {table.columns[automatic].sql}"), *row)
+            else:
+                _, (found,) = yield Together((Statement(write(text), [row]), ask(LAST_ID)))
         except StatementFailed as error:
             raise self._refused(error, "151") from self._cause(error)
         return found[0][0] if numbered and found else 0
@@ -307,10 +316,10 @@ class OpenedIndex:
             if not isinstance(value, (int, float, Decimal)):
                 raise worded(StatementFailed(f"{name}: {value!r} is no number"), "type")
             new = _sum(value, addend if verb == "increment" else -addend)
-            if not isinstance(new, float) and column.holds(new) is UNHELD:
-                raise worded(StatementFailed(f"{name} ({column.kind}): the sum is out of its range"), "range")
             if verb == "decrement" and ((value > 0 and new < 0) or (value < 0 and new > 0)):
                 return None
+            if not isinstance(new, float) and column.holds(new) is UNHELD:
+                raise worded(StatementFailed(f"{name} ({column.kind}): the sum is out of its range"), "range")
             running[column.name] = new
             found.append(new)
         return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roost.dialects.dialect import Gather
+
 
 @dataclass(frozen=True, slots=True)
 class IndexWords:
@@ -22,6 +24,8 @@ class IndexWords:
     row_by_row: bool = False  # whether each row is written by its own statement; these are sent together
     same: str = "IS"  # equal, or both NULL
     counts: bool = True  # whether an UPDATE returns the number of rows found, and not of those whose values changed
+    lists: Gather = Gather.LIST  # how a list of rows is said
+    returning: bool = True  # whether an INSERT can return the ids that it generates
     aborts: bool = False  # whether a statement that fails makes its transaction unusable
 
     def quoted(self, name: str) -> str:

@@ -248,7 +248,11 @@ BEGIN
 END"""
 
 
-ENGINES = each("SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')")
+# With wsrep_mode = STRICT_REPLICATION a node of Galera makes no BLACKHOLE table (4165).
+ENGINES = each("""\
+SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT') AND NOT (engine = 'BLACKHOLE'
+  AND EXISTS (SELECT 1 FROM information_schema.global_variables
+    WHERE variable_name = 'WSREP_MODE' AND INSTR(variable_value, 'STRICT_REPLICATION')))""")
 TABLES = """\
 SELECT table_name, IF(table_type = 'VIEW', 'VIEW', concat(engine, ' ', table_comment)) FROM information_schema.tables
   WHERE table_schema = DATABASE() AND table_name IN ({})"""

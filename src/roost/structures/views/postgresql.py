@@ -8,6 +8,8 @@ Rules for all triggers:
   is another entry, with another sequence. So the outcome of concurrent statements is that of some order.
 - Triggers run with the rights of the tables' owner, as a view reads: a client needs a GRANT on the view only. Their
   search path is the schema in which they were made, so a view writes its own tables whatever the client's path is.
+- The first statement refuses other tables: whoever may execute the function could put it on a table of their own, whose
+  types have casts and operators of their own.
 - Operators and functions are called with exactly the argument types of the system's own. If two fit equally well, the
   system's is taken; so nobody who may create operators in that schema can have them called with the owner's rights.
 """
@@ -21,6 +23,7 @@ from typing import Any
 
 from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Statement
+from roost.dialects.postgresql import POSTGRESQL
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
 from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, FoundView, View, ViewDialect, dollar_tag
 from roost.types.column_types import ColumnType
@@ -50,12 +53,17 @@ DO $roost$ DECLARE c pg_class; owner name; other regrole; BEGIN
 END $roost$"""
 BIND_FUNCTION = """\
   EXECUTE format('ALTER FUNCTION {function}() SET search_path = %I, pg_temp', current_schema());
-  REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
-  FOR other IN SELECT DISTINCT g.grantee::regrole FROM pg_proc p, aclexplode(p.proacl) g
-      WHERE p.oid = '{function}()'::regprocedure AND g.grantee <> p.proowner LOOP
-    EXECUTE format('REVOKE ALL ON FUNCTION {function}() FROM %s', other);
-  END LOOP;
+{revoked}
   EXECUTE format('ALTER FUNCTION {function}() OWNER TO %I', owner);"""
+# Default privileges may have let others execute a function.
+REVOKED = """\
+  REVOKE ALL ON FUNCTION {function} FROM PUBLIC;
+  FOR other IN SELECT DISTINCT g.grantee::regrole FROM pg_proc p, aclexplode(p.proacl) g
+      WHERE p.oid = {literal}::regprocedure::oid AND g.grantee <> p.proowner LOOP
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', {literal}, other);
+  END LOOP;"""
+EXECUTED_BY_OTHERS = """\
+EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g WHERE g.grantee <> p.proowner)"""
 # A recreated view gets the rights that the former one had, and none from ALTER DEFAULT PRIVILEGES.
 ONLY_GIVEN = """\
 DO $roost$ DECLARE other text; BEGIN
@@ -83,7 +91,7 @@ UNION ALL
 SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgtype, t.tgenabled, t.tgqual, t.tgattr,
     p.proname, l.lanname, p.prosecdef,
     p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp'],
-    EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g WHERE g.grantee <> p.proowner),
+    {EXECUTED_BY_OTHERS},
     p.proowner = (SELECT r.relowner FROM pg_class r
       WHERE r.relname = 'roost_' || c.relname || '_rows' AND r.relnamespace = c.relnamespace)) || p.prosrc
   FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
@@ -144,7 +152,7 @@ def _view(plan: StructurePlan, _: Capabilities | None) -> View:
     objects = {name: hash_}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         function = f"roost_{name}_{event}"
-        text = _text(body, made.variables)
+        text = _text([_only_on(plan), *body], made.variables)
         tag = dollar_tag(text)
         make += [
             f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
@@ -160,7 +168,10 @@ def _view(plan: StructurePlan, _: Capabilities | None) -> View:
             literal=literal(name),
             rows=literal(plan.rows_table),
             dot_rows=literal(f".{plan.rows_table}"),
-            functions="\n".join(BIND_FUNCTION.format(function=function) for function in _functions(name)),
+            functions="\n".join(
+                BIND_FUNCTION.format(function=function, revoked=revoked(f"{function}()"))
+                for function in _functions(name)
+            ),
             hash=hash_,
             view=VIEW,
         )
@@ -170,6 +181,26 @@ def _view(plan: StructurePlan, _: Capabilities | None) -> View:
 
 def _functions(name: str) -> list[str]:
     return [f"roost_{name}_{event}" for event in TYPES]
+
+
+def revoked(function: str) -> str:
+    """Return the statements of a block with the variable `other`, a regrole, that let only its owner execute it."""
+    return REVOKED.format(function=function, literal=POSTGRESQL.literal(function))
+
+
+def only_on(schema: str, table: str, state: str, message: str) -> str:
+    """Return the statement by which a trigger function refuses other tables; schema: an expression."""
+    literal = POSTGRESQL.literal
+    return (
+        f"IF TG_TABLE_NAME <> {literal(table)} OR TG_TABLE_SCHEMA IS DISTINCT FROM {schema} THEN\n"
+        f"  RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {literal(message)};\nEND IF;"
+    )
+
+
+def _only_on(plan: StructurePlan) -> str:
+    name = plan.structure.name
+    message = f"{name}: its view was made for another schema; store.alter({name}, view=True) makes it anew"
+    return only_on("current_schema()", name, "55000", message)
 
 
 def _text(body: Sequence[str], variables: Sequence[str]) -> str:
@@ -231,11 +262,6 @@ class ViewWords:
         self.name = plan.structure.name
         self.key = plan.structure.key.columns
         self.rows, self.head = plan.rows_table, plan.head_table
-        self.moved = (
-            "TG_TABLE_SCHEMA <> current_schema()",
-            "55000",
-            f": its view was made for another schema; store.alter({self.name}, view=True) makes it anew",
-        )
         # The tables' new owner may have made triggers on them, which would run with the former owner's rights.
         own = [each for each in (plan.rows_table, plan.head_table) if each in plan.layout]
         tables = " OR ".join(f"c.oid = to_regclass({self.dialect.literal(each)})::oid" for each in own)
@@ -263,7 +289,7 @@ class ViewWords:
 
     def refuse(self, *cases: Case) -> str:
         """Return the statement that refuses a row in the first of these cases."""
-        cases = (self.moved, self.given, *cases)
+        cases = (self.given, *cases)
         any_ = "\n  OR ".join(f"({condition})" for condition, _, _ in cases)
         states, messages = (
             "".join(f"\n    WHEN {case[0]} THEN {self.dialect.literal(said(case))}" for case in cases)

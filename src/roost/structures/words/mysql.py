@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import TRIGGER_CLOCK
-from roost.structures.steps import Do, Give, Let, Program, Routine, Take
+from roost.structures.steps import Count, Do, Give, Let, Program, Refuse, Routine, Take
 from roost.structures.words.words import Words, digest
 from roost.types.columns import Column
 
@@ -81,13 +81,17 @@ class MySQLWords(Words):
                     lines.append(read)
                 case Do(sql, when):
                     lines.append(f"IF {when} THEN {sql}; END IF" if when else sql)
-                case Take(variable, table, where, value, lock):
+                case Count(variable):
+                    declared.append(f"DECLARE `the {variable}` BIGINT")
+                    lines.append(f"SET `the {variable}` = ROW_COUNT()")
+                case Take(variable, table, where, value):
                     declared.append(f"DECLARE `the {variable}` DECIMAL(65)")
                     lines += [
-                        lock,
                         f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
                         f"DELETE FROM {table} WHERE {where}",
                     ]
+                case Refuse(when, outcome):
+                    lines.append(f"IF {when} THEN SET `the result` = {outcome}; LEAVE `it`; END IF")
                 case Give(value):
                     lines.append(f"SET `the result` = {value}")
         parameters = "`new rows` LONGTEXT CHARACTER SET utf8mb4"
@@ -95,7 +99,7 @@ class MySQLWords(Words):
             parameters = ", ".join(f"IN `new {each.name}` {self.type_of(each)}" for each in program.given)
         if program.gives is not None:
             parameters += f", OUT `the result` {self.type_of(Column('result', program.gives))}"
-        body = "BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
+        body = "`it`: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
         comment = f"{MARK}: {digest(parameters + body)}"
         drop = f"DROP PROCEDURE IF EXISTS `{name}`"
         replace = self.dialect.name == "mariadb"

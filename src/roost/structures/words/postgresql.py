@@ -13,11 +13,11 @@ Rules for all functions:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
-from roost.structures.steps import Do, Give, Let, Program, Routine, Take
+from roost.structures.steps import Count, Do, Give, Let, Program, Refuse, Routine, Take
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
 from roost.types.columns import Column
@@ -29,8 +29,8 @@ IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass({table})::oid
   RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = {message};
 END IF;"""
 
-# The rights and the search path of a new function. Those of one that is replaced stay as they are, unless somebody else
-# owns the tables by now.
+# The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES; one
+# that is replaced, which has a comment, keeps those that were granted.
 BIND = """\
 DO $roost$ DECLARE owner name; made regprocedure; other text; BEGIN
   SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
@@ -41,12 +41,16 @@ DO $roost$ DECLARE owner name; made regprocedure; other text; BEGIN
     RETURN;
   END IF;
   EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', made, current_schema());
+  EXECUTE format('ALTER FUNCTION %s OWNER TO %I', made, owner);
+  IF obj_description(made::oid, 'pg_proc') IS NOT NULL THEN
+    RETURN;
+  END IF;
+  EXECUTE format('COMMENT ON FUNCTION %s IS {comment}', made);
   FOR other IN SELECT DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END
       FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g
       WHERE p.oid = made::oid AND g.grantee <> p.proowner LOOP
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', made, other);
   END LOOP;
-  EXECUTE format('ALTER FUNCTION %s OWNER TO %I', made, owner);
 END $roost$"""
 
 
@@ -78,6 +82,12 @@ class PostgreSQLWords(Words):
         holes = ", ".join(f"${place}" for place in range(1, len(self._given) + 1))
         return f"unnest({holes}) AS q ({', '.join(self.dialect.quoted(each) for each in self._given)})"
 
+    def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
+        """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
+        if change:
+            return super().upsert(key, change)
+        return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {key[-1]} = excluded.{key[-1]} WHERE false"
+
     def routine(self, program: Program) -> Routine:
         """Return the function."""
         self._given, self._many = [each.name for each in program.given], program.many
@@ -90,12 +100,17 @@ class PostgreSQLWords(Words):
                     lines.append(f"it.{variable} := ({value});")
                 case Do(sql, when):
                     lines.append(f"IF {when} THEN\n  {sql};\nEND IF;" if when else f"{sql};")
+                case Count(variable):
+                    declared.append(f"{variable} bigint")
+                    lines.append(f"GET DIAGNOSTICS it.{variable} = ROW_COUNT;")
                 case Take(variable, table, where, value):
                     declared.append(f"{variable} numeric")
                     lines.append(
                         f"WITH gone AS (DELETE FROM {table} WHERE {where} RETURNING *)\n"
                         f"  SELECT {value} INTO it.{variable} FROM gone;"
                     )
+                case Refuse(when, outcome):
+                    lines.append(f"IF {when} THEN\n  RETURN {outcome};\nEND IF;")
                 case Give(value):
                     lines.append(f"RETURN {value};")
         gives = "void" if program.gives is None else self.type_of(Column("result", program.gives))
@@ -110,7 +125,11 @@ class PostgreSQLWords(Words):
             f"CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {gives} LANGUAGE plpgsql SECURITY DEFINER\n"
             f"  AS {tag}{text}{tag}"
         )
-        bind = BIND.format(rows=self.dialect.literal(self.rows), literal=self.dialect.literal(name))
+        bind = BIND.format(
+            rows=self.dialect.literal(self.rows),
+            literal=self.dialect.literal(name),
+            comment="''a program, made by Roost''",
+        )
         return Routine(name, (make, bind), (f"DROP FUNCTION IF EXISTS {name}({types})",), text)
 
     def routine_name(self, program: Program) -> str:

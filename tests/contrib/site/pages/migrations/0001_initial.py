@@ -10,6 +10,7 @@ from typing import Annotated
 from django.db import migrations, models
 
 import roost
+from roost.contrib.django.models import TotalField
 from roost.contrib.django.operations import AlterStructure, CreateStructure
 
 
@@ -54,6 +55,14 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("name", models.CharField(max_length=40)),
             ],
+        ),
+        migrations.CreateModel(
+            name="PageViews",
+            fields=[
+                ("key", models.CharField(max_length=255, primary_key=True, serialize=False)),
+                ("total", TotalField()),
+            ],
+            options={"db_table": "pageviews", "abstract": False, "managed": False, "base_manager_name": "objects"},
         ),
         CreateStructure(roost.Counter("pageviews")),
         CreateStructure(roost.Ring("visits", Visit, per="uid", keep=12)),
