@@ -187,7 +187,7 @@ class Boundaries:
         self._is_postgresql = url.startswith("postgresql")
         structures = [case.structure for case in cases]
         self.one = roost.Store(url, trace=self._trace)
-        self.other = roost.Store(url, timeout=0.15, lock_wait=0.05)
+        self.other = roost.Store(url, timeout=0.3, lock_wait=0.05)
         self.models = [roost.Store("sqlite://") for _ in range(2)]
         self.one.create(*structures)
         for model in self.models:
@@ -263,7 +263,7 @@ class Boundaries:
         for model, mine_first in zip(self.models, (True, False), strict=True):
 
             def played(make: Make, answer: Any, model: roost.Store = model) -> Any:
-                return answer if answer in ("Busy", "Conflict") else outcome(model.run_all, make(key))
+                return answer if answer in ("Busy", "Conflict", "ConnectionLost") else outcome(model.run_all, make(key))
 
             outcome(model.run_all, state(key))
             if mine_first:
