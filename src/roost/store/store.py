@@ -1,4 +1,7 @@
-"""Stores, which run operations. `Store` is for threads; `AsyncStore` is the same with `await`."""
+"""Stores, which run operations. `Store` is for threads; `AsyncStore` is the same with `await`.
+
+Longer than 500 lines: the two stand side by side, with the documentation of every call.
+"""
 
 from __future__ import annotations
 

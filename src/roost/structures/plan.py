@@ -2,6 +2,8 @@
 
 It does no I/O, so one plan serves every engine, in threads and in asyncio, and is tested without a database. Each of
 its results is a value, or an error that concerns that one operation; what it raises concerns the whole batch.
+
+Longer than 500 lines: it goes when the last structure has moved to stored programs (`program.py`).
 """
 
 from __future__ import annotations
@@ -267,7 +269,7 @@ class StructurePlan(TargetPlan):
         kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
         locked: Locked = False
-        if len(runs) > 1 and self.lock is not None:
+        if len(runs) > 1 and (self.lock is not None or self.routines):
             locked = yield from self.take_heads(operations, context)
         results: list[Any] = []
         for verb, run in runs:

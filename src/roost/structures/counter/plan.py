@@ -18,7 +18,20 @@ from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
 from roost.structures.counter.relation import VIEWS
 from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Question, Rule, Transaction, each, seizing
+from roost.structures.plan import (
+    CUT,
+    SLOT,
+    Context,
+    Facts,
+    N,
+    Operations,
+    Plan,
+    Question,
+    Rule,
+    Transaction,
+    each,
+    seizing,
+)
 from roost.structures.program import ProgramPlan, Read
 from roost.structures.rules import RuleWords
 from roost.structures.steps import INT, TOTAL, Count, Do, Give, Let, Program, Step, Take
@@ -58,6 +71,16 @@ class CounterPlan(ProgramPlan):
             self.tables += (f"CREATE INDEX {index} ON {self.rows_table} (start)",)
         self.seize = seizing(dialect, self.rows_table, key)
         self._make_reads()
+        self._expired: Template | None = None  # MariaDB and MySQL: a DELETE there cannot skip rows that others hold
+        if structure.size and dialect.family == "mariadb":
+            cell = [*key, START, SLOT]
+            names, first = dialect.names(cell), f"{self.start(CLOCK['mariadb'])} - {self._back(None)}"
+            self._expired = each(
+                f"SELECT {names} FROM {self.rows_table} FORCE INDEX ({self.indexes[0]})\n"
+                f"  WHERE start < {first} ORDER BY start LIMIT %s FOR UPDATE SKIP LOCKED"
+            )
+            pairs = {"pairs": names, "same_pair": dialect.same(cell, "q.", "r.")}
+            self._cut = dialect.choose(CUT).format({"rows": self.rows_table, **pairs})
         self._verbs |= {
             "add": self._adds,
             "increment": self._increments,
@@ -96,7 +119,7 @@ class CounterPlan(ProgramPlan):
         yield Program("clear", key, self._clearing, gives=TOTAL)
         if self.dialect.row_locks:
             yield Program("lock", key, lambda w: iter([Do(self._lock(w))]))
-        if self.structure.size:
+        if self.structure.size and self.dialect.family != "mariadb":
             yield Program("sweep", [MOST], self._sweeping)
 
     def start(self, now: str) -> str:
@@ -171,13 +194,6 @@ class CounterPlan(ProgramPlan):
                 yield Do(f"DELETE FROM {rows} WHERE ({names}) IN (SELECT {names} {expired})")
             case "postgresql":
                 yield Do(f"DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid {expired} FOR UPDATE SKIP LOCKED))")
-            case _:
-                same = self.dialect.same([*self.structure.key.columns, START, SLOT], "q.", "r.")
-                found = f"SELECT {names} {expired} FOR UPDATE SKIP LOCKED"
-                yield Do(
-                    f"DELETE r FROM ({found}) q STRAIGHT_JOIN {rows} r ON {same}",
-                    when=f"(SELECT MIN(start) FROM {rows}) < {w['first']}",
-                )
 
     def _back(self, last: int | None) -> int:
         # Microseconds from the start of the first of the last windows to that of the current one.
@@ -197,7 +213,12 @@ class CounterPlan(ProgramPlan):
             self._owed += sum([len(op.args) if op.verb in RUNS else 1 for op in operations if op.writes])
             if self._owed >= SWEEPS or len(operations) > 1:
                 most, self._owed = SWEPT * self._owed, 0
-                yield from self.call_one("sweep", (most,), context)
+                if self._expired is None:
+                    yield from self.call_one("sweep", (most,), context)
+                else:
+                    (found,) = yield Statement(self._expired, [(most,)])
+                    if found:
+                        yield Statement(self._cut, sorted([tuple(row) for row in found]))
         return results
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:

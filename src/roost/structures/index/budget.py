@@ -49,6 +49,11 @@ class Budget:
         return self.open
 
     @property
+    def late(self) -> bool:
+        """Whether the turn's time is over."""
+        return self._clock() >= self.deadline
+
+    @property
     def goes_on(self) -> bool:
         """Whether the present run may fetch more rows."""
         return self.take(0) and self.used < self.left
