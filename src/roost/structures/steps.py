@@ -7,7 +7,7 @@ and MySQL, on SQLite the INSTEAD OF trigger of a view. Whoever writes calls this
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from roost.types.column_types import ColumnType
@@ -51,23 +51,13 @@ class Count(NamedTuple):
     name: str
 
 
-class Refuse(NamedTuple):
-    """End with an outcome if a condition holds. Nothing is undone: what was done before is right in itself.
-
-    outcome: an expression; on SQLite, whose triggers return nothing, the key of the error's text in `refusals`.
-    """
-
-    when: str
-    outcome: str
-
-
 class Give(NamedTuple):
     """End with a result. SQLite's triggers have none: there the caller asks for it."""
 
     value: str
 
 
-Step = Let | Do | Count | Take | Refuse | Give
+Step = Let | Do | Count | Take | Give
 
 
 class Program(NamedTuple):
@@ -77,7 +67,6 @@ class Program(NamedTuple):
     steps: writes the program in the words of one database.
     gives: the type of its result; None: it has no result.
     many: it is given many rows, as arrays on PostgreSQL, as JSON on MariaDB and MySQL.
-    refusals: by outcome, what a SQL client is told whose row is refused.
     """
 
     verb: str
@@ -85,7 +74,6 @@ class Program(NamedTuple):
     steps: Callable[[Any], Iterator[Step]]
     gives: ColumnType[int] | None = None
     many: bool = False
-    refusals: Mapping[str, str] = {}
 
 
 class Routine(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import TRIGGER_CLOCK
-from roost.structures.steps import Count, Do, Give, Let, Program, Refuse, Routine, Take
+from roost.structures.steps import Count, Do, Give, Let, Program, Routine, Take
 from roost.structures.words.words import Words, digest
 from roost.types.columns import Column
 
@@ -90,8 +90,6 @@ class MySQLWords(Words):
                         f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
                         f"DELETE FROM {table} WHERE {where}",
                     ]
-                case Refuse(when, outcome):
-                    lines.append(f"IF {when} THEN SET `the result` = {outcome}; LEAVE `it`; END IF")
                 case Give(value):
                     lines.append(f"SET `the result` = {value}")
         parameters = "`new rows` LONGTEXT CHARACTER SET utf8mb4"
@@ -99,7 +97,7 @@ class MySQLWords(Words):
             parameters = ", ".join(f"IN `new {each.name}` {self.type_of(each)}" for each in program.given)
         if program.gives is not None:
             parameters += f", OUT `the result` {self.type_of(Column('result', program.gives))}"
-        body = "`it`: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
+        body = "BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
         comment = f"{MARK}: {digest(parameters + body)}"
         drop = f"DROP PROCEDURE IF EXISTS `{name}`"
         replace = self.dialect.name == "mariadb"

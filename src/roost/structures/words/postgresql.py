@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
-from roost.structures.steps import Count, Do, Give, Let, Program, Refuse, Routine, Take
+from roost.structures.steps import Count, Do, Give, Let, Program, Routine, Take
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
 from roost.types.columns import Column
@@ -109,8 +109,6 @@ class PostgreSQLWords(Words):
                         f"WITH gone AS (DELETE FROM {table} WHERE {where} RETURNING *)\n"
                         f"  SELECT {value} INTO it.{variable} FROM gone;"
                     )
-                case Refuse(when, outcome):
-                    lines.append(f"IF {when} THEN\n  RETURN {outcome};\nEND IF;")
                 case Give(value):
                     lines.append(f"RETURN {value};")
         gives = "void" if program.gives is None else self.type_of(Column("result", program.gives))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roost.dialects.dialect import Dialect
-from roost.structures.steps import Do, Give, Let, Program, Refuse, Routine, Take
+from roost.structures.steps import Do, Give, Let, Program, Routine, Take
 from roost.structures.words.words import MARK, Words
 from roost.types.columns import Column
 
@@ -52,9 +52,6 @@ class SQLiteWords(Words):
                     self._lets[name] = f"({value})"
                 case Do(sql, when):
                     body.append(f"{sql} AND {when}" if when else sql)
-                case Refuse(when, outcome):
-                    message = self.dialect.literal(f"{self.name}: {program.refusals[outcome]}")
-                    body.append(f"SELECT RAISE(ABORT, {message}) WHERE {when}")
                 case Take(_, table, where):
                     body.append(f"DELETE FROM {table} WHERE {where}")
                 case Give():
