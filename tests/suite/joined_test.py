@@ -352,3 +352,27 @@ def test_f88_the_failure_of_a_call_does_not_undo_another_one_on_the_same_connect
         *(len(rounds), len(rounds), 0),
         [],
     )
+
+
+@pytest.mark.ways("server")
+@pytest.mark.parametrize("slots", [1, 16])
+def test_f87_an_increment_counts_nothing_that_was_cleared_since_the_snapshot(
+    open_store: Make, app: Connect, store_url: str, slots: int
+) -> None:
+    tickets = roost.Counter("tickets", slots=slots)
+    store = open_store(tickets)
+    store.run(tickets.add("oslo", 5))
+    one = app()
+    if store_url.startswith("postgresql"):
+        one.commit()
+        if one.way.name == "asyncpg":
+            one.sql("BEGIN")
+        one.sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    one.sql("SELECT sum(n) FROM roost_tickets_rows")
+    assert store.run(tickets.clear("oslo")) == 5
+    try:
+        answered = one.run(tickets.increment("oslo", 2))
+    except roost.Conflict:
+        return
+    one.commit()
+    assert answered == store.run(tickets.total("oslo")) == 2

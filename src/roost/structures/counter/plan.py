@@ -160,6 +160,11 @@ class CounterPlan(ProgramPlan):
         return w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, [*values, "slot"], source=f"({slots}) s")
 
     def _incrementing(self, w: Words) -> Iterator[Step]:
+        if self.dialect.name == "postgresql":
+            # Fails (40001) if one was deleted since the transaction's snapshot: an upsert would make a second one, and
+            # the sum would have both.
+            old = f"NOT ({self.dialect.read_committed})"
+            yield Do(f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} ORDER BY slot FOR UPDATE", when=old)
         if self.slots > 1:
             yield Do(self._lock(w))
         yield from self._adding(w, "0")
