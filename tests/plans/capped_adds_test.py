@@ -50,7 +50,8 @@ SELECT q.`#` FROM (SELECT 0 AS `#`, `basket`, sequence FROM roost_baskets_rows W
         """\
 UPDATE (SELECT sequence AS `#`, `basket`, `egg`, `colour`, sequence, at FROM roost_baskets_rows WHERE 0\
  UNION ALL VALUES (%s, %s, %s, %s, %s, %s), (%s, %s, %s, %s, %s, %s)) q
-  STRAIGHT_JOIN roost_baskets_rows r ON r.`basket` = q.`basket` AND r.sequence = q.`#` AND NOT (r.`egg` = q.`egg`)\
+  STRAIGHT_JOIN roost_baskets_rows r FORCE INDEX (roost_baskets_newest)\
+ ON r.`basket` = q.`basket` AND r.sequence = q.`#` AND NOT (r.`egg` = q.`egg`)\
  SET r.`egg` = q.`egg`, r.`colour` = q.`colour`, r.sequence = q.sequence, r.at = q.at""",
         (10, 9, 1, "white", 13, AT, 4, 42, 5, "white", 7, AT),
     ),
@@ -175,6 +176,6 @@ def test_who_rejects_or_refreshes_looks_first(dialect: Dialect, option: Any) -> 
 
 @both
 def test_in_the_applications_transaction_it_looks_first(dialect: Dialect) -> None:
-    made: list[Any] = [[("a", 0, 0)]] if dialect is MARIADB else [1, [(0, 0, 0)]]
+    made: list[Any] = [[("a", 0, 0)]] if dialect is MARIADB else [[[]], 1, [(0, 0, 0)]]
     plan = fresh(dialect, sightings)
     assert play(plan, sightings.add(Seen(1, 2, "a")), *made, [], 1, 1, joined=True).results == [None]

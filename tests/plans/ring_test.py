@@ -622,10 +622,14 @@ def test_clear_and_forget_elsewhere_take_the_heads_in_key_order_first(dialect: D
     plan = plan_for(visits, dialect)
     uid = f"{dialect.quote}uid{dialect.quote} = %s"
     take = f"SELECT 1 FROM roost_visits_head WHERE {uid} FOR UPDATE"
-    rows, head = f"DELETE FROM roost_visits_rows WHERE {uid}", f"DELETE FROM roost_visits_head WHERE {uid}"
-    assert play(plan, [visits.clear(6), visits.clear(5), visits.clear(6)], [[], [(1,)]], 2, 3, 0) == (
-        [(take, (5,)), (take, (6,)), LOCKED, (rows, (6,)), (rows, (5,)), (rows, (6,))],
-        [2, 3, 0],
+    which = "FROM roost_visits_rows"
+    if dialect is not POSTGRESQL:
+        which = "roost_visits_rows FROM roost_visits_rows FORCE INDEX (PRIMARY)"
+    rows, head = f"DELETE {which} WHERE {uid}", f"DELETE FROM roost_visits_head WHERE {uid}"
+    # A head that is not found is looked for twice: it may have been deleted and made again meanwhile.
+    assert play(plan, [visits.clear(6), visits.clear(5), visits.clear(6)], [[], [(1,)]], [[]], 2, 0) == (
+        [(take, (5,)), (take, (6,)), (take, (5,)), LOCKED, (rows, (6,)), (rows, (6,))],
+        [2, 0, 0],
     )
     assert play(plan, visits.forget(6), [[(1,)]], 2, 1) == (
         [(take, (6,)), LOCKED, (rows, (6,)), (head, (6,))],
@@ -688,10 +692,10 @@ def test_a_mixed_run_elsewhere_first_locks_all_heads_in_key_order() -> None:
     ]
     assert sent.count(LOCKED) == 1
     assert sent[-4:] == [
-        ("DELETE FROM roost_visits_rows WHERE `uid` = %s", (7,)),
+        ("DELETE roost_visits_rows FROM roost_visits_rows FORCE INDEX (PRIMARY) WHERE `uid` = %s", (7,)),
         # The lock has made a head for a key that was not there; a clear must not leave it behind.
         ("DELETE FROM roost_visits_head WHERE `uid` = %s AND sequence = 0", (7,)),
-        ("DELETE FROM roost_visits_rows WHERE `uid` = %s", (8,)),
+        ("DELETE roost_visits_rows FROM roost_visits_rows FORCE INDEX (PRIMARY) WHERE `uid` = %s", (8,)),
         ("DELETE FROM roost_visits_head WHERE `uid` = %s", (8,)),
     ]
     assert results == [3, [Visit(6, 1)], 1, 4, 0]
