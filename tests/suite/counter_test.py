@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import roost
+from tests.suite.application import Application
 from tests.suite.shapes import Place, by_hand, pageviews
 
 MOST = 2**63 - 1
@@ -244,3 +245,61 @@ def test_f66_keys_of_a_counter_are_removed_by_its_rows_too(open_store: Make) -> 
     assert store.check() == []
     assert store.run(pageviews.top()) == []
     assert store.run_all(pageviews.add("/1"), pageviews.total("/1")) == (None, 1)
+
+
+def test_clear_returns_what_slots_beyond_the_declared_ones_hold(make: Make) -> None:
+    few = roost.Counter("few", slots=2)
+    store = make(few)
+    by_hand(store, "INSERT INTO roost_few_rows VALUES ('/home', 20, 15)")
+    assert store.run(few.clear("/home")) == 15
+    assert store.run(few.clear("/home")) == 0
+
+
+@pytest.mark.needs("application", "second store")
+@pytest.mark.parametrize("slots", [1, 4])
+def test_an_increment_returns_no_old_snapshots_total(open_store: Make, application: Application, slots: int) -> None:
+    """The isolation level may be that of the next transaction only, which no variable of MariaDB's shows."""
+    if application.kind not in ("mariadb", "mysql"):
+        return  # PostgreSQL: `test_f87_...`
+    tickets = roost.Counter("tickets", slots=slots)
+    store = open_store(tickets)
+    store.run(tickets.add("oslo", 2))
+    application("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    application("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    application("START TRANSACTION")
+    application("SELECT * FROM roost_tickets_rows")
+    store.run(tickets.add("oslo", 30))
+    application("CALL roost_tickets_increment('oslo', 1, @total)")
+    assert application("SELECT @total") == [(33,)]
+    application("ROLLBACK")
+
+
+@pytest.mark.needs("psycopg")
+@pytest.mark.parametrize("parameters", ["key text, n bigint", "k text, n bigint", "cmd text"])
+def test_a_function_that_somebody_else_has_made_is_not_taken_for_a_program(
+    open_store: Make, application: Application, parameters: str
+) -> None:
+    application(f"CREATE FUNCTION pageviews_add({parameters}) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'")
+    application("COMMENT ON FUNCTION pageviews_add IS 'of somebody'")
+    with pytest.raises(roost.Invalid, match="pageviews_add that Roost has not made"):
+        open_store(pageviews)
+    assert application("SELECT prosecdef, prosrc FROM pg_proc WHERE proname = 'pageviews_add'") == [
+        (False, "SELECT NULL::text")
+    ]
+
+
+@pytest.mark.needs("psycopg")
+def test_rights_that_a_former_owner_gave_are_not_kept(open_store: Make, application: Application, role: str) -> None:
+    store = open_store(pageviews)
+    application("DROP FUNCTION pageviews_add(text, bigint)")
+    application(f"GRANT USAGE, CREATE ON SCHEMA public TO {role}")
+    application(f"SET ROLE {role}")
+    text = "/* made by Roost */ SELECT"
+    application(f"CREATE FUNCTION pageviews_add(key text, n bigint) RETURNS void LANGUAGE sql AS '{text}'")
+    application("COMMENT ON FUNCTION pageviews_add IS 'a program, made by Roost'")
+    application("RESET ROLE")
+    store.create(pageviews)
+    assert application(f"SELECT has_function_privilege('{role}', 'pageviews_add(text, bigint)', 'EXECUTE')") == [
+        (False,)
+    ]
+    assert store.check() == []

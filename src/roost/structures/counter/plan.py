@@ -182,11 +182,12 @@ class CounterPlan(ProgramPlan):
             return
         yield Do(self._lock(w))
         yield Count("made")
+        if self.dialect.name == "postgresql" and not self.structure.size:
+            # Where the lock made all rows, the key was gone, and there is no total. (What MariaDB counts depends on the
+            # client's flags; there it is 0.)
+            value = f"CASE WHEN count(*) > {w['made']} THEN {value} END"
         yield Take("had", w.rows, w.mine(), value)
-        # Where all rows had to be made, the key was gone, and there is no total. (What MariaDB counts depends on the
-        # client's flags; there it is 0.)
-        was_gone = self.dialect.name == "postgresql" and not self.structure.size
-        yield Give(f"CASE WHEN {w['made']} < {self.slots} THEN {w['had']} END" if was_gone else w["had"])
+        yield Give(w["had"])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:
         # The oldest first; rows that other sessions hold are skipped.

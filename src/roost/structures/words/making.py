@@ -23,7 +23,7 @@ UNION ALL SELECT '', {mark} FROM information_schema.schema_privileges WHERE {min
     "postgresql": """\
 SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
     AND p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp']
-    THEN p.prosrc ELSE {mark} END
+    THEN p.prosrc WHEN strpos(p.prosrc, {mark}) > 0 THEN {mark} ELSE '' END
   FROM pg_proc p LEFT JOIN pg_class r ON r.oid = to_regclass({rows})::oid
   WHERE p.proname IN ({names}) AND p.pronamespace = quote_ident(current_schema())::regnamespace""",
 }
@@ -40,11 +40,11 @@ def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str
     names = ", ".join(literal(each.name) for each in plan.routines)
     told = {"names": names, "rows": literal(plan.rows_table), "mark": literal(mark), "mine": MINE}
     sql = plan.dialect.choose(FOUND).format(**told)
-    found = dict((yield Statement(each(sql), [()]))[0])
-    for name, text in found.items():
+    (found,) = yield Statement(each(sql), [()])
+    for name, text in found:
         if mark not in (text or ""):
             raise Invalid(f"{plan.structure.name}: the database has something called {name} that Roost has not made")
-    return found
+    return dict(found)
 
 
 def programs_differ(plan: StructurePlan) -> Generator[Statement, Any, list[str]]:

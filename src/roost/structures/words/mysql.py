@@ -74,11 +74,9 @@ class MySQLWords(Words):
             match step:
                 case Let(variable, type_, value, locking):
                     declared.append(f"DECLARE `the {variable}` {self.type_of(Column(variable, type_))}")
-                    read = f"SELECT ({value}) INTO `the {variable}`"
-                    if locking:  # outside of READ COMMITTED a plain read may have an old snapshot
-                        locked = f"SELECT ({value}{self.dialect.for_update}) INTO `the {variable}`"
-                        read = f"IF {self.dialect.read_committed} THEN {read}; ELSE {locked}; END IF"
-                    lines.append(read)
+                    # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
+                    lock = self.dialect.for_update if locking else ""
+                    lines.append(f"SELECT ({value}{lock}) INTO `the {variable}`")
                 case Do(sql, when):
                     lines.append(f"IF {when} THEN {sql}; END IF" if when else sql)
                 case Count(variable):

@@ -30,19 +30,17 @@ IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass({table})::oid
 END IF;"""
 
 # The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES; one
-# that is replaced, which has a comment, keeps those that were granted.
+# that is replaced keeps those that were granted, if it has the comment and was the tables' owner's.
 BIND = """\
-DO $roost$ DECLARE owner name; made regprocedure; other text; BEGIN
+DO $roost$ DECLARE
+  owner name; old name; other text;
+  made regprocedure := to_regprocedure(quote_ident(current_schema()) || '.' || {literal});
+BEGIN
   SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
-  SELECT p.oid INTO made FROM pg_proc p WHERE p.proname = {literal}
-    AND p.pronamespace = quote_ident(current_schema())::regnamespace
-    AND p.proconfig IS NULL;
-  IF made IS NULL THEN
-    RETURN;
-  END IF;
+  SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = made::oid;
   EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', made, current_schema());
   EXECUTE format('ALTER FUNCTION %s OWNER TO %I', made, owner);
-  IF obj_description(made::oid, 'pg_proc') IS NOT NULL THEN
+  IF old = owner AND obj_description(made::oid, 'pg_proc') IS NOT NULL THEN
     RETURN;
   END IF;
   EXECUTE format('COMMENT ON FUNCTION %s IS {comment}', made);
@@ -125,7 +123,7 @@ class PostgreSQLWords(Words):
         )
         bind = BIND.format(
             rows=self.dialect.literal(self.rows),
-            literal=self.dialect.literal(name),
+            literal=self.dialect.literal(f"{name}({types})"),
             comment="''a program, made by Roost''",
         )
         return Routine(name, (make, bind), (f"DROP FUNCTION IF EXISTS {name}({types})",), text)
