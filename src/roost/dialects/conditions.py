@@ -7,6 +7,7 @@ from roost.types.columns import Column
 
 _DIGITS = "[0-9]" * 2
 _MOMENT = f"{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS} [0-2][0-9]:[0-5][0-9]:[0-5][0-9].{_DIGITS}{_DIGITS}{_DIGITS}"
+PIECE = 64  # bytes of a text that are walked through at a time
 
 
 # What types of PostgreSQL take beyond what Python has. NaN is greater than all numbers there.
@@ -166,11 +167,16 @@ def no_utf8(name: str) -> str:
     """Return the condition under which a text is none that Python can read."""
     # SQLite stores any bytes as text and reads most of them as some character. So a text that is not plain ASCII is
     # walked through, from the end of one character to that of the next: each has to be what is read, written again.
+    # It is halved into pieces first, between characters: every substr() copies all bytes of what it is taken from.
     # U+FFFE and U+FFFF alone are read as U+FFFD. In a file whose texts are UTF-16, only halves of characters are wrong.
-    place = '"its end" + 1'
+    bytes_, place, half = '"its bytes"', '"its end" + 1', 'length("its bytes") / 2'
+    starts = " ".join(
+        f"WHEN substr({bytes_}, {half} + {n + 1}, 1) NOT BETWEEN X'80' AND X'BF' THEN {half} + {n}" for n in range(4)
+    )
+    cut = f"CASE {starts} ELSE {half} END"
 
     def part(width: int) -> str:
-        return f"substr(CAST({name} AS BLOB), {place}, {width})"
+        return f"substr({bytes_}, {place}, {width})"
 
     widths = " ".join(
         f"WHEN CAST(char(unicode(CAST({part(width)} AS TEXT))) AS BLOB) = {part(width)} THEN {width}"
@@ -183,9 +189,13 @@ def no_utf8(name: str) -> str:
     return (
         f"CASE WHEN CAST('a' AS BLOB) <> X'61' THEN {read} GLOB '*' || char(65533) || '*'\n"
         f"  ELSE ({name} GLOB '*[^' || char(1) || '-' || char(127) || ']*' OR {_nul(name)}) AND EXISTS (\n"
+        f'  WITH RECURSIVE "a piece" ({bytes_}) AS (SELECT CAST({name} AS BLOB) UNION ALL\n'
+        f'    SELECT CASE "its half" WHEN 1 THEN substr({bytes_}, 1, {cut}) ELSE substr({bytes_}, {cut} + 1) END\n'
+        f'    FROM "a piece", (SELECT 1 AS "its half" UNION ALL SELECT 2) WHERE length({bytes_}) > {PIECE})\n'
+        f'  SELECT 1 FROM "a piece" WHERE length({bytes_}) <= {PIECE} AND EXISTS (\n'
         f'  WITH RECURSIVE "a character" ("its end") AS (SELECT 0 UNION ALL SELECT "its end" + {width}\n'
-        f'    FROM "a character" WHERE "its end" < length(CAST({name} AS BLOB)))\n'
-        f'  SELECT 1 FROM "a character" WHERE "its end" IS NULL) END'
+        f'    FROM "a character" WHERE "its end" < length({bytes_}))\n'
+        f'  SELECT 1 FROM "a character" WHERE "its end" IS NULL)) END'
     )
 
 
