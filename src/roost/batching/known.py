@@ -18,7 +18,7 @@ from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, Operation, Target
 from roost.structures.overlap import difference
-from roost.structures.plan import Careful, Context, Plan, StructurePlan, TargetPlan, each
+from roost.structures.plan import Careful, Context, Plan, Question, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
 from roost.types.column_types import shown
@@ -157,32 +157,20 @@ class Known:
                     raise Careful
                 results: list[Any] = yield from _resumed(work, answer)
                 return results
-        if trusted and context.joined and only and len(operations) == 1 and operations[0].verb in READS:
-            ask = plan.questions.get(operations[0].verb)
-            asked = None if ask is None else ask(operations[0], context)
-            rows = [] if asked is None else (yield Statement(each(asked.sql), [asked.row], last=True))[0]
-            if asked is not None and rows:
-                return [asked.answer(rows)]
-        try:
-            stored = yield question
-        except Missing as missing:
-            return [self._missing(plan) if self.made_by else missing] * len(operations)
-        if not stored[0]:
-            return [self._missing(plan)] * len(operations)
-        definition = stored[0][0][0]
+        asked = _question(plan, operations, context, only) if trusted else None
+        if asked is not None and (rows := (yield Statement(each(asked.sql), [asked.row], last=True))[0]):
+            return [asked.answer(rows)]
+        definition = yield from self._stored(plan, question)
+        if isinstance(definition, Missing):
+            return [definition] * len(operations)
         trusted = definition == structure.definition
         self._trust(plan, trusted)
         found = plan if trusted else plan.as_stored(definition)
         if isinstance(found, Error):
             return [found] * len(operations)
         if found.overlaps:
-            message = difference(definition, structure.definition)
-            if self._exact:
-                return [Mismatch(f"{structure.name} is declared otherwise than it is stored: {message}")] * len(
-                    operations
-                )
-            self.log_differences({structure.name: message})
-            self.stats.overlaps += len(operations)
+            if mismatch := self._overlap(structure, definition, len(operations)):
+                return [mismatch] * len(operations)
             return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
 
@@ -192,32 +180,22 @@ class Known:
         structure = plan.structure
         if self.token in plan.trusted_by and not context.careful:
             try:
-                if context.joined and only and len(operations) == 1 and operations[0].verb in READS:
-                    ask = plan.questions.get(operations[0].verb)
-                    asked = None if ask is None else ask(operations[0], context)
-                    if asked is not None:
-                        return [asked.answer((yield Statement(each(asked.sql), [asked.row], last=True))[0])]
+                if (asked := _question(plan, operations, context, only)) is not None:
+                    return [asked.answer((yield Statement(each(asked.sql), [asked.row], last=True))[0])]
                 return (yield from plan.run(operations, context))
             except (Missing, StatementFailed) as error:
                 if isinstance(error, StatementFailed) and error.word not in ("routine", "type"):
                     raise
                 raise Careful from None
-        try:
-            (stored,) = yield plan.stored
-        except Missing as missing:
-            return [self._missing(plan) if self.made_by else missing] * len(operations)
         self._trust(plan, False)
-        if not stored:
-            return [self._missing(plan)] * len(operations)
-        definition = stored[0][0]
+        definition = yield from self._stored(plan, plan.stored)
+        if isinstance(definition, Missing):
+            return [definition] * len(operations)
         if definition != structure.definition:
             found = plan.as_stored(definition)
-            message = difference(definition, structure.definition)
-            if isinstance(found, Error) or self._exact:
-                mismatch = Mismatch(f"{structure.name} is declared otherwise than it is stored: {message}")
-                return [found if isinstance(found, Error) else mismatch] * len(operations)
-            self.log_differences({structure.name: message})
-            self.stats.overlaps += len(operations)
+            wrong = found if isinstance(found, Error) else self._overlap(structure, definition, len(operations))
+            if wrong is not None:
+                return [wrong] * len(operations)
         self._trust(plan, True)
         try:
             return (yield from plan.run(operations, context))
@@ -226,6 +204,24 @@ class Known:
                 raise
             self._trust(plan, False)
             raise Missing(f"{error}; store.create({structure.name}) makes the programs that are missing") from error
+
+    def _stored(self, plan: StructurePlan, question: Statement) -> Generator[Wanted, Any, str | Missing]:
+        # The stored definition.
+        try:
+            stored = (yield question)[0]
+        except Missing as missing:
+            return self._missing(plan) if self.made_by else missing
+        definition: str | Missing = stored[0][0] if stored else self._missing(plan)
+        return definition
+
+    def _overlap(self, structure: Structure, definition: str, operations: int) -> Mismatch | None:
+        # Whether operations of another declaration than the stored one are refused.
+        message = difference(definition, structure.definition)
+        if self._exact:
+            return Mismatch(f"{structure.name} is declared otherwise than it is stored: {message}")
+        self.log_differences({structure.name: message})
+        self.stats.overlaps += operations
+        return None
 
     def _missing(self, plan: StructurePlan) -> Missing:
         # A table of the application's own is not made by Roost, so its plan has a text of its own.
@@ -238,6 +234,16 @@ class Known:
             if (process := (os.getpid(), name)) not in self._logged:
                 self._logged.add(process)
                 log.warning("%s is stored with another declaration, which is used: %s", name, message)
+
+
+def _question(
+    plan: StructurePlan, operations: Sequence[Operation[Any]], context: Context, only: bool
+) -> Question | None:
+    # What asks for a single read, of an application's transaction, in one statement.
+    if context.joined and only and len(operations) == 1 and operations[0].verb in READS:
+        ask = plan.questions.get(operations[0].verb)
+        return None if ask is None else ask(operations[0], context)
+    return None
 
 
 def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:

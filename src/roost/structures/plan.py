@@ -192,8 +192,8 @@ class StructurePlan(TargetPlan):
         # What such a store sends along with a batch's first statement, if it writes, to compare the definition.
         self.compared = (Statement(Template(self.writing), [()]), self.stored) if self.writing else (self.held,)
         self.seize = seizing(dialect, self.head_table, key)
-        self._verbs: dict[str, Callable[[Operations, Context, Any], Plan]] = self._made("plan_")
-        self._verbs |= {verb: self._verbs[run] for verb, run in self.together.items() if run in self._verbs}
+        self._verbs = self.verbs()
+        self._verbs |= {verb: self._verbs[run] for verb, run in self.together.items()}
         literal = dialect.literal
         self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
         if dialect.placeholder == "%s":
@@ -211,6 +211,10 @@ class StructurePlan(TargetPlan):
         if dialect.singles:
             self.questions = self._made("ask_")
             self.transactions = self._made("exchange_" if dialect.exchanges else "transact_")
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return what runs the operations of each verb: the methods whose names begin with `plan_`."""
+        return self._made("plan_")
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}

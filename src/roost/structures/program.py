@@ -60,7 +60,7 @@ class Read(NamedTuple):
 class ProgramPlan(StructurePlan):
     """One structure in one dialect's words, with its programs.
 
-    A structure's own plan defines `programs`, and puts what its verbs do into `_verbs`.
+    A structure's own plan defines `programs` and `verbs`.
     """
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:

@@ -29,10 +29,11 @@ from roost.structures.plan import (
     Question,
     Rule,
     Transaction,
+    Verb,
     each,
     seizing,
 )
-from roost.structures.program import ProgramPlan, Read
+from roost.structures.program import Calling, ProgramPlan, Read
 from roost.structures.rules import RuleWords
 from roost.structures.steps import INT, TOTAL, Count, Do, Give, Let, Program, Step, Take
 from roost.structures.words.words import Words
@@ -81,7 +82,17 @@ class CounterPlan(ProgramPlan):
             )
             pairs = {"pairs": names, "same_pair": dialect.same(cell, "q.", "r.")}
             self._cut = dialect.choose(CUT).format({"rows": self.rows_table, **pairs})
-        self._verbs |= {
+        if dialect.singles:
+            self.questions = {"total": self._ask_total}
+            self.transactions = (
+                {"add": self._add_alone, "increment": self._increment_alone}
+                if dialect.exchanges
+                else {"add": self._add_on_file, "increment": self._increment_on_file}
+            )
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return what runs operations."""
+        return {
             "add": self._adds,
             "increment": self._increments,
             "clear": self._clears,
@@ -92,14 +103,6 @@ class CounterPlan(ProgramPlan):
             "series": self._series,
             "keys": self._keys,
         }
-        self._verbs["add_all"] = self._adds
-        if dialect.singles:
-            self.questions = {"total": self._ask_total}
-            self.transactions = (
-                {"add": self._add_alone, "increment": self._increment_alone}
-                if dialect.exchanges
-                else {"add": self._add_on_file, "increment": self._increment_on_file}
-            )
 
     # --- programs -------------------------------------------------------------------------------------------------
 
@@ -131,9 +134,8 @@ class CounterPlan(ProgramPlan):
         match self.dialect.family:
             case "sqlite":
                 return f"max({now} - {now} % {size}, coalesce({newest}, 0))"
-            case (
-                "postgresql"
-            ):  # the clock advances, and an index cannot be searched for what may change: it is read once
+            case "postgresql":
+                # The clock advances, and an index cannot be searched for what may change: it is read once.
                 begun = f"greatest(m - MOD(m, {size}), coalesce({newest}, 0))"
                 return f"(SELECT {begun} FROM (SELECT {now} AS m) c)"
         return f"GREATEST({now} - MOD({now}, {size}), COALESCE({newest}, 0))"
@@ -259,12 +261,10 @@ class CounterPlan(ProgramPlan):
         return [None] * len(run)
 
     def _increments(self, run: Operations, context: Context, _: bool) -> Plan:
-        rows = [(*self.key_out(op.args[0]), op.args[1]) for op in run]
+        rows = [self._row(op) for op in run]
         if self.dialect.exchanges:
-            order = sorted(range(len(rows)), key=lambda place: rows[place][:-1])  # locks are taken in key order
-            found = yield from self._caught(run, self.call_each("increment", [rows[place] for place in order], context))
-            totals = dict(zip(order, found, strict=True))
-            return [int(totals[place]) for place in range(len(rows))]
+            found = yield from self._caught(run, self._in_key_order("increment", rows, context))
+            return [int(total) for total in found]
         results = []
         for op, row in zip(run, rows, strict=True):
             yield from self._caught([op], self.call_all("increment", [row], context))
@@ -274,16 +274,20 @@ class CounterPlan(ProgramPlan):
     def _clears(self, run: Operations, context: Context, _: bool) -> Plan:
         keys = [self.key_out(op.args[0]) for op in run]
         if self.dialect.exchanges:
-            order = sorted(range(len(keys)), key=keys.__getitem__)
-            found = yield from self.call_each("clear", [keys[place] for place in order], context)
-            totals = dict(zip(order, found, strict=True))
-            return [int(totals[place] or 0) for place in range(len(keys))]
+            return [int(had or 0) for had in (yield from self._in_key_order("clear", keys, context))]
         results = []
         for key in keys:
             had = (yield self._total.statement([self._asked(key, None, context)]))[0]
             yield from self.call_all("clear", [key], context)
             results.append(_sum(had))
         return results
+
+    def _in_key_order(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        # Calls a program for each row, in the order in which locks are taken; the results are in the order of the rows.
+        order = sorted(range(len(rows)), key=lambda place: rows[place][: self.key_width])
+        found = yield from self.call_each(verb, [rows[place] for place in order], context)
+        results = dict(zip(order, found, strict=True))
+        return [results[place] for place in range(len(rows))]
 
     def _caught(self, run: Operations, work: Plan) -> Plan:
         # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.
@@ -447,7 +451,7 @@ class CounterPlan(ProgramPlan):
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
     # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
-    clock = {"sqlite": str(0)}.get(plan.dialect.family, plan.words.now)
+    clock = "0" if plan.dialect.family == "sqlite" else plan.words.now
     back = (old["keep"] - 1) * plan.structure.size
     (rows,) = yield Statement(each(f"SELECT {plan.start(clock)} - {back}"), [()])
     yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])

@@ -21,7 +21,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 from roost.dialects.conditions import wanted
@@ -32,6 +31,7 @@ from roost.dialects.mariadb_definers import Right, powerless
 from roost.structures.clock import CLOCK, TRIGGER_CLOCK
 from roost.structures.plan import StructurePlan, each
 from roost.structures.views.view import Capabilities, FoundView, View, ViewDialect
+from roost.structures.words.words import digest
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -146,7 +146,7 @@ def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[ViewWord
 
 def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
     made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
-    mark = f"roost_view_{_digest(made.view)}"
+    mark = f"roost_view_{digest(made.view)}"
     objects = {name: mark}
     make = {
         f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"
@@ -165,7 +165,7 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
             built = door(ViewWords(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
             body = _transaction(_block(built, "  "))
-            objects[procedure] = f"{MARK}: {_digest(parameters + body)}"
+            objects[procedure] = f"{MARK}: {digest(parameters + body)}"
             sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
             make[sql] = f"DROP PROCEDURE `{procedure}`"
         return View(tuple(make), (), objects, tuple(make.values()))
@@ -174,9 +174,9 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         built = door(ViewWords(plan, "NEW.`{}`"))
         columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
         body = _block(built)
-        objects[inlet] = f"BLACKHOLE {MARK}: {_digest(columns)}"
+        objects[inlet] = f"BLACKHOLE {MARK}: {digest(columns)}"
         objects[f"roost_{inlet}"] = without_introducers(body)
-        table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {_digest(columns)}'"
+        table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
     renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
@@ -220,10 +220,6 @@ def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], comme
         place = f"AFTER `{column.name}`"
     parts += [f"DROP COLUMN `{name}`" for name in sorted(there - {column.name for column in columns})]
     return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{comment.removeprefix('BLACKHOLE ')}'"
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _block(door: Door, indent: str = "") -> str:

@@ -62,6 +62,7 @@ REVOKED = """\
       WHERE p.oid = {literal}::regprocedure::oid AND g.grantee <> p.proowner LOOP
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', {literal}, other);
   END LOOP;"""
+SEARCHES_HERE = "p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp']"
 EXECUTED_BY_OTHERS = """\
 EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g WHERE g.grantee <> p.proowner)"""
 # A recreated view gets the rights that the former one had, and none from ALTER DEFAULT PRIVILEGES.
@@ -90,7 +91,7 @@ FOUND = f"""\
 UNION ALL
 SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgtype, t.tgenabled, t.tgqual, t.tgattr,
     p.proname, l.lanname, p.prosecdef,
-    p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp'],
+    {SEARCHES_HERE},
     {EXECUTED_BY_OTHERS},
     p.proowner = (SELECT r.relowner FROM pg_class r
       WHERE r.relname = 'roost_' || c.relname || '_rows' AND r.relnamespace = c.relnamespace)) || p.prosrc
@@ -190,11 +191,23 @@ def revoked(function: str) -> str:
 
 def only_on(schema: str, table: str, state: str, message: str) -> str:
     """Return the statement by which a trigger function refuses other tables; schema: an expression."""
-    literal = POSTGRESQL.literal
-    return (
-        f"IF TG_TABLE_NAME <> {literal(table)} OR TG_TABLE_SCHEMA IS DISTINCT FROM {schema} THEN\n"
-        f"  RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {literal(message)};\nEND IF;"
-    )
+    name = POSTGRESQL.literal(table)
+    return refusing(f"TG_TABLE_NAME <> {name} OR TG_TABLE_SCHEMA IS DISTINCT FROM {schema}", state, message)
+
+
+def refusing(condition: str, state: str, message: str) -> str:
+    """Return the statement that refuses a row, by this SQLSTATE, under a condition."""
+    raised = f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {POSTGRESQL.literal(message)};"
+    return f"IF {condition} THEN\n  {raised}\nEND IF;"
+
+
+def given_away(tables: Iterable[str]) -> str:
+    """Return the condition that a function's owner is not that of these tables any more.
+
+    The tables' new owner may have made triggers on them, which would run with the former owner's rights.
+    """
+    named = " OR ".join(f"c.oid = to_regclass({POSTGRESQL.literal(each)})::oid" for each in tables)
+    return f"EXISTS (SELECT FROM pg_class c WHERE ({named}) AND pg_get_userbyid(c.relowner) <> current_user)"
 
 
 def _only_on(plan: StructurePlan) -> str:
@@ -262,11 +275,8 @@ class ViewWords:
         self.name = plan.structure.name
         self.key = plan.structure.key.columns
         self.rows, self.head = plan.rows_table, plan.head_table
-        # The tables' new owner may have made triggers on them, which would run with the former owner's rights.
-        own = [each for each in (plan.rows_table, plan.head_table) if each in plan.layout]
-        tables = " OR ".join(f"c.oid = to_regclass({self.dialect.literal(each)})::oid" for each in own)
         self.given = (
-            f"EXISTS (SELECT FROM pg_class c WHERE ({tables}) AND pg_get_userbyid(c.relowner) <> current_user)",
+            given_away(each for each in (plan.rows_table, plan.head_table) if each in plan.layout),
             "42501",
             f": its tables were given to another owner; store.alter({self.name}, view=True) makes its view anew",
         )

@@ -8,6 +8,7 @@ from typing import Any
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
 from roost.structures.plan import StructurePlan, each
+from roost.structures.views.postgresql import SEARCHES_HERE
 from roost.structures.words import mysql, words
 
 # The stored routines of some names: each with the text of `Routine.text`, or "" where something else about it differs.
@@ -22,7 +23,7 @@ UNION ALL SELECT '', {mark} FROM information_schema.user_privileges WHERE {mine}
 UNION ALL SELECT '', {mark} FROM information_schema.schema_privileges WHERE {mine} AND DATABASE() LIKE table_schema""",
     "postgresql": """\
 SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
-    AND p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp']
+    AND {here}
     THEN p.prosrc WHEN strpos(p.prosrc, {mark}) > 0 THEN {mark} ELSE '' END
   FROM pg_proc p LEFT JOIN pg_class r ON r.oid = to_regclass({rows})::oid
   WHERE p.proname IN ({names}) AND p.pronamespace = quote_ident(current_schema())::regnamespace""",
@@ -38,7 +39,7 @@ def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str
         return {}
     literal, mark = plan.dialect.literal, words.MARK if plan.dialect.family != "mariadb" else mysql.MARK
     names = ", ".join(literal(each.name) for each in plan.routines)
-    told = {"names": names, "rows": literal(plan.rows_table), "mark": literal(mark), "mine": MINE}
+    told = {"names": names, "rows": literal(plan.rows_table), "mark": literal(mark), "mine": MINE, "here": SEARCHES_HERE}
     sql = plan.dialect.choose(FOUND).format(**told)
     (found,) = yield Statement(each(sql), [()])
     for name, text in found:

@@ -18,37 +18,23 @@ from collections.abc import Mapping, Sequence
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
 from roost.structures.steps import Count, Do, Give, Let, Program, Routine, Take
+from roost.structures.views.postgresql import given_away, refusing, revoked
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
 from roost.types.columns import Column
 
-# The tables' new owner may have made triggers on them, which would run with the former owner's rights.
-GIVEN_AWAY = """\
-IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass({table})::oid
-    AND pg_get_userbyid(c.relowner) <> current_user) THEN
-  RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = {message};
-END IF;"""
-
 # The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES; one
 # that is replaced keeps those that were granted, if it has the comment and was the tables' owner's.
 BIND = """\
-DO $roost$ DECLARE
-  owner name; old name; other text;
-  made regprocedure := to_regprocedure(quote_ident(current_schema()) || '.' || {literal});
-BEGIN
+DO $roost$ DECLARE owner name; old name; other regrole; BEGIN
   SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
-  SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = made::oid;
-  EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', made, current_schema());
-  EXECUTE format('ALTER FUNCTION %s OWNER TO %I', made, owner);
-  IF old = owner AND obj_description(made::oid, 'pg_proc') IS NOT NULL THEN
-    RETURN;
+  SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = {literal}::regprocedure::oid;
+  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp', current_schema());
+  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
+{revoked}
   END IF;
-  EXECUTE format('COMMENT ON FUNCTION %s IS {comment}', made);
-  FOR other IN SELECT DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END
-      FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g
-      WHERE p.oid = made::oid AND g.grantee <> p.proowner LOOP
-    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s', made, other);
-  END LOOP;
+  COMMENT ON FUNCTION {function} IS 'a program, made by Roost';
+  EXECUTE format('ALTER FUNCTION {function} OWNER TO %I', owner);
 END $roost$"""
 
 
@@ -121,12 +107,12 @@ class PostgreSQLWords(Words):
             f"CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {gives} LANGUAGE plpgsql SECURITY DEFINER\n"
             f"  AS {tag}{text}{tag}"
         )
+        function = f"{name}({types})"
+        literal = self.dialect.literal
         bind = BIND.format(
-            rows=self.dialect.literal(self.rows),
-            literal=self.dialect.literal(f"{name}({types})"),
-            comment="''a program, made by Roost''",
+            rows=literal(self.rows), function=function, literal=literal(function), revoked=revoked(function)
         )
-        return Routine(name, (make, bind), (f"DROP FUNCTION IF EXISTS {name}({types})",), text)
+        return Routine(name, (make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
     def routine_name(self, program: Program) -> str:
         """Return the name of a program's function: SQL clients call the row form, only the library the set form."""
@@ -134,13 +120,10 @@ class PostgreSQLWords(Words):
 
     def _guards(self, program: Program) -> list[str]:
         # What is refused before the first step.
-        literal = self.dialect.literal
         moved = f"{self.name}: its tables were given to another owner; store.create({self.name}) binds it anew"
-        guards = [GIVEN_AWAY.format(table=literal(self.rows), message=literal(moved))]
+        guards = [refusing(given_away([self.rows]), "42501", moved)]
         for place, column in enumerate(() if program.many else program.given, 1):
             if condition := refused(self.dialect, column, f"${place}"):
-                message = literal(f"{self.name}.{column.name}: it takes {wanted(self.dialect, column)}")
-                guards.append(
-                    f"IF {condition} THEN\n  RAISE EXCEPTION USING ERRCODE = '23514', MESSAGE = {message};\nEND IF;"
-                )
+                message = f"{self.name}.{column.name}: it takes {wanted(self.dialect, column)}"
+                guards.append(refusing(condition, "23514", message))
         return guards

@@ -17,7 +17,7 @@ MARK = "/* made by Roost */"
 class Words(ABC):
     """One structure's names in one database, and the spelling of its program's steps.
 
-    rows, head: the structure's private tables.
+    rows: the structure's private table.
     now: the moment, in microseconds since 1970: the database's clock; on SQLite it is given with the row.
     """
 
@@ -25,25 +25,19 @@ class Words(ABC):
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
-        self.rows, self.head = f"roost_{name}_rows", f"roost_{name}_head"
+        self.rows = f"roost_{name}_rows"
 
     def type_of(self, column: Column) -> str:
         """Return a column's type as a parameter or a variable has it."""
         return self.dialect.types[column.type.kind](column)
 
-    def names(self, columns: Sequence[Column], prefix: str = "") -> str:
-        """Return the quoted names of columns, separated by commas."""
-        return self.dialect.names(columns, prefix)
-
     def values(self, columns: Sequence[Column]) -> dict[str, str]:
         """Return the given values of columns, by quoted name, as `put` takes them."""
         return {self.dialect.name_of(each): self.new(each.name) for each in columns}
 
-    def mine(self, columns: Sequence[Column] = (), prefix: str = "") -> str:
-        """Return the condition that columns (those of the key, if none are named) equal the given values."""
-        return " AND ".join(
-            f"{prefix}{self.dialect.name_of(each)} = {self.new(each.name)}" for each in columns or self.key
-        )
+    def mine(self) -> str:
+        """Return the condition that the columns of the key equal the given values."""
+        return " AND ".join(f"{self.dialect.name_of(each)} = {self.new(each.name)}" for each in self.key)
 
     @abstractmethod
     def new(self, name: str) -> str:
