@@ -114,6 +114,10 @@ Alteration = Callable[[Any, Facts, Facts], Generator[Statement, Any, None]]
 Rule = tuple[str, str]
 
 
+# What runs the operations of one verb, given the keys that are locked already.
+Verb = Callable[[Operations, Any, Any], Plan]
+
+
 class Careful(Exception):
     """Raised by a plan whose optimistic statement failed: undo the batch, and run it again with `careful`."""
 

@@ -39,7 +39,13 @@ def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str
         return {}
     literal, mark = plan.dialect.literal, words.MARK if plan.dialect.family != "mariadb" else mysql.MARK
     names = ", ".join(literal(each.name) for each in plan.routines)
-    told = {"names": names, "rows": literal(plan.rows_table), "mark": literal(mark), "mine": MINE, "here": SEARCHES_HERE}
+    told = {
+        "names": names,
+        "rows": literal(plan.rows_table),
+        "mark": literal(mark),
+        "mine": MINE,
+        "here": SEARCHES_HERE,
+    }
     sql = plan.dialect.choose(FOUND).format(**told)
     (found,) = yield Statement(each(sql), [()])
     for name, text in found:
