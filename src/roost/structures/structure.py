@@ -87,7 +87,7 @@ class Structure(Target):
     remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
     # Facts of the definition that `alter` can change, and that a declaration of another release can live with; every
     # other fact says what is stored where.
-    options: ClassVar[tuple[str, ...]] = ()
+    options: tuple[str, ...] = ()
     reads: ClassVar[tuple[str, ...]] = ()  # its verbs that change nothing, beyond those that Roost's structures have
     name: str
     key: Group[Any]
