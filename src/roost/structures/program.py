@@ -42,6 +42,7 @@ from roost.structures.plan import (
     each,
     seizing,
 )
+from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removal
 from roost.structures.steps import Head, Program, Routine, number
 from roost.structures.words.mysql import MySQLWords
@@ -124,6 +125,7 @@ class ProgramPlan(StructurePlan):
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     """
 
+    views = VIEWS
     heads: ClassVar[bool] = False
     expires = False
     own_time = True
@@ -199,6 +201,10 @@ class ProgramPlan(StructurePlan):
         """Return what runs the operations of verbs that are neither of these."""
         return {}
 
+    def relation(self) -> Relation:
+        """Return what SQL clients see, and what they may do."""
+        raise NotImplementedError
+
     def _call(self, verb: str, program: Program) -> None:
         name, hole = self.words.routine_name(program), self.dialect.placeholder
         columns, given = self.dialect.names(program.given), self.dialect.holes(len(program.given))
@@ -238,6 +244,10 @@ class ProgramPlan(StructurePlan):
     def moment(self, context: Context) -> Row:
         """Return the moment that SQLite's programs and reads are given: the store's."""
         return (microseconds(context.clock()),) if self._by_store else ()
+
+    def program(self, verb: str) -> Program:
+        """Return the program of a verb."""
+        return self._programs[verb]
 
     def gives(self, verb: str) -> Sequence[Column]:
         """Return the columns of a program's outcome."""

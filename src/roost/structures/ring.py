@@ -22,12 +22,13 @@ from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
 from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
+from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
 from roost.structures.steps import Do, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
-from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views.sqlite import ViewWords
 from roost.structures.wire import EntriesWire
 from roost.structures.words.words import Words
 
@@ -316,6 +317,31 @@ class RingPlan(ProgramPlan):
         """Return what lists keys."""
         return {"keys": self.list_keys(self.head_table)}
 
+    # --- SQL clients ----------------------------------------------------------------------------------------------
+
+    def relation(self) -> Relation:
+        """Return what SQL clients see: the newest rows first on SQLite, which needs no sort for that."""
+        key = self.structure.key.columns
+        return Relation(
+            [*key, SEQUENCE, AT, *self.others],
+            insert="push",
+            identity=[*key, SEQUENCE],
+            changes=self.others,
+            place=f"slot = {self.dialect.modulo.format('{sequence}', self._keep)}",
+            query={"sqlite": self._shown_on_sqlite},
+        )
+
+    def _shown_on_sqlite(self, words: ViewWords) -> str:
+        # The slots up to the newest row's are newer than the others, and both are runs of the primary key.
+        shown = [words.dialect.names(words.key, "h."), "r.sequence, r.at"]
+        shown += [words.shown(self.others, "r.")] if self.others else []
+        run = (
+            f"SELECT * FROM (SELECT {', '.join(shown)}\n  FROM {words.head} h CROSS JOIN {words.rows} r"
+            f" ON {words.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
+            f"  ORDER BY {', '.join(f'h.{words.dialect.name_of(each)} DESC' for each in words.key)}, r.slot DESC)"
+        )
+        return f"{run.format('<=')}\nUNION ALL\n{run.format('>')}"
+
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
@@ -357,63 +383,7 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, No
         yield Statement(Template(sql), [()])
 
 
-# --- SQL, HandlerSocket, the command line --------------------------------------------------------------------------
-
-
-def _on_sqlite(plan: Any) -> sqlite.Made:
-    words, keep, others = sqlite.ViewWords(plan), plan.structure.keep, plan.others
-    shown = ", ".join(
-        [words.dialect.names(words.key, "h."), "r.sequence, r.at", *([words.shown(others, "r.")] if others else [])]
-    )
-    # The slots up to the newest row's are newer than the others, and both are runs of the primary key.
-    run = (
-        f"SELECT * FROM (SELECT {shown}\n  FROM {words.head} h CROSS JOIN {words.rows} r"
-        f" ON {words.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % {keep}{words.living('r.')}\n"
-        f"  ORDER BY {', '.join(f'h.{sqlite.quoted(each.name)} DESC' for each in words.key)}, r.slot DESC)"
-    )
-    place = f"{words.is_old(words.key)} AND slot = OLD.sequence % {keep} AND sequence = OLD.sequence"
-    return sqlite.Made(
-        view=f"{run.format('<=')}\nUNION ALL\n{run.format('>')}",
-        insert=[
-            words.refuse(words.own, *words.rules([*words.key, *others])),
-            words.call("push", [*words.key, *others]),
-            *words.sweep(),
-        ],
-        update=[words.refuse(sqlite.fixed_row(words, words.key), *words.changes(others)), *words.change(others, place)],
-        delete=[f"DELETE FROM {words.rows} WHERE {place}"],
-    )
-
-
-def _on_mariadb(plan: Any) -> mariadb.Made:
-    key, others = plan.structure.key.columns, plan.others
-
-    def add(words: mariadb.ViewWords) -> mariadb.Door:
-        return words.door([*key, *others], *words.call("push", [*key, *others]))
-
-    def remove(words: mariadb.ViewWords) -> mariadb.Door:
-        keep = f"(SELECT h.keep FROM {words.head} h WHERE {words.is_new(key, 'h.')})"
-        row = f"{words.is_new([*key, SEQUENCE], f'{words.rows}.')} AND slot = MOD(`new sequence`, {keep})"
-        return words.door([*key, SEQUENCE], [mariadb.LOCKED], [words.lock(), f"DELETE FROM {words.rows} WHERE {row}"])
-
-    return mariadb.Made(mariadb.shown(plan, [*key, SEQUENCE, AT, *others]), add, remove, False)
-
-
-def _on_postgresql(plan: Any) -> postgresql.Made:
-    words, others = postgresql.ViewWords(plan), plan.others
-    place = f"{words.equal(words.key, 'OLD')} AND slot = OLD.sequence % {plan._keep} AND sequence = OLD.sequence"
-    return postgresql.Made(
-        view=f"SELECT {words.names([*words.key, SEQUENCE, AT, *others])} FROM {words.rows}{words.living}",
-        insert=[
-            words.refuse(words.own, *words.rules([*words.key, *others])),
-            *words.normal([*words.key, *others]),
-            f"NEW.sequence := {plan.structure.name}_push({words.values([*words.key, *others])});",
-            f"SELECT at INTO NEW.at FROM {words.rows} WHERE {words.equal(words.key)}"
-            f" AND slot = NEW.sequence % {plan._keep};",
-            "RETURN NEW;",
-        ],
-        update=[words.refuse(words.fixed_row(words.key), *words.changes(others)), *words.change(others, place)],
-        delete=[words.refuse(), *words.remove(place, others), "RETURN OLD;"],
-    )
+# --- HandlerSocket, the command line -------------------------------------------------------------------------------
 
 
 class RingWire(EntriesWire):
@@ -446,6 +416,5 @@ class RingConsole(RowsConsole[Ring[Any, Any]]):
         return " and ".join(filter(None, [super().deletes(new), earlier]))
 
 
-RingPlan.views = {"sqlite": _on_sqlite, "mariadb": _on_mariadb, "postgresql": _on_postgresql}
 RingPlan.wire = RingWire
 RingPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

@@ -293,6 +293,8 @@ class ViewWords:
         """Return the statements of a call of a program, whose outcome, `it.outcome`, may refuse the row."""
         plan: Any = self.plan
         refusals = plan.refusals(verb)
+        if not plan.gives(verb):
+            return [f"PERFORM {self.name}_{verb}({self.values(columns, row)});"]
         return [
             f"it.outcome := {self.name}_{verb}({self.values(columns, row)});",
             *(
@@ -382,7 +384,9 @@ class ViewWords:
         ]
 
     def lock(self, row: str) -> str:
-        """Return the statement that locks the head, if it exists."""
+        """Return the statement that locks the head, if it exists; the rows of a structure without heads are theirs."""
+        if not getattr(self.plan, "heads", True):
+            return f"PERFORM 1 FROM {self.rows} WHERE {self.equal(self.key, row)} FOR UPDATE;"
         return f"PERFORM 1 FROM {self.head} WHERE {self.equal(self.key, row)} FOR UPDATE;"
 
     def change(self, columns: Sequence[Column], place: str) -> list[str]:

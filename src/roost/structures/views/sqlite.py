@@ -166,6 +166,11 @@ class ViewWords:
         """Return the condition that a row has not expired, to follow others; "" where none does."""
         return f" AND {prefix}until > {shown_now(self.plan)}" if getattr(self.plan, "expires", False) else ""
 
+    @property
+    def where(self) -> str:
+        """The WHERE clause of a query for rows that have not expired; "" where none does."""
+        return self.living().replace(" AND ", " WHERE ", 1)
+
     def call(self, verb: str, columns: Sequence[Column], row: str = "NEW") -> str:
         """Return the statement that calls a program for the row."""
         values = [self.new(each) if row == "NEW" else f"{row}.{quoted(each.name)}" for each in columns]
