@@ -44,7 +44,7 @@ from roost.structures.plan import (
 )
 from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removal
-from roost.structures.steps import Head, Program, Routine, number
+from roost.structures.steps import INT, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
 from roost.structures.words.sqlite import SQLiteWords
@@ -425,6 +425,15 @@ class ProgramPlan(StructurePlan):
         columns = [column.name for column in self.layout[self.head_table][self.key_width :]]
         given = [*self.structure.key.columns, MAKES]
         return Program("lock", given, lambda w: iter([Head(columns, makes=f"{w.new(MAKES.name)} = 1")]))
+
+    def row_locks(self) -> Iterator[Program]:
+        """Yield the program that locks the row of a key that is written, where the rows are their own heads."""
+
+        def steps(w: Words) -> Iterator[Step]:
+            yield Let("there", INT, f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
+
+        if self.dialect.row_locks:
+            yield Program("lock", [*self.structure.key.columns, MAKES], steps)
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the keys that operations write, in their order, each with whether its head is made."""
