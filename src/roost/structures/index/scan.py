@@ -130,7 +130,7 @@ def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
     return ", ".join(order)
 
 
-class Texts(NamedTuple):
+class RangeTexts(NamedTuple):
     """One range as statements."""
 
     rows: Template  # parameters: the values, those of the filters, limit and offset
@@ -151,7 +151,7 @@ class Finder:
         self._shown = shown
         self._width = width
         self._lock = table.words.locks if locks else ""
-        self._texts: dict[tuple[Any, ...], tuple[Texts, ...]] = {}
+        self._texts: dict[tuple[Any, ...], tuple[RangeTexts, ...]] = {}
 
     def find(self, scan: Scan) -> Finding:
         """Return the rows that a scan finds, in its order."""
@@ -192,7 +192,7 @@ class Finder:
                     return rows
         return rows
 
-    def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[Texts, ...]:
+    def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[RangeTexts, ...]:
         """Return the statements of a find, one for each range."""
         nulls = tuple([value is None for value in values])
         shape = (op, nulls, *[(f.ends, f.op, f.column, f.hole, _sort(f.value)) for f in filters])
@@ -205,14 +205,14 @@ class Finder:
             )
         return found
 
-    def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> Texts:
+    def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> RangeTexts:
         passed, flag = _verdict(filters)
         where = " AND ".join([term for term in (part.where, passed) if term])
         number = self._table.words.number
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
         order = ordering(self._table, self._key, op[0] != "<", part.equal)
         end = f"{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"
-        return Texts(
+        return RangeTexts(
             each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{end}"),
             each(f"SELECT count(*){rest}"),
             part.places,

@@ -79,6 +79,8 @@ def as_bytes(text: str) -> bytes:
 
 
 def _integer(value: Any) -> Value | Unheld:
+    if type(value) is int:
+        return value if INT_MIN <= value <= INT_MAX else UNHELD
     if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     found = number(value)
