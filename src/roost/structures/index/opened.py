@@ -48,28 +48,21 @@ class OpenedIndex:
     bulk = True  # requests of the same form run together
 
     def __init__(
-        self,
-        table: Table,
-        key: Key,
-        columns: Sequence[TableColumn],
-        fcolumns: Sequence[TableColumn] = (),
-        *,
+        self, table: Table, key: Key, columns: Sequence[TableColumn], fcolumns: Sequence[TableColumn] = (), *,
         undecoded: bool = False,
-    ) -> None:
-        self.table = table
-        self.key = key
-        self.columns = tuple(columns)
-        self.fcolumns = tuple(fcolumns)
-        self.width = len(self.columns)
-        self.parts = len(key.parts)
+    ) -> None:  # fmt: skip
+        self.table, self.key = table, key
+        self.columns, self.fcolumns = tuple(columns), tuple(fcolumns)
+        self.width, self.parts = len(self.columns), len(key.parts)
         self.filters = [column.name for column in self.fcolumns]
         self.compiled: dict[Any, Any] = {}  # what runs requests of one shape together, by shape; see bulk.py
         shown = [_bytes_of(column.sql) if undecoded else column.shown() for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
         named, names = len(table.identity), ", ".join(table.naming())
-        self.inexact = [place for place, column in enumerate(self.columns) if column.summed_by[1]]
-        summed = [self.columns[place].sql.join(self.columns[place].summed_by) for place in self.inexact]
+        inexact = [(place, column) for place, column in enumerate(self.columns) if column.summed_by[1]]
+        self.inexact = [place for place, _ in inexact]
+        summed = [column.sql.join(column.summed_by) for _, column in inexact]
         met = named + max(1, self.width) + len(summed)
         self._meet = Finder(table, key, ", ".join([names, self.shown, *summed]), met, locks=True)
         self._name = Finder(table, key, names, named, locks=True)
@@ -116,7 +109,7 @@ class OpenedIndex:
     ) -> Scan:
         # Returns the search, with the values in the form in which the columns store them.
         columns = [part.column for part in self.key.parts]
-        if len(values) > len(columns):
+        if len(values) > self.parts:
             message = f"the key {self.key.name} of {self.table.name} has {len(columns)} columns, not {len(values)}"
             raise worded(Invalid(message), "kpnum")
         held = tuple([column.holds(value) for column, value in zip(columns, values, strict=False)])

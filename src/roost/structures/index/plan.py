@@ -29,9 +29,8 @@ class IndexPlan(TargetPlan):
 
     def __init__(self, structure: Index, dialect: Dialect) -> None:
         if dialect.name not in READ_TABLE:
-            raise Invalid(
-                f"{structure!r}: there are indexes for {', '.join(READ_TABLE)}, and none for {dialect.name} yet"
-            )
+            known = ", ".join(READ_TABLE)
+            raise Invalid(f"{structure!r}: there are indexes for {known}, and none for {dialect.name} yet")
         self.structure = structure
         self._dialect = dialect
         self._version = -1
@@ -46,20 +45,27 @@ class IndexPlan(TargetPlan):
 
         only: the transaction has no other operations.
         """
+        opened = yield from self._current(context)
+        if isinstance(opened, Error):
+            return [opened] * len(operations)
+        work = self._done(opened, operations)
         if not self._dialect.exchanges:
-            opened = yield from self._current(context)
-            return (yield from self._done(opened, operations))
-        opened = self._opened
-        if context.careful or opened is None or isinstance(opened, Error):
-            opened = yield from self._open()
-        if isinstance(opened, Error):
-            return [opened] * len(operations)
-        only = only and len(operations) == 1
-        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful, only))
+            return (yield from work)
+        return (yield from self._unchanged(opened, work, context.careful, only and len(operations) == 1))
 
-    def _done(self, opened: OpenedIndex | Error, operations: Operations) -> Results:
-        if isinstance(opened, Error):
-            return [opened] * len(operations)
+    def _current(self, context: Context) -> Working:
+        if self._dialect.exchanges:
+            known = isinstance(self._opened, OpenedIndex) and not context.careful
+            return self._opened if known else (yield from self._open())
+        if context.joined:  # the application's connection may have opened any file
+            return (yield from self._open())
+        (((version,),),) = yield ask(SCHEMA_VERSION)
+        if self._opened is None or version != self._version:
+            yield from self._open()
+            self._version = version
+        return self._opened
+
+    def _done(self, opened: OpenedIndex, operations: Operations) -> Results:
         few = 1 if self._dialect.exchanges else FEW
         if len(operations) <= few:
             return (yield from self._each(opened, operations))
@@ -134,16 +140,6 @@ class IndexPlan(TargetPlan):
             (result,) = yield from self._each(opened, operations[place : place + 1])
             return result
 
-        rows = [values_of(shape, op.args) for op in operations]
-        columns = list(zip(*rows, strict=True))
+        columns = list(zip(*[values_of(shape, op.args) for op in operations], strict=True))
         results = yield from bulk_of(opened, shape, self._dialect).run(columns, alone, Budget())
         return [opened.rows_of(result) for result in results]
-
-    def _current(self, context: Context) -> Working:
-        if context.joined:  # the application's connection may have opened any file
-            return (yield from self._open())
-        (((version,),),) = yield ask(SCHEMA_VERSION)
-        if self._opened is None or version != self._version:
-            yield from self._open()
-            self._version = version
-        return self._opened
