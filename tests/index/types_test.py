@@ -1,4 +1,4 @@
-"""PostgreSQL's casts cut, pad and round where an assignment refuses: no value is changed on its way into a column."""
+"""Types of servers: no value is changed on its way into a column, although PostgreSQL's casts cut, pad and round."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def test_no_value_is_changed(postgresql: Database, kind: str, values: list[str])
         for value in values:
             sql.execute("TRUNCATE t")
             try:
-                sql.execute(
-                    "INSERT INTO t VALUES (1, %s::unknown)" if False else f"INSERT INTO t VALUES (1, $v${value}$v$)"
-                )
+                sql.execute(f"INSERT INTO t VALUES (1, $v${value}$v$)")
             except psycopg.Error:
                 by_sql = None
             else:
@@ -97,3 +95,20 @@ def test_no_key_is_changed(postgresql: Database, kind: str) -> None:
         assert store.run(rows.find("=", ("100",))) == [("100",)]
         assert store.run(rows.find("=", ("1",))) == []
         assert store.run(rows.delete("=", ("1001",))) == 0
+
+
+@pytest.mark.parametrize(("collation", "taken"), [("utf8mb4_bin", False), ("utf8mb4_general_ci", True)])
+def test_mariadb_takes_the_labels_of_an_enum_by_its_collation(collation: str, taken: bool) -> None:
+    with database("mariadb", Path()) as db, roost.Store(db.url) as store:
+        db.script(f"CREATE TABLE t (id int PRIMARY KEY, v ENUM('a', 'b') COLLATE {collation}, KEY k (v))")
+        by_id, by_label = roost.Index("t", "PRIMARY", ["id", "v"]), roost.Index("t", "k", ["id"])
+        store.run(by_id.insert((1, "b")))
+        if taken:
+            store.run(by_id.insert((2, "B")))
+        else:
+            with pytest.raises(roost.StatementFailed):
+                store.run(by_id.insert((2, "B")))
+        found = store.run(by_label.find("=", ("b",), limit=9))
+        assert found == ([(1,), (2,)] if taken else [(1,)])
+        if taken:
+            assert store.run(by_label.find("=", ("B",), limit=9)) == found
