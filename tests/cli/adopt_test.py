@@ -52,7 +52,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(visits: Shell) -> None
     assert found[1].startswith("rows are found by: SEARCH visits USING COVERING INDEX visits_uid")
     assert found[2] == "nothing was changed"
     assert visits.json(*CAP, "--newest-by", "at", "--dry-run") == {
-        "table": "visits", "per": ["uid"], "keep": 5, "newest_by": "at", "others": [],
+        "table": "visits", "per": ["uid"], "keep": 5, "by": "at", "others": [],
         "rows": 300, "keys": 10, "full": 10, "excess": 250, "keyless": 0, "capped": False,
         "index": "SEARCH visits USING COVERING INDEX visits_uid (uid=?)",
     }  # fmt: skip
@@ -90,7 +90,7 @@ def test_what_is_capped_is_listed_and_shown_and_left_again(visits: Shell) -> Non
         "adopted",
         "uid",
         "rows of its own",
-        "keep 5, newest_by at",
+        "keep 5, by at",
     ]
     assert visits("show", "visits", "--n", "2").splitlines() == ["uid\trows", "0\t5", "1\t5"]
     assert visits.json("show", "visits", "3", "--n", "1")["rows"] == [
@@ -206,8 +206,8 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
     ("words", "message"),
     [
         (("cap", "visits"), "visits is not capped yet: use --per COLUMN and --keep N"),
-        (("cap", "visits", "--older-than", "30d"), "not capped by age yet: use --older-than TIME and --by COLUMN"),
-        (("cap", "visits", "--by", "at"), "not capped by age yet: use --older-than TIME and --by COLUMN"),
+        (("cap", "visits", "--older-than", "30d"), "visits is not capped yet: use --per COLUMN"),
+        (("cap", "visits", "--by", "at"), "visits is not capped yet: use --per COLUMN"),
         (("cap", "visits", "--older-than", "30d", "--by", "uid"), "uid has the type integer, such as 0: say --epoch s"),
         (("cap", "visits", "--keep", "5"), "use --per COLUMN"),
         (("cap", "visits", "--per", "", "--keep", "5"), "visits has no column ''"),
@@ -248,7 +248,7 @@ def test_rows_go_by_their_age(events: Shell) -> None:
     ]
     assert events.json(*AGE, "--utc-offset", "-01:30", "--dry-run") == {
         "table": "events", "by": "at", "older_than": 2_592_000, "time": "plain", "offset": -90, "others": [],
-        "rows": 41, "excess": 9, "untimed": 1, "capped": False,
+        "rows": 41, "excess": 9, "keyless": 1, "capped": False,
         "index": "SEARCH events USING COVERING INDEX events_at (at>? AND at<?)",
     }  # fmt: skip
     assert Path("roost.db").read_bytes() == before
@@ -259,7 +259,7 @@ def test_rows_go_by_their_age(events: Shell) -> None:
     assert found.endswith("rows go when at is older than 30d, and triggers keep it so\n")
     assert events("list").splitlines()[1].split("\t") == [
         "events",
-        "aged",
+        "adopted",
         "",
         "rows of its own",
         "older_than 30d, by at",

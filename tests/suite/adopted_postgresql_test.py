@@ -15,7 +15,6 @@ import pytest
 
 import roost
 from roost.store import bursts
-from roost.structures.aged.declaration import Aged
 from tests import servers
 from tests.campaigns.processes import until
 from tests.lengths import length
@@ -99,7 +98,7 @@ def test_rows_of_tables_that_inherit_later_are_neither_counted_nor_deleted(store
     visits("CREATE INDEX events_at ON events (at)")
     with roost.Store(store_url) as store:
         cap(store, keep=3)
-        assert sum(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600))) == 0
+        assert sum(bursts.cap(store, bursts.inspect(store, "events", by="at", older_than=3600))) == 0
     for table in ("visits", "events"):
         visits(f"CREATE TABLE old_{table} () INHERITS ({table})")
     add(visits, 3)
@@ -433,17 +432,17 @@ def test_f117_a_superuser_runs_no_code_of_the_owner_of_a_table(
         with pytest.raises(roost.Invalid, match=refused):
             cap(store, keep=2)
         with pytest.raises(roost.Invalid, match=refused):
-            bursts.inspect_age(store, "events", "at", 3600)
+            bursts.inspect(store, "events", by="at", older_than=3600)
     with roost.Store(member(application, role, owner)) as store:
         application("DROP OPERATOR public.= (oid, regclass)")
         cap(store, keep=2)
-        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        list(bursts.cap(store, bursts.inspect(store, "events", by="at", older_than=3600)))
         assert len(store.run(roost.Capped.of("visits").latest(1))) == 2
         assert store.check() == []
     application("CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = same)")
     with roost.Store(application.url) as store:
         assert {(each.structure, each.rule) for each in store.check()} == {("visits", "tables"), ("events", "tables")}
-        (aged,) = [each for each in store.structures() if isinstance(each, Aged)]
+        aged = roost.Capped.of("events")
         visits = roost.Capped.of("visits")
         for operation in (visits.latest(1), visits.count(1), visits.keys(), aged.state()):
             with pytest.raises(roost.Invalid, match=f"run this as {owner}"):
@@ -490,7 +489,7 @@ def test_f124_whoever_may_execute_the_functions_runs_nothing_as_the_owner(
     functions = "SELECT proname FROM pg_proc WHERE proname LIKE 'roostcap%' ORDER BY 1"
     with roost.Store(store_url) as store:
         cap(store, keep=2)
-        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        list(bursts.cap(store, bursts.inspect(store, "events", by="at", older_than=3600)))
         assert (
             visits(f"{functions.partition('ORDER')[0]} AND has_function_privilege('{stranger}', oid, 'EXECUTE')") == []
         )
@@ -515,7 +514,7 @@ def test_f124_whoever_may_execute_the_functions_runs_nothing_as_the_owner(
         visits("RESET ROLE")
         assert visits("SELECT * FROM doers") == []
         cap(store, "", None)
-        list(bursts.cap(store, bursts.inspect_age(store, "events")))
+        list(bursts.cap(store, bursts.inspect(store, "events")))
         assert store.check() == []
     visits(f"ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM {stranger}")
 

@@ -613,11 +613,11 @@ def test_f110_by_a_definer_of_its_own_nothing_is_lent_to_others(
     with roost.Store(store_url) as store:
         assert "rights that root@" in bursts.inspect(store, "visits", ["uid"], 2, "at").runs_as
         with pytest.raises(roost.Invalid, match=rf"GRANT SELECT, .* TO `roostcap_{database}`@`localhost`"):
-            list(bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 2, "at", definer)))
+            list(bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 2, "at", definer=definer)))
         visits(f"CREATE USER {definer} ACCOUNT LOCK")
         try:
             visits(f"GRANT SELECT, INSERT, DELETE, TRIGGER, EVENT ON {database}.* TO {definer}")
-            found = bursts.inspect(store, "visits", ["uid"], 2, "at", definer)
+            found = bursts.inspect(store, "visits", ["uid"], 2, "at", definer=definer)
             assert found.runs_as == ""
             assert list(bursts.cap(store, found)) == []
             several(visits, 5)
@@ -662,7 +662,7 @@ def test_f110_who_may_name_no_definer_is_told_before_anything_is_made(
     before = visits.schema()
     with as_capper() as theirs:
         with pytest.raises(roost.Invalid, match="may name no other definer"):
-            list(bursts.cap(theirs, bursts.inspect(theirs, "visits", ["uid"], 2, "at", "root@localhost")))
+            list(bursts.cap(theirs, bursts.inspect(theirs, "visits", ["uid"], 2, "at", definer="root@localhost")))
         assert bursts.capped(theirs, "visits") is None
         made = visits.schema()
         assert [each for each in made[0] if each not in before[0]] == [("roost_catalog",), ("roost_writers",)]
@@ -685,8 +685,8 @@ def test_f110_the_event_reads_no_view_in_a_table_s_place(store_url: str, visits:
         visits("DROP VIEW visits")
         visits("RENAME TABLE taken TO visits")
         cap(store, keep=2)
-        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
-        made = bursts.inspect_age(store, "events").cap
+        list(bursts.cap(store, bursts.inspect(store, "events", by="at", older_than=3600)))
+        made = bursts.inspect(store, "events").cap
         for table, columns in (("events", "id, at"), ("roostcap_visits_grown", "roostcap_n, roostcap_at, uid")):
             visits(f"RENAME TABLE {table} TO taken_{table}")
             visits(f"CREATE SQL SECURITY INVOKER VIEW {table} AS SELECT {columns} FROM taken_{table} WHERE evil() = 1")
@@ -739,7 +739,7 @@ def test_f112_rows_that_may_not_be_deleted_are_passed_over(
     visits("CREATE TABLE events (id {id}, at DATETIME, kept INT, KEY (at))")
     with roost.Store(store_url) as store:
         cap(store, keep=2, newest_by=None)
-        list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600)))
+        list(bursts.cap(store, bursts.inspect(store, "events", by="at", older_than=3600)))
         for table, column in (("visits", "visitor"), ("events", "kept")):
             visits(
                 f"CREATE TRIGGER kept_{table} BEFORE DELETE ON {table} FOR EACH ROW\n"
@@ -760,7 +760,7 @@ def test_f112_rows_that_may_not_be_deleted_are_passed_over(
         several(visits, 1)
         visits("INSERT INTO events (at, kept) VALUES ('2010-01-01', 1)")
         assert settle(store) == 1
-        assert sum(bursts.work_off(store, bursts.inspect_age(store, "events").cap)) == 1
+        assert sum(bursts.work_off(store, bursts.inspect(store, "events").cap)) == 1
         for table in ("events", "visits"):
             bursts.uncap(store, table)
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import roost
-from roost.capping.cap import Cap
 from roost.capping.sqlite import SQLiteAdoption
 from roost.store import bursts
+from roost.structures.adopted import Cap
 from tests.lengths import length
 from tests.suite.shapes import rows
 
@@ -601,7 +601,7 @@ def test_an_insert_reads_the_index_and_sorts_nothing(open_store: Open, sql: sqli
     fill(sql)
     cap(open_store())
     sql.execute("ANALYZE")
-    made = SQLiteAdoption().words(Cap("visits", ("uid",), 5, "at", ("id",)))
+    made = SQLiteAdoption().words(Cap("visits", ("id",), "at", ("uid",), 5))
     for query in (
         made.delete(f"({made.excess(1)})").replace("?", "1"),
         "SELECT * FROM visits WHERE uid = 1 ORDER BY at DESC, id DESC",

@@ -269,7 +269,7 @@ def test_a_domain_and_another_schema(open_store: Open, application: Application)
 def test_a_pass_deletes_and_check_says_when_nobody_makes_one(store_url: str, events: Application) -> None:
     with roost.Store(store_url) as store, roost.Store(store_url) as watcher:
         cap(store)
-        made = bursts.inspect_age(store, "events").cap
+        made = bursts.inspect(store, "events").cap
         assert bursts.keeper(store, made) == ""
         fill(events, [40 * DAY] * 1200 + [0])
         (violation,) = store.check()
@@ -289,7 +289,7 @@ def test_a_server_event_makes_the_passes(store_url: str, events: Application) ->
     try:
         with roost.Store(store_url) as store:
             cap(store)
-            assert bursts.keeper(store, bursts.inspect_age(store, "events").cap) == "event"
+            assert bursts.keeper(store, bursts.inspect(store, "events").cap) == "event"
             fill(events, [40 * DAY + n for n in range(1100)] + [29 * DAY, 0, -DAY])
             until(lambda: numbers(events) == [1100, 1101, 1102], "the event has come by")
             assert store.check() == []
@@ -319,7 +319,7 @@ def test_an_event_is_known_again_whatever_the_table_is_called(store_url: str, ap
     application("SET GLOBAL event_scheduler = ON")
     try:
         with roost.Store(store_url) as store:
-            found = bursts.inspect_age(store, "ünï\\-Ö", "zeit_é", MONTH)
+            found = bursts.inspect(store, "ünï\\-Ö", by="zeit_é", older_than=MONTH)
             list(bursts.cap(store, found))
             assert bursts.keeper(store, found.cap) == "event"
             assert store.check() == []

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roost
+from roost.capping.postgresql_sql import PLANS
 from roost.store import bursts
 from tests.campaigns.processes import Line, Start, children
 from tests.suite.application import Application
@@ -69,12 +70,12 @@ def fill(application: Application, ages: Sequence[float], how: str = "plain", fi
 
 
 def cap(store: roost.Store, older_than: int | None = MONTH, by: str | None = "at", **options: Any) -> int:
-    return sum(bursts.cap(store, bursts.inspect_age(store, "events", by, older_than, **options)))
+    return sum(bursts.cap(store, bursts.inspect(store, "events", by=by, older_than=older_than, **options)))
 
 
 def settle(store: roost.Store) -> int:
     """Make a pass, where there are any."""
-    return sum(bursts.work_off(store, bursts.inspect_age(store, "events").cap))
+    return sum(bursts.work_off(store, bursts.inspect(store, "events").cap))
 
 
 def numbers(application: Application) -> list[int]:
@@ -89,7 +90,7 @@ def test_what_is_over_goes_and_nothing_else(open_store: Open, application: Appli
     application("INSERT INTO events (n) VALUES (77)")
     store, schema = open_store(), application.schema()
     epoch = COLUMNS[how][1]
-    found = bursts.inspect_age(store, "events", "at", MONTH, epoch)
+    found = bursts.inspect(store, "events", by="at", older_than=MONTH, epoch=epoch)
     assert (found.rows, found.excess, found.keyless) == (7, 2, 1)
     assert (numbers(application), application.schema()) == ([0, 1, 2, 3, 4, 5, 77], schema)
     assert sum(bursts.cap(store, found)) == 2
@@ -118,7 +119,7 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
         ("CREATE INDEX own ON events (n, at)", False),
     ]:
         application(index)
-        found = bursts.inspect_age(store, "events", "at", MONTH)
+        found = bursts.inspect(store, "events", by="at", older_than=MONTH)
         assert bool(found.index) is good, index
         list(bursts.cap(store, found))
         assert ("roostcap_events'" in str(application.schema())) is not good
@@ -144,20 +145,20 @@ def test_what_is_over_is_found_by_the_index(
     fill(application, [chance.uniform(0, 29 * DAY) for _ in range(300)], how)
     if analyzed:
         application({"mysql": "ANALYZE TABLE events"}.get(application.kind, "ANALYZE"))
-    made: Any = bursts.inspect_age(store, "events").cap
+    made: Any = bursts.inspect(store, "events").cap
     words: Any = bursts._adoption(store).words(made)
     if application.kind == "sqlite":
         steps = application(f"EXPLAIN QUERY PLAN {words.excess(1)}")
         assert [step[-1] for step in steps] == ["SEARCH i USING COVERING INDEX events_at (at>? AND at<?)"]
     elif application.kind == "mysql":
-        ((_, _, _, how_found, _, index, *_, extra),) = application(f"EXPLAIN {words.victims()}")
+        ((_, _, _, how_found, _, index, *_, extra),) = application(f"EXPLAIN {words.victims(0)}")
         assert (how_found, index) == ("range", "events_at")
         assert "filesort" not in extra
     else:
         application("BEGIN")
-        for setting in words.settings(words.functions[1])[1].split(";")[1:]:
+        for setting in PLANS.split(";")[1:]:
             application(f"SET LOCAL {setting}")
-        plan = str(application("EXPLAIN " + words._victims("10").replace('"".', "")))
+        plan = str(application("EXPLAIN " + words.too_old("10").replace('"".', "")))
         application("ROLLBACK")
         assert "Index Scan using events_at" in plan
         assert "Index Cond" in plan
@@ -313,7 +314,7 @@ def test_again_it_goes_by_what_was_said_and_another_age_replaces_it(open_store: 
     make(application)
     fill(application, [n * DAY + 60 for n in range(40)])
     store = open_store()
-    with pytest.raises(roost.Invalid, match="not capped by age yet: use --older-than"):
+    with pytest.raises(roost.Invalid, match="not capped yet: use --per"):
         cap(store, None, None)
     assert cap(store, 35 * DAY) == 5
     assert cap(store, None, None) == 0
@@ -407,7 +408,7 @@ def test_times_without_a_zone_are_of_the_one_that_was_named(open_store: Open, ap
     store = open_store()
     # A clock that is five hours behind UTC: what is 28 hours old looks as if it were 33.
     fill(application, [33 * 3600, 28 * 3600, 36 * 3600])
-    assert bursts.inspect_age(store, "events", "at", 30 * 3600).excess == 2
+    assert bursts.inspect(store, "events", by="at", older_than=30 * 3600).excess == 2
     assert cap(store, 30 * 3600, offset=-300) == 1
     assert numbers(application) == [0, 1]
     fill(application, [6 * 3600] * 3, first=10)
@@ -422,15 +423,15 @@ def test_names_that_sql_has_words_for(open_store: Open, application: Application
     type_ = COLUMNS["plain"][0][application.kind]
     application(f"CREATE TABLE {table} (id {{id}}, {quote}each{quote} INT, gone INT, {by} {type_})")
     store = open_store()
-    found = bursts.inspect_age(store, "Old Log's", "or'der", MONTH)
+    found = bursts.inspect(store, "Old Log's", by="or'der", older_than=MONTH)
     list(bursts.cap(store, found))
     for age in (31 * DAY, 31 * DAY, 0):
         moment = told(application, "plain", now() - dt.timedelta(seconds=age))
         application(f"INSERT INTO {table} (gone, {by}) VALUES (1, ?)", moment)
-    sum(bursts.work_off(store, bursts.inspect_age(store, "Old Log's").cap))
+    sum(bursts.work_off(store, bursts.inspect(store, "Old Log's").cap))
     assert application(f"SELECT count(*) FROM {table}") == [(1,)]
     assert store.check() == []
-    assert [each.kind for each in store.structures()] == ["aged"]
+    assert [each.kind for each in store.structures()] == ["adopted"]
     bursts.uncap(store, "Old Log's")
 
 
@@ -461,7 +462,7 @@ def test_a_foreign_key_takes_rows_along_or_is_refused(open_store: Open, applicat
         application("CREATE INDEX notes_event ON notes (event)")
     fill(application, [40 * DAY, 0])
     application("INSERT INTO notes SELECT id FROM events")
-    assert bursts.inspect_age(store, "events", "at", MONTH).others == ("notes",)
+    assert bursts.inspect(store, "events", by="at", older_than=MONTH).others == ("notes",)
     cap(store)
     assert application("SELECT count(*) FROM notes") == [(1,)]
     application("UPDATE events SET at = ?", told(application, "plain", now() - dt.timedelta(days=50)))

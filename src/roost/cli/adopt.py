@@ -7,20 +7,21 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
 import roost
-from roost.capping.age import EPOCHS, Age
-from roost.capping.cap import Cap
-from roost.capping.installation import Inspection
+from roost.capping.adoption import Inspection
+from roost.capping.cap import EPOCHS
 from roost.cli.app import Failure, GlobalOptions, must_agree, shared, uninterrupted
 from roost.cli.durations import Duration, Offset
 from roost.cli.screen import answer, counted, progress_bar
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
+from roost.structures.adopted import Cap
+from roost.structures.durations import in_words
 
 
 @click.command()
@@ -82,17 +83,15 @@ def cap(
       roost cap visits --watch --store mysql://user@host/app
     """
     columns = [] if per is None else [each.strip() for each in per.split(",")]
-    by_key = bool({per, keep, newest_by} - {None})
-    by_age = bool({older_than, by, epoch, utc_offset} - {None})
-    if by_key and by_age:
+    if {per, keep, newest_by} != {None} and {older_than, by, epoch, utc_offset} != {None}:
         raise click.UsageError("a table is kept short by --per and --keep, or by --older-than and --by, not by both")
     if definer and not all(definer.rpartition("@")):
         raise click.UsageError("--definer is an account with its host, as roostcap@localhost")
     with settings.open() as store:
-        if by_age or (not by_key and isinstance(bursts.capped(store, table), Age)):
-            found = bursts.inspect_age(store, table, by, older_than, epoch, utc_offset, definer)
-        else:
-            found = bursts.inspect(store, table, columns, keep, newest_by, definer)
+        found = bursts.inspect(
+            store, table, columns, keep, newest_by,
+            by=by, older_than=older_than, epoch=epoch, offset=utc_offset, definer=definer,
+        )  # fmt: skip
         if dry_run:
             answer(settings, _document(found), _told(found))
             return
@@ -125,10 +124,8 @@ _KEPT = {
 def _agreed_before(found: Inspection) -> bool:
     # Whether the user agreed to deleting these rows when the table was capped. So a service is not asked at each start.
     old, cap = found.old, found.cap
-    if isinstance(old, Age) and isinstance(cap, Age):
-        same = (old.by, old.time, old.offset) == (cap.by, cap.time, cap.offset)
-        return same and cap.older_than >= old.older_than
-    return old is not None and (old.per, old.newest_by) == (cap.per, cap.newest_by) and cap.keep >= old.keep
+    same = old is not None and replace(cap, keep=old.keep, older_than=old.older_than, index=old.index) == old
+    return same and old is not None and (cap.keep, cap.older_than) >= (old.keep, old.older_than)
 
 
 def _watch(store: roost.Store, made: Cap) -> None:
@@ -156,7 +153,7 @@ def _ended() -> Iterator[threading.Event]:
 def _may_make_index(found: Inspection, make_index: bool) -> None:
     if found.index or make_index or not found.bytes or (found.rows <= SMALL and found.bytes <= NARROW):
         return
-    columns = ", ".join(dict.fromkeys([*found.cap.per, *([found.cap.newest_by] if found.cap.newest_by else [])]))
+    columns = ", ".join([*found.cap.per, *([found.cap.by] if found.cap.by else [])])
     raise Failure(
         f"{found.cap.table} has no index on ({columns}), and making one on {counted(found.rows, 'row')} holds up every "
         f"writer for about {found.rows / 1e6:.1f} s. Make it when that may be (CREATE INDEX …), or say --make-index"
@@ -175,7 +172,7 @@ class _Done:
     def summary(self) -> str:
         """Both in words."""
         if not self.deleted:
-            return "no row was too old" if isinstance(self.made, Age) else "no row was too many"
+            return "no row was too old" if self.made.older_than else "no row was too many"
         rate = f" ({self.deleted / self.seconds:,.0f}/s)" if self.seconds else ""
         return f"{counted(self.deleted, 'row')} deleted in {self.seconds:.1f} s{rate}"
 
@@ -212,63 +209,53 @@ def _trim(store: roost.Store, found: Inspection) -> _Done:
 
 
 def _rule(found: Inspection) -> str:
-    if isinstance(found.cap, Age):
-        return f"rows go when {found.cap.by} is older than {found.cap.older_than_in_words}"
-    by = f" by {found.cap.newest_by}" if found.cap.newest_by else ""
-    return f"every {', '.join(found.cap.per)} keeps its newest {found.cap.keep:,}{by}"
+    cap = found.cap
+    if cap.older_than:
+        return f"rows go when {cap.by} is older than {in_words(cap.older_than)}"
+    return f"every {', '.join(cap.per)} keeps its newest {cap.keep:,}{f' by {cap.by}' if cap.by else ''}"
 
 
 def _loss(found: Inspection) -> str:
-    if isinstance(found.cap, Age):
-        return (
-            f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those whose "
-            f"{found.cap.by} is older than {found.cap.older_than_in_words}"
+    cap = found.cap
+    which = (
+        f"those whose {cap.by} is older than {in_words(cap.older_than)}"
+        if cap.older_than
+        else (
+            f"those beyond the newest {cap.keep:,} of {', '.join(cap.per)} by {found.by}, which {found.full:,} of "
+            f"{counted(found.keys, 'key')} have"
         )
-    per, by = ", ".join(found.cap.per), found.by
-    return (
-        f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those beyond the newest "
-        f"{found.cap.keep:,} of {per} by {by}, which {found.full:,} of {counted(found.keys, 'key')} have"
     )
+    return f"{cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, {which}"
 
 
 def _document(found: Inspection) -> dict[str, Any]:
-    facts = found.cap.facts
-    if isinstance(found.cap, Age):
-        return {
-            "table": found.cap.table,
-            **{fact: facts[fact] for fact in ("by", "older_than", "time", "offset")},
-            "others": list(found.others),
-            "rows": found.rows,
-            "excess": found.excess,
-            "untimed": found.keyless,
-            "index": found.index or None,
-            "capped": found.old is not None,
-        }
+    counts = ("rows", "excess", "keyless", *(() if found.cap.older_than else ("keys", "full")))
     return {
         "table": found.cap.table,
-        **{fact: facts[fact] for fact in ("per", "keep", "newest_by")},
-        "others": list(found.others),
-        **{fact: getattr(found, fact) for fact in ("rows", "keys", "full", "excess", "keyless")},
+        **found.cap.rule,
+        **{fact: getattr(found, fact) for fact in ("others", *counts)},
         "index": found.index or None,
         "capped": found.old is not None,
     }
 
 
 def _told(found: Inspection) -> list[str]:
-    too = "too old" if isinstance(found.cap, Age) else "too many"
-    lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is {too}"]
+    cap = found.cap
+    too = "too old" if cap.older_than else "too many"
+    lines = [_loss(found) if found.excess else f"{cap.table}: no row of {counted(found.rows, 'row')} is {too}"]
     if found.others:
         lines.append(f"rows of {', '.join(found.others)} are deleted with them, by ON DELETE CASCADE")
     if found.keyless:
-        columns = [found.cap.by] if isinstance(found.cap, Age) else found.cap.per
-        lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(columns)}: left alone")
-    if isinstance(found.cap, Age) and found.cap.time in ("plain", "date"):
-        lines.append(f"its times are taken for those of UTC{found.cap.zone}; --utc-offset says otherwise")
+        columns = ", ".join(cap.per) or cap.by
+        lines.append(f"{counted(found.keyless, 'row')} with NULL in {columns}: left alone")
+    if cap.time in ("plain", "date"):
+        hours, minutes = divmod(abs(cap.offset), 60)
+        zone = f"{'-' if cap.offset < 0 else '+'}{hours:02d}:{minutes:02d}" if cap.offset else ""
+        lines.append(f"its times are taken for those of UTC{zone}; --utc-offset says otherwise")
     if found.runs_as:
         lines.append(found.runs_as)
     lines.append(f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.index_sql}")
-    lines.append("nothing was changed")
-    return lines
+    return [*lines, "nothing was changed"]
 
 
 @click.command()
