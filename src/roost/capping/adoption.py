@@ -138,13 +138,12 @@ class Adoption(ForeignKeys, Generic[W]):
         yield from self.none_in_the_way(cap)
         others = yield from self.may_lose_rows(table)
         index = yield from self._index(cap)
-        if self.is_own_index(cap, old, index):
-            cap = replace(cap, index=True)
+        cap = replace(cap, index=f" {cap.index_name} (" in f" {index}")
         counts = yield from self._count(cap)
         return Inspection(
             cap=cap,
             old=old,
-            by=by or self.default_order(cap),
+            by=by or ", ".join(id_),
             others=tuple(others),
             **counts,
             bytes=(yield from self._size(cap, columns, counts["rows"])),
@@ -251,14 +250,6 @@ class Adoption(ForeignKeys, Generic[W]):
                 f"{cap.table}: there is {type_} {name} on {table}, of a cap from before a table was renamed; `roost "
                 "uncap` of the name that the table had removes it"
             )
-
-    def is_own_index(self, cap: Cap, old: Cap | None, index: str) -> bool:
-        """Return whether the index that leads to the rows is one that Roost has made."""
-        return index.startswith(f"{cap.index_name} ")
-
-    def default_order(self, cap: Cap) -> str:
-        """Return in words what tells which row is newer, where nothing was said."""
-        return ", ".join(cap.id)
 
     def _size(self, cap: Cap, columns: Sequence[Column], rows: int) -> Asking:
         # About how many bytes a table has, where writers wait for as long as an index is made on it.
@@ -384,14 +375,9 @@ class Adoption(ForeignKeys, Generic[W]):
         if cap.older_than:
             over = yield read(f"SELECT 1 FROM {words.table} i WHERE {words.over('i')} LIMIT 1")
             return deque([((), [])] if over[0] and after is None else [])
-        behind = "" if after is None else f" AND {words.behind}"
-        found = yield read(
-            f"SELECT {words.key} FROM {words.table} WHERE {words.has_key}{behind} GROUP BY {words.key}\n"
-            f"  HAVING count(*) > {cap.keep} ORDER BY {words.key} LIMIT {self.dialect.placeholder}",
-            *(() if after is None else words.after(after)),
-            n,
-        )
-        return deque([(key, []) for key in found[0]])
+        behind, values = ("", ()) if after is None else (f" AND {words.behind}", words.after(after))
+        found = yield read(words.full_sql.format(behind), *values, n)
+        return deque([(row[:-1], []) for row in found[0]])
 
     def burst(self, cap: Cap, waiting: deque[Waiting], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Delete excess rows of keys until the time is over; finished keys leave the queue. Returns the number of rows.
@@ -434,18 +420,18 @@ class Adoption(ForeignKeys, Generic[W]):
     def broken(self, cap: Cap) -> Broken:
         """Return the violations of a table's cap: the rule, the key, and what is wrong."""
         again, uncap = f"`roost cap {cap.table}`", f"`roost uncap {cap.table}`"
+        if unsafe := (yield from self.unsafe(cap.table)):
+            return [("tables", None, str(unsafe))]
         try:
             _, columns, id_ = yield from self._layout(cap.table, cap.by)
         except Invalid as error:
-            return [("tables", None, str(error))]
+            return [("tables", None, f"{error}; {uncap}")]
         except Missing as error:
             try:
                 yield from self.none_in_the_way(cap)
             except Invalid as kept:  # it was renamed
                 return [("tables", None, f"{error}; {kept}")]
             return [("tables", None, str(error))]
-        if unfit := self.unfit(cap.table):
-            return [("tables", None, f"{unfit}; {uncap}")]
         names = [self.folded(each.name) for each in columns]
         if lost := [name for name in (*cap.per, *filter(None, [cap.by])) if self.folded(name) not in names]:
             return [("tables", None, f"{cap.table} has no column {lost[0]} any more; {uncap}")]
@@ -465,11 +451,7 @@ class Adoption(ForeignKeys, Generic[W]):
         return found + (yield from (self._too_old(cap, again) if cap.older_than else self._too_many(cap, changed)))
 
     def _too_many(self, cap: Cap, changed: list[str]) -> Broken:
-        words = self.words(cap)
-        full = yield read(
-            f"SELECT {words.key}, count(*) FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}\n"
-            f"  HAVING count(*) > {cap.keep} LIMIT {MOST + 1}"
-        )
+        full = yield read(self.words(cap).full_sql.format(""), MOST + 1)
         overdue = yield from self._overdue(cap, [row[:-1] for row in full[0][:MOST]], bool(changed))
         found: list[tuple[str, Row | None, str]] = [
             ("keep", row[:-1], f"{row[-1]:,} rows, keep is {cap.keep:,}; `roost cap {cap.table}` goes on trimming")
@@ -505,10 +487,6 @@ class Adoption(ForeignKeys, Generic[W]):
         """Return the names of the objects that should run the passes and cannot."""
         yield from ()
         return []
-
-    def unfit(self, table: str) -> str:
-        """Return why no table of this name can be capped; "" when one can."""
-        return ""
 
     def _overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         # Which of the keys that have too many rows should have been trimmed by now.

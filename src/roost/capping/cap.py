@@ -66,19 +66,22 @@ class Words:
         return self.dialect.quoted(self.cap.by or "")
 
     @property
-    def order(self) -> str:
-        """The order of a key's rows, newest first."""
-        return ", ".join(f"{self.column(name)} DESC" for name in self.cap.order)
-
-    @property
     def key(self) -> str:
-        """The columns of the key."""
+        """The columns of the key, qualified."""
         return ", ".join(map(self.column, self.cap.per))
 
     @property
     def id(self) -> str:
-        """The columns that identify a row."""
+        """The columns that identify a row, qualified."""
         return ", ".join(map(self.column, self.cap.id))
+
+    @property
+    def full_sql(self) -> str:
+        """The query for keys that have too many rows, and how many; {} is a condition, and the limit a parameter."""
+        return (
+            f"SELECT {self.key}, count(*) FROM {self.table} WHERE {self.has_key}{{}} GROUP BY {self.key}\n"
+            f"  HAVING count(*) > {self.cap.keep} ORDER BY {self.key} LIMIT {self.dialect.placeholder}"
+        )
 
     @property
     def has_key(self) -> str:

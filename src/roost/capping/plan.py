@@ -109,9 +109,10 @@ class AdoptedPlan(StructurePlan):
         shown = ", ".join(map(words.column, names))
         if self.dialect.placeholder == "%s":
             shown = shown.replace("%", "%%")
+        order = ", ".join(f"{words.column(name)} DESC" for name in words.cap.order)
+        which = f"{words.table} WHERE {words.is_key()} ORDER BY {order} LIMIT {self.dialect.placeholder}"
         found = yield read(
-            f"SELECT {shown} FROM {words.table} WHERE {words.is_key()} ORDER BY {words.order}\n"
-            f"  LIMIT {self.dialect.placeholder}",
+            f"SELECT {shown} FROM {which}",
             *(*key, words.cap.keep if n is None else min(n, words.cap.keep)),
         )
         return [make(row) for row in found[0]]

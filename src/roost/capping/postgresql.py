@@ -150,17 +150,16 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
         found = yield read(HOME, self.dialect.quoted(cap.table))
         if not found[0]:
             raise Missing(f"the database has no table {cap.table!r}")
-        schema, owner, own, *_ = found[0][0]
         types = yield from self._types(cap, [*cap.per, *cap.order])
         if lost := [name for name in (*cap.per, *cap.order) if name not in types]:
             raise Invalid(f"{cap.table} has no column {lost[0]} any more")
-        return PostgreSQLWords(cap, self.dialect, Home(schema, owner, own, types))
+        return PostgreSQLWords(cap, self.dialect, Home(types, *found[0][0]))
 
     def reading(self, cap: Cap) -> Asking:
         """Return a cap in the words by which its rows are read, or an `Invalid`; see `unsafe`."""
         if unsafe := (yield from self.unsafe(cap.table)):
             return unsafe
-        return PostgreSQLWords(cap, self.dialect, Home(types=(yield from self._types(cap, cap.per))))
+        return PostgreSQLWords(cap, self.dialect, Home((yield from self._types(cap, cap.per))))
 
     def folded(self, name: str) -> str:
         """Return the name: PostgreSQL compares it as it is."""
@@ -169,21 +168,23 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
     def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
         if odd := [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]:
             raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
-        long = max([*self.words(cap).triggers, self.words(cap).probe], key=len)
+        words: PostgreSQLWords = yield from self.here(cap)
+        long = max([*words.triggers, words.probe], key=len)
         if len(long.encode()) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} bytes")
-        for name, type_ in (yield from self._types(cap, cap.per)).items():
+        for name in cap.per:
+            type_ = words.home.types[name]
             known = (type_.name in KEYS and type_.system) or (type_.name == "citext" and type_.kind == "b")
             if not known and type_.kind != "e":
                 raise Invalid(f"{cap.table}.{name} is a {type_.name}, which cannot be a key")
-        found = yield read(HOME, self.dialect.quoted(cap.table))
-        schema, owner, _, *allowed = found[0][0]
-        for may, right in zip(allowed, ("USAGE", "CREATE"), strict=True):
-            if not may:
-                raise Invalid(
-                    f"{cap.table} belongs to {owner}, and so do the functions that keep it short; {owner} has no right "
-                    f"{right} on the schema {schema} where they are: GRANT {right} ON SCHEMA {schema} TO {owner}"
-                )
+        home = words.home
+        if not (home.may_use and home.may_create):
+            right = "CREATE" if home.may_use else "USAGE"
+            raise Invalid(
+                f"{cap.table} belongs to {home.owner}, and so do the functions that keep it short; {home.owner} has no "
+                f"right {right} on the schema {home.schema} where they are: GRANT {right} ON SCHEMA {home.schema} TO "
+                f"{home.owner}"
+            )
 
     def _types(self, cap: Cap, names: Sequence[str]) -> Asking:
         found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))

@@ -75,10 +75,12 @@ class KeyType:
 class Home:
     """Facts about a table that is to be capped, from the server's catalog."""
 
+    types: Mapping[str, KeyType] = field(default_factory=dict)
     schema: str = ""
     owner: str = ""
     own: bool = True  # whether the current account is the owner
-    types: Mapping[str, KeyType] = field(default_factory=dict)
+    may_use: bool = True  # whether the owner has USAGE on the schema
+    may_create: bool = True
 
 
 class Function(NamedTuple):

@@ -24,7 +24,6 @@ from roost.errors import Invalid
 from roost.structures.adopted import Cap
 
 ROWID = ("rowid", "_rowid_", "oid")
-ROWS = ("new", "old")  # the names of the row in a trigger
 STORED = (int, float, str, bytes)  # the types of values in a column
 EACH = 2  # old rows that each written row deletes: more than one, so that the table shrinks
 SLICE = 50  # rows that one statement of a burst selects: about a millisecond
@@ -89,7 +88,12 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
     dialect = SQLITE
     words_class = SQLiteWords
     definition_sql = "SELECT definition FROM roost_catalog WHERE lower(name) = lower(?)"
-    table_sql = f"SELECT name, iif(type = 'table', NULL, 'is a ' || type || '; only a table can be capped') {LISTED}"
+    # DELETE resolves NEW and OLD first, and a trigger cannot give its table an alias.
+    table_sql = (
+        "SELECT name, CASE WHEN type <> 'table' THEN 'is a ' || type || '; only a table can be capped'\n"
+        "  WHEN lower(name) IN ('new', 'old') THEN 'has a name that in its triggers is the name of the row that came'\n"
+        f"    || ' or went, so rows of other keys would be deleted; rename the table' END {LISTED}"
+    )
     columns_sql = (
         "SELECT name, upper(type), pk, false, hidden <> 1 FROM pragma_table_xinfo("
         "  (SELECT name FROM sqlite_master WHERE type = 'table' AND lower(name) = lower(?))) ORDER BY cid"
@@ -126,13 +130,7 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
             raise Invalid(f"{table} has columns called rowid, _rowid_ and oid: nothing is left to tell its rows apart")
         return (free[0],)
 
-    def default_order(self, cap: Cap) -> str:
-        """Return in words how the newer row is determined by default."""
-        return "rowid"
-
     def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
-        if unfit := self.unfit(cap.table):
-            raise Invalid(f"{unfit}; rename the table")
         found = yield read("SELECT name FROM pragma_table_xinfo(?) WHERE hidden IN (2, 3)", cap.table)
         if generated := [name for (name,) in found[0] if name in cap.per]:
             raise Invalid(f"{cap.table}.{generated[0]} is generated, so an UPDATE that changes it cannot be seen")
@@ -178,12 +176,6 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
                 raise Invalid(f"{cap.table}.{cap.by} holds {text!r}, {why}; {wanted}")
         return "date" if is_date or (texts and all(len(text) <= 10 for text in texts)) else "plain"
 
-    def unfit(self, table: str) -> str:
-        """Return why no table of this name can be capped; "" if it can."""
-        # DELETE resolves this name first, and a trigger cannot give its table an alias.
-        reason = "in its triggers that is the name of the row that came or went, so rows of other keys would be deleted"
-        return f"{table}: {reason}" if self.folded(table) in ROWS else ""
-
     def _leftovers(self, cap: Cap) -> Statement:
         names = (*self.words(cap).triggers, cap.index_name)
         return read(
@@ -205,10 +197,6 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
         steps = [step for *_, step in found[0]]
         good = len(steps) == 1 and steps[0].startswith("SEARCH") and steps[0].count("=?") >= len(cap.per)
         return str(steps[0]).replace(" i ", f" {cap.table} ", 1) if good else ""
-
-    def is_own_index(self, cap: Cap, old: Cap | None, index: str) -> bool:
-        """Return whether Roost has made the index that leads to the rows."""
-        return old is not None and old.index and old.index_name in index
 
     def _size(self, cap: Cap, columns: Sequence[Column], rows: int) -> Asking:
         # Estimated from a hundred rows; only the order of magnitude matters.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -34,7 +33,9 @@ from roost.structures.durations import in_words
 @click.option("--older-than", type=Duration(), metavar="TIME", help="The age at which a row is deleted: 12h, 30d.")
 @click.option("--by", metavar="COLUMN", help="The column with a row's time (--older-than).")
 @click.option("--epoch", type=click.Choice(list(EPOCHS)), help="Its numbers are seconds or milliseconds since 1970.")
-@click.option("--utc-offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]")
+@click.option(
+    "--utc-offset", "offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]"
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
 @click.option("--make-index", is_flag=True, help="Make a missing index, even if writers must wait for long.")
 @click.option(
@@ -45,20 +46,7 @@ from roost.structures.durations import in_words
 @shared
 @click.pass_obj
 def cap(
-    settings: GlobalOptions,
-    table: str,
-    per: str | None,
-    keep: int | None,
-    newest_by: str | None,
-    older_than: int | None,
-    by: str | None,
-    epoch: str | None,
-    utc_offset: int | None,
-    dry_run: bool,
-    make_index: bool,
-    definer: str,
-    watch: bool,
-    yes: bool,
+    settings: GlobalOptions, /, table: str, dry_run: bool, make_index: bool, watch: bool, yes: bool, **rule: Any
 ) -> None:
     """Keep a table of yours short: the newest rows per key, or those that are not too old.
 
@@ -82,16 +70,15 @@ def cap(
       roost cap requests --older-than 12h --by at --epoch ms
       roost cap visits --watch --store mysql://user@host/app
     """
-    columns = [] if per is None else [each.strip() for each in per.split(",")]
-    if {per, keep, newest_by} != {None} and {older_than, by, epoch, utc_offset} != {None}:
+    given = {option for option, value in rule.items() if value is not None}
+    if given & {"per", "keep", "newest_by"} and given & {"older_than", "by", "epoch", "offset"}:
         raise click.UsageError("a table is kept short by --per and --keep, or by --older-than and --by, not by both")
-    if definer and not all(definer.rpartition("@")):
+    if rule["definer"] and not all(rule["definer"].rpartition("@")):
         raise click.UsageError("--definer is an account with its host, as roostcap@localhost")
+    if rule["per"] is not None:
+        rule["per"] = [each.strip() for each in rule["per"].split(",")]
     with settings.open() as store:
-        found = bursts.inspect(
-            store, table, columns, keep, newest_by,
-            by=by, older_than=older_than, epoch=epoch, offset=utc_offset, definer=definer,
-        )  # fmt: skip
+        found = bursts.inspect(store, table, **rule)
         if dry_run:
             answer(settings, _document(found), _told(found))
             return
@@ -102,13 +89,13 @@ def cap(
             must_agree(f"{_loss(found)}. Go on?", yes)
         if watch:
             bursts.claim(store, found.cap)
-        done = _trim(store, found)
-        keeper = "watch" if watch else bursts.keeper(store, found.cap)
-        table = found.cap.table
-        document = {"table": table, "deleted": done.deleted, "seconds": round(done.seconds, 3), "kept_by": keeper}
-        answer(settings, document, [f"{table}: {done.summary}; {_rule(found)}{_KEPT[keeper].format(table=table)}"])
+        deleted, seconds = _trim(store, found)
+        keeper, table = "watch" if watch else bursts.keeper(store, found.cap), found.cap.table
+        document = {"table": table, "deleted": deleted, "seconds": round(seconds, 3), "kept_by": keeper}
+        kept, done = _KEPT[keeper].format(table=table), _summary(found.cap, deleted, seconds)
+        answer(settings, document, [f"{table}: {done}; {_rule(found)}{kept}"])
         if watch:
-            _watch(store, done.made)
+            _watch(store, table)
 
 
 TELL = 60.0  # seconds between lines that tell the progress where no terminal shows a bar
@@ -128,25 +115,20 @@ def _agreed_before(found: Inspection) -> bool:
     return same and old is not None and (cap.keep, cap.older_than) >= (old.keep, old.older_than)
 
 
-def _watch(store: roost.Store, made: Cap) -> None:
-    with _ended() as ended:
+def _watch(store: roost.Store, table: str) -> None:
+    # Ctrl-C and SIGTERM take effect at the end of a transaction, and are no failure: a watch is meant to end by them.
+    ended, made = threading.Event(), bursts.capped(store, table)
+    before = {each: signal.signal(each, lambda *_: ended.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        if made is None:
+            raise Failure(f"{table} was uncapped meanwhile")
         while not ended.wait(EVERY):
             with suppress(roost.Busy):  # rows that ON DELETE CASCADE would delete are locked: left to the next pass
                 for _ in bursts.work_off(store, made):
                     if ended.is_set():
                         break
-
-
-@contextmanager
-def _ended() -> Iterator[threading.Event]:
-    # Ctrl-C and SIGTERM take effect at the end of a transaction, and are no failure: a watch is meant to end by them.
-    ended = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda *_: ended.set()) for each in signals]
-    try:
-        yield ended
     finally:
-        for each, handler in zip(signals, before, strict=True):
+        for each, handler in before.items():
             signal.signal(each, handler)
 
 
@@ -160,52 +142,40 @@ def _may_make_index(found: Inspection, make_index: bool) -> None:
     )
 
 
-@dataclass
-class _Done:
-    """The number of deleted rows, and the time it took."""
-
-    made: Cap
-    deleted: int = 0
-    seconds: float = 0.0
-
-    @property
-    def summary(self) -> str:
-        """Both in words."""
-        if not self.deleted:
-            return "no row was too old" if self.made.older_than else "no row was too many"
-        rate = f" ({self.deleted / self.seconds:,.0f}/s)" if self.seconds else ""
-        return f"{counted(self.deleted, 'row')} deleted in {self.seconds:.1f} s{rate}"
+def _summary(cap: Cap, deleted: int, seconds: float) -> str:
+    if not deleted:
+        return "no row was too old" if cap.older_than else "no row was too many"
+    rate = f" ({deleted / seconds:,.0f}/s)" if seconds else ""
+    return f"{counted(deleted, 'row')} deleted in {seconds:.1f} s{rate}"
 
 
-def _trim(store: roost.Store, found: Inspection) -> _Done:
-    done, began, told = _Done(found.cap), time.perf_counter(), 0.0
+def _trim(store: roost.Store, found: Inspection) -> tuple[int, float]:
+    # Returns how many rows were deleted, and how long that took.
+    table, began, told, total, seconds = found.cap.table, time.perf_counter(), 0.0, 0, 0.0
     steps = bursts.cap(store, found)
     try:
         with progress_bar("rows") as bar:
             task = bar.add_task("", total=found.excess)
-            deleted: int | None = 0
-            while deleted is not None:
+            while True:
                 with uninterrupted():  # Ctrl-C takes effect after the transaction, so that its rows are counted
-                    try:
-                        deleted = next(steps)
-                    except StopIteration as end:
-                        deleted, done.made = None, end.value
-                    done.deleted += deleted or 0
-                    done.seconds = time.perf_counter() - began
-                bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))
-                if bar.disable and done.seconds - told >= TELL:
-                    told = done.seconds
-                    click.echo(f"{found.cap.table}: {done.summary} so far, of {found.excess:,}", err=True)
+                    deleted = next(steps, None)
+                    total += deleted or 0
+                    seconds = time.perf_counter() - began
+                bar.update(task, completed=total, total=max(found.excess, total))
+                if deleted is None:
+                    return total, seconds
+                if bar.disable and seconds - told >= TELL:
+                    told = seconds
+                    click.echo(f"{table}: {_summary(found.cap, total, seconds)} so far, of {found.excess:,}", err=True)
     except KeyboardInterrupt:
-        click.echo(f"\n{found.cap.table}: {done.summary}; `roost cap {found.cap.table}` goes on", err=True)
+        click.echo(f"\n{table}: {_summary(found.cap, total, seconds)}; `roost cap {table}` goes on", err=True)
         raise
     except roost.Error as error:
-        if not done.deleted:
+        if not total:
             raise
-        raise Failure(f"{error}\n{done.summary}; `roost cap {found.cap.table}` goes on") from error
+        raise Failure(f"{error}\n{_summary(found.cap, total, seconds)}; `roost cap {table}` goes on") from error
     finally:
         steps.close()
-    return done
 
 
 def _rule(found: Inspection) -> str:

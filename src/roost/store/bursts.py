@@ -45,7 +45,7 @@ EVERY = 1.0  # seconds between two passes, if triggers cannot keep the table sho
 def inspect(
     store: Store,
     table: str,
-    per: Sequence[str] = (),
+    per: Sequence[str] | None = None,
     keep: int | None = None,
     newest_by: str | None = None,
     *,
