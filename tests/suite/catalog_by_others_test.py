@@ -13,8 +13,8 @@ import roost
 from roost.catalog.catalog import drop
 from roost.store import bursts
 from roost.structures.registry import plan_for
-from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
+from tests.suite.capping.tables import INDEX, VISITS, Open, cap
 from tests.suite.shapes import Visit
 
 pytestmark = pytest.mark.needs("application")
