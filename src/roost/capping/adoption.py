@@ -6,7 +6,7 @@ is the same for every dialect; each dialect has its own file for what is made, a
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -65,13 +65,14 @@ class Inspection:
     runs_as: str = ""  # what is dangerous about the account with whose rights the table would be kept short
 
 
-class Adoption(ForeignKeys, Generic[W]):
+class Adoption(ForeignKeys, ABC, Generic[W]):
     """How tables are capped in one dialect."""
 
     words_class: type[W]
     definition_sql: ClassVar[str]  # asks for what the catalog has of a table
     table_sql: ClassVar[str]  # asks for its name, and why it cannot be capped
     columns_sql: ClassVar[str]  # asks for each `Column`
+    made_sql: ClassVar[str]  # asks for type, name and table of what was made for caps
     integers: ClassVar[frozenset[str]] = frozenset()  # types of columns that can count seconds
     times: ClassVar[dict[str, str]] = {}  # how a type tells the time
     inexact: ClassVar[tuple[str, ...]] = ()  # types of which a value that was read does not find its row again
@@ -88,19 +89,13 @@ class Adoption(ForeignKeys, Generic[W]):
         return self.words(cap)
 
     def reading(self, cap: Cap) -> Asking:
-        """Return a cap in the words by which its rows are read, or an `Invalid`; see `unsafe`."""
-        yield from ()
+        """Return a cap in the words by which its rows are read."""
+        yield from self.safe(cap.table)
         return self.words(cap)
 
-    def unsafe(self, table: str) -> Asking:
-        """Return why the table must not be touched by this account, an `Invalid`; None if it may be."""
-        yield from ()
-        return None
-
     def safe(self, table: str) -> Asking:
-        """Raise what `unsafe` returns."""
-        if unsafe := (yield from self.unsafe(table)):
-            raise unsafe
+        """Raise `Invalid` if the table must not be touched by this account."""
+        yield from ()
 
     def columns(self, table: str) -> Asking:
         """Return the columns of a table, each a `Column`."""
@@ -139,14 +134,19 @@ class Adoption(ForeignKeys, Generic[W]):
         others = yield from self.may_lose_rows(table)
         index = yield from self._index(cap)
         cap = replace(cap, index=f" {cap.index_name} (" in f" {index}")
-        counts = yield from self._count(cap)
+        counted = yield read(self.words(cap).count_sql)
+        rows, keyless, keys, full, excess = map(int, counted[0][0])
         return Inspection(
             cap=cap,
             old=old,
             by=by or ", ".join(id_),
             others=tuple(others),
-            **counts,
-            bytes=(yield from self._size(cap, columns, counts["rows"])),
+            rows=rows,
+            keyless=keyless,
+            keys=keys,
+            full=full,
+            excess=excess,
+            bytes=(yield from self._size(cap, columns, rows)),
             index=index,
             index_sql=self.words(cap).index_sql,
             runs_as=(yield from self._runs_as(cap)),
@@ -210,46 +210,31 @@ class Adoption(ForeignKeys, Generic[W]):
             raise tells_no_time(cap, type_, epoch, type_ in self.integers)
         return self.times[type_]
 
-    def _count(self, cap: Cap) -> Asking:
-        words = self.words(cap)
-        if cap.older_than:
-            counted = yield read(
-                f"SELECT count(*), count(i.{words.by}),\n"
-                f"  coalesce(sum(CASE WHEN {words.over('i')} THEN 1 ELSE 0 END), 0) FROM {words.table} i"
-            )
-            rows, timed, over = map(int, counted[0][0])
-            return {"rows": rows, "keyless": rows - timed, "keys": 0, "full": 0, "excess": over}
-        found = yield read(f"SELECT count(*) FROM {words.table} WHERE NOT ({words.has_key})")
-        counted = yield read(
-            "SELECT coalesce(sum(n), 0), count(*), "
-            f"coalesce(sum(CASE WHEN n > {cap.keep} THEN 1 ELSE 0 END), 0), "
-            f"coalesce(sum(CASE WHEN n > {cap.keep} THEN n - {cap.keep} ELSE 0 END), 0)\n"
-            f"  FROM (SELECT count(*) AS n FROM {words.table} WHERE {words.has_key} GROUP BY {words.key}) counted"
-        )
-        (rows, keys, full, excess), keyless = map(int, counted[0][0]), int(found[0][0][0])
-        return {"rows": rows + keyless, "keyless": keyless, "keys": keys, "full": full, "excess": excess}
-
     @abstractmethod
     def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
         """Raise `Invalid` if a name, or a column of a cap, is unsuitable."""
 
-    @abstractmethod
-    def _leftovers(self, cap: Cap) -> Statement:
-        """Return the query for type, name and table of objects that a cap has left when its table was renamed."""
-
-    @abstractmethod
     def _index(self, cap: Cap) -> Asking:
-        """Return how the rows are found, in their order and without a sort; "" when nothing leads to them."""
+        # How the rows are found, in their order and without a sort; "" when nothing leads to them.
+        width, order = len(cap.per), cap.order[: 1 if cap.older_than or self.sorts_ties else None]
+        wanted = [each for each in order if each not in cap.per]
+        for name, columns in (yield from self._indexes(cap.table)).items():
+            named = [column for column, _ in columns]
+            ends = [] if name == "PRIMARY" or self.sorts_ties else [each for each in cap.id if each not in named]
+            leads = set(named[:width]) == set(cap.per) and [*named[width:], *ends][: len(wanted)] == wanted
+            if leads and all(in_order for _, in_order in columns[: width + len(wanted)]):
+                return f"{name} ({', '.join(column or '…' for column in named)})"
+        return ""
 
     def none_in_the_way(self, cap: Cap) -> Asking:
         """Raise `Invalid` if an object has a name that is needed, or is left from the cap of a renamed table."""
-        found = yield self._leftovers(cap)
-        if found[0]:
-            type_, name, table = found[0][0]
-            raise Invalid(
-                f"{cap.table}: there is {type_} {name} on {table}, of a cap from before a table was renamed; `roost "
-                "uncap` of the name that the table had removes it"
-            )
+        names = {*self.words(cap).triggers, cap.index_name}
+        for type_, name, table in (yield read(self.made_sql))[0]:
+            if (self.folded(table) == self.folded(cap.table)) is not (name in names):
+                raise Invalid(
+                    f"{cap.table}: there is {type_} {name} on {table}, of a cap from before a table was renamed; "
+                    "`roost uncap` of the name that the table had removes it"
+                )
 
     def _size(self, cap: Cap, columns: Sequence[Column], rows: int) -> Asking:
         # About how many bytes a table has, where writers wait for as long as an index is made on it.
@@ -420,12 +405,13 @@ class Adoption(ForeignKeys, Generic[W]):
     def broken(self, cap: Cap) -> Broken:
         """Return the violations of a table's cap: the rule, the key, and what is wrong."""
         again, uncap = f"`roost cap {cap.table}`", f"`roost uncap {cap.table}`"
-        if unsafe := (yield from self.unsafe(cap.table)):
-            return [("tables", None, str(unsafe))]
+        advice = ""
         try:
+            yield from self.safe(cap.table)
+            advice = f"; {uncap}"
             _, columns, id_ = yield from self._layout(cap.table, cap.by)
         except Invalid as error:
-            return [("tables", None, f"{error}; {uncap}")]
+            return [("tables", None, f"{error}{advice}")]
         except Missing as error:
             try:
                 yield from self.none_in_the_way(cap)

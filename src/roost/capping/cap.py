@@ -16,7 +16,7 @@ Values before 2 January 1970 are not times: 0, '0000-00-00', an empty text, -inf
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
@@ -76,6 +76,24 @@ class Words:
         return ", ".join(map(self.column, self.cap.id))
 
     @property
+    def count_sql(self) -> str:
+        """The query for how many rows there are, how many without key or time, keys, full keys, and excess rows."""
+        if self.cap.older_than:
+            over = f"coalesce(sum(CASE WHEN {self.over('i')} THEN 1 ELSE 0 END), 0)"
+            return f"SELECT count(*), count(*) - count(i.{self.by}), 0, 0, {over} FROM {self.table} i"
+        keep, total = self.cap.keep, "coalesce(sum(CASE WHEN {} ELSE 0 END), 0)"
+        cases = (
+            "NOT keyed THEN n",
+            "keyed THEN 1",
+            f"keyed AND n > {keep} THEN 1",
+            f"keyed AND n > {keep} THEN n - {keep}",
+        )
+        return (
+            f"SELECT coalesce(sum(n), 0), {', '.join([total.format(case) for case in cases])}\n"
+            f"  FROM (SELECT count(*) AS n, {self.has_key} AS keyed FROM {self.table} GROUP BY {self.key}) counted"
+        )
+
+    @property
     def full_sql(self) -> str:
         """The query for keys that have too many rows, and how many; {} is a condition, and the limit a parameter."""
         return (
@@ -103,6 +121,11 @@ class Words:
 
         later = [" AND ".join([*(is_(j, "=") for j in range(i)), is_(i, ">")]) for i in range(len(self.cap.per))]
         return f"{is_(0, '>=')} AND ({' OR '.join(later)})"
+
+    @property
+    def triggers(self) -> Mapping[str, Any]:
+        """The triggers, by name."""
+        raise NotImplementedError
 
     def compares(self, name: str, how: str) -> str:
         """Return an operator for a column."""

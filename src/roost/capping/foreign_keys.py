@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -13,13 +12,15 @@ from roost.errors import Invalid
 SAFE = ("CASCADE", "SET NULL")  # the allowed actions of a foreign key when the row to which it refers is deleted
 
 
-class ForeignKeys(ABC):
+class ForeignKeys:
     """What one database's catalog tells about tables; each query asks about the table that is its parameter."""
 
     dialect: ClassVar[Dialect]
     foreign_keys_sql: ClassVar[str]  # to it: their table, name, column, and the ON DELETE action
     fixed_sql: ClassVar[str] = ""  # the columns that may not be NULL; "": there is no SET NULL where NULL may not be
     referring_sql: ClassVar[str]  # table, column and column here of the foreign keys that forbid changes
+    indexes_sql: ClassVar[str]  # name, column, and whether it is in order, in the order of the columns
+    sorts_ties: ClassVar[bool] = False  # whether rows that are equal in an index are sorted without reading the others
 
     def folded(self, name: str) -> str:
         """Return a name as the database compares it, if it is not found as it is."""
@@ -68,6 +69,13 @@ class ForeignKeys(ABC):
             if referred is None or self.folded(referred) in changed:  # None: SQLite's primary key
                 raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid a deletion")
 
-    @abstractmethod
+    def _indexes(self, table: str) -> Asking:
+        indexes: dict[str, list[tuple[str, bool]]] = {}
+        for name, column, in_order in (yield from self.ask(self.indexes_sql, table)):
+            indexes.setdefault(name, []).append((column, bool(in_order)))
+        return indexes
+
     def _is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return whether rows are found by these columns without reading all of them."""
+        # Whether rows are found by these columns without reading all of them.
+        found = (yield from self._indexes(table)).values()
+        return any({column for column, _ in each[: len(columns)]} == set(columns) for each in found)

@@ -42,7 +42,6 @@ INDEXED = 3072  # bytes of an index's columns
 ACCOUNT = "roostcap@localhost"  # proposed as the definer
 NOT_ALLOWED = ("(1044)", "(1227)")  # how errors end that say so
 HERE = "TABLE_SCHEMA = DATABASE()"
-IN_ORDER = "INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'"
 KEYS_OF_OTHERS = (
     "FROM information_schema.KEY_COLUMN_USAGE k JOIN information_schema.REFERENTIAL_CONSTRAINTS c\n"
     "    ON c.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA AND c.CONSTRAINT_NAME = k.CONSTRAINT_NAME\n"
@@ -89,6 +88,15 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         "    ON s.TABLE_SCHEMA = c.TABLE_SCHEMA AND s.TABLE_NAME = c.TABLE_NAME\n"
         "    AND s.COLUMN_NAME = c.COLUMN_NAME AND s.INDEX_NAME = 'PRIMARY'\n"
         f"  WHERE c.{HERE} AND c.TABLE_NAME = %s ORDER BY c.ORDINAL_POSITION"
+    )
+    made_sql = (
+        "SELECT 'trigger', TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
+        "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND LEFT(TRIGGER_NAME, 9) = 'roostcap_'"
+    )
+    indexes_sql = (
+        "SELECT INDEX_NAME, COLUMN_NAME,\n"
+        "  INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL AND COLLATION = 'A' AND IGNORED = 'NO'\n"
+        f"  FROM information_schema.STATISTICS WHERE {HERE} AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX"
     )
     foreign_keys_sql = (
         f"SELECT {NAMED.format('')}, k.CONSTRAINT_NAME, k.COLUMN_NAME, c.DELETE_RULE {KEYS_OF_OTHERS}\n"
@@ -137,38 +145,9 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             most = f"up to {length:,} bytes, and an index takes {INDEXED:,} at most"
             raise Invalid(f"{cap.table}: {' and '.join(names)} have {most}")
 
-    def _leftovers(self, cap: Cap) -> Statement:
-        names = list(self.words(cap).bodies) or ["", ""]
-        return read(
-            "SELECT 'trigger', TRIGGER_NAME, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS\n"
-            "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND (TRIGGER_NAME IN (%s, %s) AND EVENT_OBJECT_TABLE <> %s\n"
-            "    OR EVENT_OBJECT_TABLE = %s AND LEFT(TRIGGER_NAME, 9) = 'roostcap_' AND TRIGGER_NAME NOT IN (%s, %s))",
-            *(*names, cap.table, cap.table, *names),
-        )
-
     def _is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
         yield from ()
         return True  # InnoDB has an index for every foreign key
-
-    def _index(self, cap: Cap) -> Asking:
-        # The primary key stands at the end of every index.
-        found = yield read(
-            f"SELECT INDEX_NAME, COLUMN_NAME, {IN_ORDER} FROM information_schema.STATISTICS\n"
-            f"  WHERE {HERE} AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX",
-            cap.table,
-        )
-        indexes: dict[str, list[tuple[str, bool]]] = {}
-        for name, column, in_order in found[0]:
-            indexes.setdefault(name, []).append((column, bool(in_order)))
-        width = len(cap.per)
-        for name, columns in indexes.items():
-            named = [column for column, _ in columns]
-            rest = [*named[width:], *([] if name == "PRIMARY" else [each for each in cap.id if each not in named])]
-            wanted = [each for each in cap.order[: 1 if cap.older_than else None] if each not in cap.per]
-            leads = set(named[:width]) == set(cap.per) and rest[: len(wanted)] == wanted
-            if leads and all(good for _, good in columns):
-                return f"{name} ({', '.join(named)})"
-        return ""
 
     # With whose rights triggers and event run
 

@@ -89,9 +89,10 @@ class AdoptedPlan(StructurePlan):
 
     def _each(self, run: Operations, ask: Callable[..., Asking]) -> Plan:
         assert self.cap is not None
-        words = yield from self.adoption.reading(self.cap)
-        if isinstance(words, Invalid):
-            return [words] * len(run)
+        try:
+            words = yield from self.adoption.reading(self.cap)
+        except Invalid as error:
+            return [error] * len(run)
         results: list[Any] = []
         for op in run:
             results.append((yield from ask(words, *op.args)))

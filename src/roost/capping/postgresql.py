@@ -32,7 +32,7 @@ from typing import ClassVar
 from roost.capping.adoption import KEPT, Adoption, Column
 from roost.capping.cap import Asking, read, write
 from roost.capping.postgresql_sql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
-from roost.dialects.dialect import Row, Statement
+from roost.dialects.dialect import Row
 from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.adopted import Cap
@@ -123,6 +123,23 @@ SELECT {NAMED}, c.conname, a.attname, {ACTIONS}
   JOIN LATERAL unnest(c.conkey) WITH ORDINALITY u(attnum, place) ON true
   JOIN pg_attribute a ON (a.attrelid, a.attnum) = (c.conrelid, u.attnum)
   WHERE c.contype = 'f' AND c.confrelid = {OID} AND c.conparentid = 0 ORDER BY 1, 2, u.place"""
+    made_sql = """\
+SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid
+  JOIN pg_proc p ON p.oid = t.tgfoid
+  WHERE NOT t.tgisinternal AND starts_with(t.tgname, 'roostcap_') AND pg_table_is_visible(r.oid)
+UNION ALL SELECT 'index', i.relname, r.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+  JOIN pg_class r ON r.oid = x.indrelid WHERE starts_with(i.relname, 'roostcap_') AND pg_table_is_visible(i.oid)"""
+    # Those that can be used for every row; a column is NULL where it is an expression.
+    indexes_sql = f"""\
+SELECT i.relname, a.attname, x.indoption[k.place - 1] IN (0, 3) AND o.opcdefault
+    AND x.indcollation[k.place - 1] = coalesce(a.attcollation, 0)
+  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am m ON m.oid = i.relam
+  JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(attnum, place) ON k.place <= x.indnkeyatts
+  JOIN pg_opclass o ON o.oid = x.indclass[k.place - 1]
+  LEFT JOIN pg_attribute a ON k.attnum > 0 AND (a.attrelid, a.attnum) = (x.indrelid, k.attnum)
+  WHERE x.indrelid = {OID} AND x.indisvalid AND x.indisready AND x.indpred IS NULL AND m.amname = 'btree'
+  ORDER BY i.relname, k.place"""
+    sorts_ties = True
     fixed_sql = f"SELECT attname FROM pg_attribute WHERE attrelid = {OID} AND attnum > 0 AND attnotnull"
     referring_sql = f"""\
 SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.conrelid, c.conkey[1])), a.attname
@@ -130,19 +147,18 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
   JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = ANY (c.confkey)
   WHERE c.contype = 'f' AND c.confrelid = {OID} AND c.confupdtype NOT IN ('c', 'n')"""
 
-    def unsafe(self, table: str) -> Asking:
-        """Return an `Invalid` where a superuser would run code of the table's owner.
+    def safe(self, table: str) -> Asking:
+        """Raise `Invalid` where a superuser would run code of the table's owner.
 
         The planner calls functions in the predicates of indexes, in constraints and statistics; and operators that the
         owner has made in the table's schema may be taken for the system's.
         """
         found = yield read(OWNER, self.dialect.quoted(table))
         for (owner,) in found[0]:
-            return Invalid(
+            raise Invalid(
                 f"{table} belongs to {owner}, and code of {owner} would run with the rights of a superuser: run this "
                 f"as {owner}, or as a member of {owner} that is no superuser"
             )
-        return None
 
     def here(self, cap: Cap) -> Asking:
         """Return a cap in the words for the table as it is now."""
@@ -156,9 +172,8 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
         return PostgreSQLWords(cap, self.dialect, Home(types, *found[0][0]))
 
     def reading(self, cap: Cap) -> Asking:
-        """Return a cap in the words by which its rows are read, or an `Invalid`; see `unsafe`."""
-        if unsafe := (yield from self.unsafe(cap.table)):
-            return unsafe
+        """Return a cap in the words by which its rows are read."""
+        yield from self.safe(cap.table)
         return PostgreSQLWords(cap, self.dialect, Home((yield from self._types(cap, cap.per))))
 
     def folded(self, name: str) -> str:
@@ -189,49 +204,6 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
     def _types(self, cap: Cap, names: Sequence[str]) -> Asking:
         found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))
         return {name: KeyType(*facts) for name, *facts in found[0]}
-
-    def _leftovers(self, cap: Cap) -> Statement:
-        words, table = self.words(cap), self.dialect.quoted(cap.table)
-        return read(
-            "SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid\n"
-            "  JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal AND CASE WHEN r.oid = to_regclass(%s)\n"
-            "    THEN starts_with(t.tgname, 'roostcap_') AND t.tgname <> ALL (%s)\n"
-            "    ELSE p.proname = ANY (%s) AND p.pronamespace = r.relnamespace AND pg_table_is_visible(r.oid) END\n"
-            "UNION ALL SELECT 'index', i.relname, r.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid\n"
-            "  JOIN pg_class r ON r.oid = x.indrelid\n"
-            "  WHERE i.relname = %s AND pg_table_is_visible(i.oid) AND r.oid <> to_regclass(%s)",
-            *(table, list(words.triggers), words.names, cap.index_name, table),
-        )
-
-    def _is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
-        found = yield from self._indexes(OID, table)
-        return any(set(names[: len(columns)]) == set(columns) for _, names, _ in found)
-
-    def _indexes(self, of: str, table: str) -> Asking:
-        # Those that can be used for every row: name, columns (None: an expression), and whether they are in order.
-        found = yield read(
-            "SELECT i.relname, array_agg(a.attname::text ORDER BY k.place),\n"
-            "  array_agg(x.indoption[k.place - 1] IN (0, 3) AND o.opcdefault\n"
-            "    AND x.indcollation[k.place - 1] = coalesce(a.attcollation, 0) ORDER BY k.place)\n"
-            "  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am m ON m.oid = i.relam\n"
-            "  JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(attnum, place) ON k.place <= x.indnkeyatts\n"
-            "  JOIN pg_opclass o ON o.oid = x.indclass[k.place - 1]\n"
-            "  LEFT JOIN pg_attribute a ON k.attnum > 0 AND (a.attrelid, a.attnum) = (x.indrelid, k.attnum)\n"
-            f"  WHERE x.indrelid = {of} AND x.indisvalid AND x.indisready AND x.indpred IS NULL\n"
-            "    AND m.amname = 'btree' GROUP BY 1 ORDER BY 1",
-            table,
-        )
-        return found[0]
-
-    def _index(self, cap: Cap) -> Asking:
-        # Only rows that are equal in it are sorted.
-        width = len(cap.per)
-        for name, columns, ordered in (yield from self._indexes("to_regclass(%s)", self.dialect.quoted(cap.table))):
-            if set(columns[:width]) == set(cap.per) and columns[width : width + 1] in ([cap.order[0]], []):
-                led = columns[width:] or cap.order[0] in cap.per
-                if led and all(ordered[: width + 1]):
-                    return f"{name} ({', '.join(column or '…' for column in columns)})"
-        return ""
 
     # Installing
 

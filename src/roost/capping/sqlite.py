@@ -102,6 +102,7 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
         'SELECT m.name, f.id, f."from", f.on_delete FROM sqlite_master m, pragma_foreign_key_list(m.name) f'
         " WHERE m.type = 'table' AND lower(f.\"table\") = lower(?) ORDER BY 1, 2, f.seq"
     )
+    made_sql = r"SELECT type, name, tbl_name FROM sqlite_master WHERE name LIKE 'roostcap\_%' ESCAPE '\'"
     fixed_sql = 'SELECT name FROM pragma_table_xinfo(?) WHERE "notnull" OR pk'
     referring_sql = (
         'SELECT m.name, f."from", f."to" FROM sqlite_master m, pragma_foreign_key_list(m.name) f'
@@ -175,15 +176,6 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
                 wanted = "SQLite can order times that are written as 2008-01-01 22:03:23, all in one zone"
                 raise Invalid(f"{cap.table}.{cap.by} holds {text!r}, {why}; {wanted}")
         return "date" if is_date or (texts and all(len(text) <= 10 for text in texts)) else "plain"
-
-    def _leftovers(self, cap: Cap) -> Statement:
-        names = (*self.words(cap).triggers, cap.index_name)
-        return read(
-            "SELECT type, name, tbl_name FROM sqlite_master\n"
-            r"  WHERE (name IN (?, ?, ?) AND lower(tbl_name) <> lower(?))"
-            r" OR (lower(tbl_name) = lower(?) AND name LIKE 'roostcap\_%' ESCAPE '\' AND name NOT IN (?, ?, ?))",
-            *(*names, cap.table, cap.table, *names),
-        )
 
     def _is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
         name = self.dialect.quoted(table)

@@ -233,45 +233,6 @@ def play(store: roost.Store, application: Application, steps: list[tuple[str, in
     assert numbers(application) == sorted(n for n, age in model.items() if age < 100 * 3600)
 
 
-def test_a_month_and_the_table_has_what_lives(open_store: Open, application: Application) -> None:
-    make(application)
-    store = open_store()
-    cap(store, 7 * DAY)
-    back = {
-        "sqlite": "UPDATE events SET at = strftime('%Y-%m-%d %H:%M:%f', at, '-1 day') || '000'",
-        "mysql": "UPDATE events SET at = at - INTERVAL 1 DAY",
-        "postgresql": "UPDATE events SET at = at - '1 day'::interval",
-    }[application.kind]
-    a_day, most = 40, 0
-    for day in range(30):
-        # The day before yesterday moves a day into the past, without a trigger: it is time that passes.
-        without_triggers(application, back)
-        first = day * a_day
-        fill(application, [DAY * (n + 0.5) / a_day for n in range(a_day)], first=first)
-        settle(store)
-        held = numbers(application)
-        assert set(range(max(0, first - 6 * a_day), first + a_day)) <= set(held)
-        most = max(most, len(held))
-        assert len(held) <= 8 * a_day
-    assert most == len(numbers(application)) == 7 * a_day
-
-
-def without_triggers(application: Application, sql: str) -> None:
-    if application.kind == "postgresql":
-        application("SET session_replication_role = replica")
-        application(sql)
-        application("RESET session_replication_role")
-    elif application.kind == "sqlite":
-        triggers = application("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-        for name, _ in triggers:
-            application(f"DROP TRIGGER {name}")
-        application(sql)
-        for _, text in triggers:
-            application(text)
-    else:
-        application(sql)
-
-
 def test_several_write_and_renew_and_nothing_that_is_not_over_goes(
     open_store: Open, store_url: str, application: Application
 ) -> None:

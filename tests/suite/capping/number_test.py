@@ -146,29 +146,6 @@ def test_capping_again_changes_what_is_kept(open_store: Open, visits: Applicatio
     assert store.check() == []
 
 
-def test_what_comes_while_keys_are_too_long_is_kept(open_store: Open, visits: Application) -> None:
-    fill(visits, 60, 1)
-    store = open_store()
-    steps = bursts.cap(store, bursts.inspect(store, "visits", ["uid"], 5, "at"))
-    next(steps)
-    visits(INSERT, 0, 777, "2009")
-    list(steps)
-    settle(store)
-    assert [row.visitor for row in store.run(roost.Capped.of("visits").latest(0, 1))] == [777]
-    assert store.run(roost.Capped.of("visits").count(0)) == 5
-
-
-def test_a_row_without_a_key_is_left_alone(open_store: Open, visits: Application) -> None:
-    store = open_store()
-    cap(store, keep=1)
-    for n in range(4):
-        visits(INSERT, None, n, "2008")
-        visits(INSERT, 1, n, "2008")
-    settle(store)
-    assert visits("SELECT count(*), count(uid) FROM visits") == [(5, 1)]
-    assert store.run(roost.Capped.of("visits").keys()) == [1]
-
-
 def test_several_columns_and_texts_by_names_that_sql_has_words_for(open_store: Open, application: Application) -> None:
     q = "`" if application.kind == "mysql" else '"'
     table, room, order = f"{q}Visit ''{2 * q}Log{q}", f"{q}select{q}", f"{q}order by{q}"

@@ -71,20 +71,6 @@ def test_f31_the_owner_of_a_table_gets_no_rights_of_who_caps_it(visits: Applicat
     assert visits("SELECT DISTINCT name FROM doers") == [(owner,)]
 
 
-def test_f31_to_become_a_superuser_by_a_trigger_is_refused(visits: Application, role: Role) -> None:
-    owner = role("owner")
-    owned_by(visits, owner)
-    with roost.Store(member(visits, role, owner)) as store:
-        cap(store, keep=2)
-    visits(f"SET ROLE {owner}")
-    visits(BECOME.format(f"EXECUTE 'ALTER ROLE {owner} SUPERUSER';"))
-    visits(BEFORE_DELETE)
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        several(visits, 5)
-    visits("RESET ROLE")
-    assert visits(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{owner}'") == [(False,)]
-
-
 def test_f31_functions_that_somebody_made_beforehand_do_not_stay_his(
     open_store: Open, visits: Application, role: Role
 ) -> None:

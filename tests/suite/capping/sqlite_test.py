@@ -151,25 +151,6 @@ def test_keys_are_compared_as_the_column_does_and_null_is_none(open_store: Open,
 # What belongs to the application
 
 
-def test_the_application_s_own_triggers_go_on(open_store: Open, sql: sqlite3.Connection) -> None:
-    sql.executescript(
-        VISITS
-        + """
-        CREATE TABLE gone (id INTEGER, why TEXT);
-        CREATE TRIGGER a_own AFTER DELETE ON visits BEGIN INSERT INTO gone VALUES (OLD.id, 'deleted'); END;
-        CREATE TRIGGER z_own AFTER INSERT ON visits BEGIN INSERT INTO gone VALUES (NEW.id, 'came'); END;
-    """
-    )
-    store = open_store()
-    cap(store, keep=2)
-    sql.executemany("INSERT INTO visits (uid, visitor, at) VALUES (0, ?, '2008')", [(n,) for n in range(10)])
-    assert rows(sql, "SELECT why, count(*) FROM gone GROUP BY why") == [("came", 10), ("deleted", 8)]
-    cursor = sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (0, 1, '2009') RETURNING id, at")
-    assert cursor.fetchall() == [(11, "2009")]
-    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (0, 1, '2009')")
-    assert rows(sql, "SELECT changes(), last_insert_rowid()") == [(1, 12)]
-
-
 # What others do to it meanwhile and later
 
 BUSY = [
@@ -261,6 +242,10 @@ def test_the_application_s_triggers_see_a_row_before_it_goes(open_store: Open, s
         sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, ?)", (at,))
     assert rows(sql, "SELECT at FROM visits ORDER BY at") == [("2009",), ("2010",)]
     assert rows(sql, "SELECT count(*) FROM log") == [(2,)]
+    cursor = sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2010') RETURNING id, at")
+    assert cursor.fetchall() == [(5, "2010")]
+    sql.execute("INSERT INTO visits (uid, visitor, at) VALUES (1, 1, '2010')")
+    assert rows(sql, "SELECT changes(), last_insert_rowid()") == [(1, 6)]
     sql.execute("INSERT INTO texts (texts) VALUES ('integrity-check')")
     assert rows(sql, "SELECT rowid FROM texts WHERE texts MATCH '2001'") == []
     sql.execute("DELETE FROM visits")
