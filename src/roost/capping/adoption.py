@@ -230,7 +230,8 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         """Raise `Invalid` if an object has a name that is needed, or is left from the cap of a renamed table."""
         names = {*self.words(cap).triggers, cap.index_name}
         for type_, name, table in (yield read(self.made_sql))[0]:
-            if (self.folded(table) == self.folded(cap.table)) is not (name in names):
+            is_here = self.folded(table) == self.folded(cap.table)
+            if (type_ == "trigger" and name not in names) if is_here else name in names:
                 raise Invalid(
                     f"{cap.table}: there is {type_} {name} on {table}, of a cap from before a table was renamed; "
                     "`roost uncap` of the name that the table had removes it"
