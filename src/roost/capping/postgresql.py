@@ -68,7 +68,7 @@ SELECT b.attname, b.typname, b.typtype::text, n.nspname,
   b.domain
   FROM below b JOIN pg_namespace n ON n.oid = b.typnamespace WHERE b.typtype <> 'd'"""
 HOME = """\
-SELECT n.nspname, o.rolname, o.rolname = current_user, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
+SELECT n.nspname, o.rolname, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
   o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE')
   FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace JOIN pg_roles o ON o.oid = r.relowner
   WHERE r.oid = to_regclass(%s)"""

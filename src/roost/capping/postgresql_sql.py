@@ -78,7 +78,6 @@ class Home:
     types: Mapping[str, KeyType] = field(default_factory=dict)
     schema: str = ""
     owner: str = ""
-    own: bool = True  # whether the current account is the owner
     may_use: bool = True  # whether the owner has USAGE on the schema
     may_create: bool = True
 
@@ -411,8 +410,10 @@ END"""
 
     def _give(self, function: str) -> list[str]:
         # To the table's owner, and nobody else can call it.
-        owner = [] if self.home.own else [f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}"]
-        return [f"DO $roost$ DECLARE other regrole; BEGIN\n{revoked(function)}\nEND $roost$", *owner]
+        return [
+            f"DO $roost$ DECLARE other regrole; BEGIN\n{revoked(function)}\nEND $roost$",
+            f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}",
+        ]
 
     @property
     def probe(self) -> str:

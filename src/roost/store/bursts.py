@@ -39,6 +39,9 @@ PAUSE = 0.030  # seconds for which they are free between bursts, at least
 KEYS = 1000  # keys listed at once
 SMALL, NARROW = 50_000, 8 * 2**20  # rows and bytes of a table on which an index is made in the time of a burst or two
 LEFT = 100  # after a pass that deleted fewer rows no other pass follows: the next writes delete the rest
+# Settings of SQLite by which the table's foreign keys apply to the deleted rows too, and no burst waits for the disk
+# while it holds the lock: a burst that a power cut undoes is repeated by a later pass.
+SPARING = ("foreign_keys = ON", "synchronous = NORMAL", "wal_autocheckpoint = 0")
 EVERY = 1.0  # seconds between two passes, if triggers cannot keep the table short
 
 
@@ -108,10 +111,10 @@ def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
     time: finished bursts stay committed. A missing index is made first; see `SMALL`.
     """
     core, adoption = store._core, _adoption(store)
-    manners = _manners(core)
     make_index = not found.index
+    usual = ("foreign_keys = OFF", f"synchronous = {core.engine.durability or 'FULL'}", "wal_autocheckpoint = 1000")
     try:
-        core.with_writer(manners.come)
+        core.with_writer(lambda connection: _pragmas(core, connection, *SPARING))
         core.with_writer(lambda connection: drive(adoption.before(found.cap, make_index), connection))
         made: Cap = _patiently(
             core, lambda: core.exclusive(adoption.install(core.known.catalog, found.cap, found.old, make_index))
@@ -119,7 +122,7 @@ def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
         yield from _sweep(core, adoption, made)
         yield from work_off(store, made)
     finally:
-        core.with_writer(manners.leave)
+        core.with_writer(lambda connection: _pragmas(core, connection, *usual))
     return made
 
 
@@ -203,30 +206,31 @@ def _patiently(core: Core, work: Callable[[], T]) -> T:
 
 
 def _bursts(core: Core, adoption: Adoption[Any], made: Cap, waiting: deque[Waiting]) -> Generator[int, None, None]:
-    working, manners = BURST / 4, _manners(core)
+    working = BURST / 4
     while waiting:
-        step = _Burst(adoption, made, waiting, working, manners)
+        step = _Burst(core, adoption, made, waiting, working)
         _patiently(core, lambda step=step: core.with_writer(step.run))  # type: ignore[misc]
         yield step.deleted
         working = min(max(working * BURST / step.held, working / 2), working * 1.25, BURST)
-        time.sleep(manners.pause(step.held))
+        # On SQLite the lock is free for so long that every waiting session tries to take it.
+        time.sleep(max(PAUSE, step.held) if core.engine.dialect.name == "sqlite" else min(PAUSE, step.held / 2))
 
 
 @dataclass
 class _Burst:
     """One short transaction."""
 
+    core: Core
     adoption: Adoption[Any]
     made: Cap
     waiting: deque[Waiting]
     seconds: float
-    manners: _Manners
     deleted: int = 0
     held: float = 0.0
 
     def run(self, connection: Connection) -> None:
         """Delete rows for as long as the burst may take."""
-        self.manners.come(connection)  # the connection may be a new one
+        _pragmas(self.core, connection, *SPARING)  # the connection may be a new one
         connection.execute(Control.BEGIN_ALONE)
         began = time.monotonic()
         waiting = deque(self.waiting)  # a copy, since a rolled-back burst has done nothing
@@ -239,53 +243,11 @@ class _Burst:
         while len(self.waiting) > len(waiting):
             self.waiting.popleft()
         self.held = time.monotonic() - began
-        self.manners.done(connection)
+        # Without the lock; the application's next COMMIT would have to do it else.
+        _pragmas(self.core, connection, "wal_checkpoint(PASSIVE)")
 
 
-class _Manners:
-    """Settings of a connection that spare other sessions while it trims; servers need none."""
-
-    def come(self, connection: Connection) -> None:
-        """Prepare the connection: called before the first burst, and before each."""
-
-    def done(self, connection: Connection) -> None:
-        """Clean up after a burst: called after each."""
-
-    def leave(self, connection: Connection) -> None:
-        """Restore the connection: called after the last burst."""
-
-    def pause(self, held: float) -> float:
-        """Return the seconds to pause after a burst that held its locks for `held` seconds."""
-        return min(PAUSE, held / 2)
-
-
-class _FileManners(_Manners):
-    """Settings of SQLite by which no burst waits for the disk while it holds the lock."""
-
-    def __init__(self, durability: str) -> None:
-        self._durability = durability
-
-    def come(self, connection: Connection) -> None:
-        """Write without waiting for the disk: a burst that a power cut undoes is repeated by a later pass."""
-        connection.raw.execute("PRAGMA foreign_keys = ON")  # the table's foreign keys apply to the deleted rows too
-        connection.raw.execute("PRAGMA synchronous = NORMAL")
-        connection.raw.execute("PRAGMA wal_autocheckpoint = 0")
-
-    def done(self, connection: Connection) -> None:
-        """Checkpoint the write-ahead log without the lock; the application's next COMMIT would have to do it else."""
-        connection.raw.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    def leave(self, connection: Connection) -> None:
-        """Restore the settings of Roost's other connections."""
-        connection.raw.execute("PRAGMA foreign_keys = OFF")
-        connection.raw.execute(f"PRAGMA synchronous = {self._durability}")
-        connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")
-
-    def pause(self, held: float) -> float:
-        """Leave the lock free for so long that every waiting session tries to take it."""
-        return max(PAUSE, held)
-
-
-def _manners(core: Core) -> _Manners:
-    engine = core.engine
-    return _FileManners(engine.durability or "FULL") if engine.dialect.name == "sqlite" else _Manners()
+def _pragmas(core: Core, connection: Connection, *settings: str) -> None:
+    # Servers need none.
+    for each in settings if core.engine.dialect.name == "sqlite" else ():
+        connection.raw.execute(f"PRAGMA {each}")
