@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from roost.structures.adopted.declaration import Adopted
-from roost.structures.aged.declaration import Aged
+from roost.structures.adopted import Adopted
 from roost.structures.cache.console import CacheConsole
 from roost.structures.cache.declaration import Cache
 from roost.structures.cache.plan import CachePlan
@@ -37,7 +36,6 @@ from roost.structures.set.plan import SetPlan
 
 __all__ = [
     "Adopted",
-    "Aged",
     "Cache",
     "Capped",
     "Counter",

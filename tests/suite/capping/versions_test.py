@@ -78,7 +78,7 @@ def test_f111_a_capped_table_takes_rows(application: Application, key: str) -> N
 def test_f111_old_rows_go(application: Application) -> None:
     application("CREATE TABLE events (id {id}, at timestamptz, ms bigint)")
     with roost.Store(application.url) as store:
-        assert list(bursts.cap(store, bursts.inspect_age(store, "events", "at", 3600))) == []
+        assert list(bursts.cap(store, bursts.inspect(store, "events", by="at", older_than=3600))) == []
         for _ in range(3):
             application("INSERT INTO events (at) VALUES (now() - interval '1 day'), (now())")
         assert application("SELECT id FROM events ORDER BY 1") == [(2,), (4,), (6,)]

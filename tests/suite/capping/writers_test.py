@@ -10,8 +10,8 @@ import pytest
 import roost
 from roost.store import bursts
 from tests.campaigns.processes import Child, Line, Start, children
-from tests.suite.adopted_test import INDEX, VISITS, Open, cap, settle
 from tests.suite.application import Application
+from tests.suite.capping.tables import INDEX, VISITS, Open, cap, settle
 
 pytestmark = pytest.mark.needs("application", "capped tables")
 
