@@ -39,7 +39,7 @@ from roost.store.runner import AsyncRunner, Runner
 from roost.store.single import UNANSWERED
 from roost.structures.cache.computing import MAKE, get_or_set
 from roost.structures.kinds import Adopted, Cache
-from roost.structures.lease.declaration import Lease
+from roost.structures.lease import Lease
 from roost.structures.operation import Operation
 from roost.structures.plan import in_utc
 from roost.structures.registry import from_definition
