@@ -16,9 +16,6 @@ from roost.structures.counter.plan import CounterPlan
 from roost.structures.expiring_capped.console import ExpiringCappedConsole
 from roost.structures.expiring_capped.declaration import ExpiringCapped
 from roost.structures.expiring_capped.plan import ExpiringCappedPlan
-from roost.structures.expiring_set.console import ExpiringSetConsole
-from roost.structures.expiring_set.declaration import ExpiringSet
-from roost.structures.expiring_set.plan import ExpiringSetPlan
 from roost.structures.lease.console import LeaseConsole
 from roost.structures.lease.declaration import Lease
 from roost.structures.lease.plan import LeasePlan
@@ -31,9 +28,7 @@ from roost.structures.rate_limit.declaration import RateLimit
 from roost.structures.rate_limit.plan import RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring import Ring, RingConsole, RingPlan
-from roost.structures.set.console import SetConsole
-from roost.structures.set.declaration import Set
-from roost.structures.set.plan import SetPlan
+from roost.structures.set import Set, SetConsole, SetPlan
 
 __all__ = [
     "Adopted",
@@ -42,7 +37,6 @@ __all__ = [
     "Capped",
     "Counter",
     "ExpiringCapped",
-    "ExpiringSet",
     "Lease",
     "MemcachedSet",
     "Ranked",
@@ -58,6 +52,5 @@ register(Capped, CappedPlan, CappedConsole)
 register(ExpiringCapped, ExpiringCappedPlan, ExpiringCappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
-register(ExpiringSet, ExpiringSetPlan, ExpiringSetConsole)
 register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)
