@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import (
     MOST_BYTES,
