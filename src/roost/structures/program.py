@@ -397,7 +397,11 @@ class ProgramPlan(StructurePlan):
         return self._by_itself(write, op, rows[0] + self.moment(context))
 
     def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        first, last = self._around.get(write.program, (None, None))
+        around = self._around.get(write.program)
+        if around is None:
+            yield self._one[write.program], given
+            return write.result(op, [None])
+        first, last = around
         before = (yield first.sql, first.row(given)) if first else []
         yield self._one[write.program], given
         after = (yield last.sql, last.row(given)) if last else []
