@@ -273,13 +273,13 @@ class ProgramPlan(StructurePlan):
         return next(each.refusals for each in self.routines if each.name == name)
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Call a program for each row, in the order of their keys; return the outcomes in the order of the rows."""
+        """Call a program for each row, on servers in the order of their keys; return an outcome for each."""
+        if self._by_store:
+            return (yield from self.on_file(verb, rows, context))
         width = self.lock_width
         order = sorted(range(len(rows)), key=lambda place: rows[place][:width])
         ordered = [rows[place] for place in order]
-        if self._by_store:
-            found = yield from self._on_file(verb, ordered, context)
-        elif len(rows) >= SOME and (many := self._programs.get(f"{verb}_all")) is not None and not context.joined:
+        if len(rows) >= SOME and (many := self._programs.get(f"{verb}_all")) is not None and not context.joined:
             found = yield from self.call_all(many, ordered)
         else:
             found = yield from self.call_each(verb, ordered)
@@ -288,7 +288,8 @@ class ProgramPlan(StructurePlan):
             outcomes[place] = outcome
         return outcomes
 
-    def _on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+    def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        """Call a program on SQLite for each row, in their order; return the outcomes."""
         now, around = self.moment(context), self._around.get(verb)
         if around is None and not context.careful and len(rows) > 1:
             direct = self._many.get(f"{verb}_all")

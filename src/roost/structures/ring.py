@@ -235,10 +235,20 @@ class RingPlan(ProgramPlan):
         )
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Push many rows; MariaDB and MySQL return no sequences: the heads, which are locked, tell them."""
+        """Push many rows."""
         found = yield from super().call_all(program, rows)
-        if program.gives:
-            return found
+        return found if program.gives else (yield from self._numbered(rows))
+
+    def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        """Push many rows on SQLite."""
+        if verb != "push" or len(rows) == 1:
+            return (yield from super().on_file(verb, rows, context))
+        now = self.moment(context)
+        yield Statement(self._many["push"], [row + now for row in rows])
+        return (yield from self._numbered(rows))
+
+    def _numbered(self, rows: Sequence[Row]) -> Calling:
+        # The sequences of rows that were pushed where no program gives them: the heads, which are locked, tell them.
         keys = [row[: self.key_width] for row in rows]
         pushes = Counter(keys)
         heads = yield self._head.statement([*pushes])
