@@ -13,9 +13,9 @@ import socket
 import time
 from collections import Counter
 
+from bench.load.load import TOP, Load, Report
+from bench.load.workloads import Workload, is_as_good, workload_of
 from roost.client.endpoint import Endpoint
-from roost.client.load.load import TOP, Load, Report
-from roost.client.load.workloads import Workload, is_as_good, workload_of
 from roost.errors import CannotOpen, Refused
 from roost.protocols.handlersocket import escape
 
