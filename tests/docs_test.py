@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 import roost
 from roost.cli import main
-from roost.client.exchange import EXPLANATIONS
+from roost.client.conversation import EXPLANATIONS
 from tests.suite import shapes
 
 ROOT = Path(__file__).parents[1]

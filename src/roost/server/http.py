@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from roost.errors import CannotOpen
-from roost.server.addresses import Address
+from roost.protocols.addresses import Address
 from roost.server.counters import BOUNDS
 from roost.server.slots import Slot
 

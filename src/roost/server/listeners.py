@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from roost.errors import CannotOpen
-from roost.server.addresses import Address
+from roost.protocols.addresses import Address
 from roost.server.settings import Service
 
 BACKLOG = 1024  # connections that wait to be accepted; asyncio also accepts up to this many at once

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from roost.databases.urls import parse_file
 from roost.errors import Invalid
-from roost.server.addresses import Address
+from roost.protocols.addresses import Address
 
 Role = Literal["read", "write"]
 Service = Literal["read", "write", "memcached"]  # the purpose of an address; write workers serve memcached's protocol
