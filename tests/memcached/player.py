@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import roost
+from roost.protocols.codec import Piece
 from roost.protocols.memcached.asked import Operations
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
@@ -41,11 +42,11 @@ class Player:
 
     def ask(self, *sent: bytes, budget: Budget | None = None) -> list[bytes]:
         """Return what each connection is answered."""
-        arrived = [
-            (session, framing.feed(data) or b"")
+        self.pieces = [
+            Piece(session, framing.feed(data) or b"")
             for session, framing, data in zip(self.sessions, self._framings, sent, strict=True)
         ]
-        responder = Responder(arrived, self._requests, self._stats, budget or Budget())
+        responder = Responder(self.pieces, self._requests, self._stats, budget or Budget())
         work = responder.play()
         asked = next(work, None)
         while asked is not None:
@@ -56,7 +57,7 @@ class Player:
             except StopIteration:
                 break
         self.responder = responder
-        return responder.texts
+        return [piece.answer for piece in self.pieces]
 
     def one(self, data: bytes) -> bytes:
         """Return what the only connection is answered."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.store.served import SlowLines
+from roost.server.players import SLOW_PATH
 from tests import servers
 from tests.campaigns.processes import until
 from tests.index.databases import Database, database
@@ -139,7 +139,7 @@ def test_the_last_attempt_refuses_only_the_lines_whose_lock_is_held(db: Database
             assert played.say(session, opening(db)) == ["0\t1"]
         with locking(db):
             lines = [(session, add(key)) for session, key in zip(sessions, (2, 1, 3, 1), strict=True)]
-            answered = played.turn.play(lines, SlowLines(), waits=False, deadline=0.0)
+            answered = played.play(*lines, slow_path=SLOW_PATH, waits=False, deadline=0.0)
         assert answered.texts == ["0\t1\t1\n", "1\t1\t146\n", "0\t1\t1\n", "1\t1\t146\n"]
         assert not answered.blocked
         assert db.sql("SELECT n FROM t ORDER BY id") == [(10,), (21,), (31,)]
