@@ -15,8 +15,8 @@ from collections import Counter
 
 from bench.load.load import TOP, Load, Report
 from bench.load.workloads import Workload, is_as_good, workload_of
+from roost.databases.addresses import Address
 from roost.errors import CannotOpen, Refused
-from roost.protocols.addresses import Address
 from roost.protocols.handlersocket import escape
 
 PATIENCE = 10.0  # seconds for an answer while connecting, and for the last answers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost import Invalid
-from roost.protocols.addresses import Address
+from roost.databases.addresses import Address
 from roost.server.settings import FIELDS, Settings, load, reloaded
 
 URL = "sqlite:///app.db"

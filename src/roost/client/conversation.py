@@ -18,8 +18,8 @@ from enum import Enum
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypedDict, TypeVar
 
 from roost.client.requests import Broken, Opening, Request
+from roost.databases.addresses import Address
 from roost.errors import CannotOpen, ConnectionLost, Error, Invalid, Mismatch, OutcomeUnknown, Refused, TimedOut
-from roost.protocols.addresses import Address
 from roost.protocols.handlersocket import SEPARATOR, escape
 
 T = TypeVar("T")

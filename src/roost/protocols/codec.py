@@ -1,9 +1,15 @@
-"""The interface between the server and a protocol: how bytes are split into requests, and how requests are answered."""
+"""What the protocols have in common: pieces of requests, and how they are answered.
+
+A protocol has a codec (`HandlerSocket`, `Memcached`). It makes a framing for each connection, which splits its bytes
+into complete requests, and a responder for each turn. A session is the protocol's state of one connection:
+`authorized`; `wrong`, the number of consecutive wrong secrets; and `foreign`, whether its further bytes are ignored,
+since it has ended, speaks another protocol, or cannot be answered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from roost.errors import Error
 from roost.structures.index.budget import Budget
@@ -18,14 +24,6 @@ class TooLong(Exception):
     def __init__(self, whole: Any) -> None:
         super().__init__()
         self.whole = whole
-
-
-class Session(Protocol):
-    """The protocol's state of one connection."""
-
-    authorized: bool
-    wrong: int  # the number of consecutive wrong secrets
-    foreign: bool  # its further bytes are ignored: it has ended, speaks another protocol, or cannot be answered
 
 
 class Piece:
@@ -77,46 +75,18 @@ class Piece:
         self.halves = one, Piece(self.session, second, before=one)
         return self.halves
 
-    def gather(self, codec: Codec) -> None:
-        """Take over what became of the halves."""
+    def gather(self, join: Callable[[Any, Any], Any]) -> None:
+        """Take over what became of the halves. join: puts together what was halved."""
         if self.halves is None:
             return
         first, second = self.halves
-        first.gather(codec)
-        second.gather(codec)
+        first.gather(join)
+        second.gather(join)
         self.answer = first.answer + second.answer
         self.late = first.late or second.late
-        self.rest = second.rest if first.rest is None else codec.join(first.rest, second.requests)
+        self.rest = second.rest if first.rest is None else join(first.rest, second.requests)
         self.seconds = first.seconds + second.seconds
         self.blocked = first.blocked or second.blocked
-
-
-class Framing(Protocol):
-    """Splits one connection's bytes into complete requests.
-
-    held: the number of buffered bytes of an incomplete request.
-    """
-
-    held: int
-
-    def feed(self, data: bytes) -> Any:
-        """Take received bytes, and return the complete requests; None if there are none.
-
-        Raises: TooLong.
-        """
-
-    def limit(self, most_line: int, most_block: int) -> None:
-        """Set other limits, in bytes: of a line, and of the data block that follows one."""
-
-    def drop(self) -> None:
-        """Discard the buffered bytes."""
-
-
-class Request(Protocol):
-    """A responder's request to the database."""
-
-    def run(self, database: Any, context: Any) -> Generator[Any, Any, Any]:
-        """Run it; its result is sent to the responder. database: see `roost.store.served.Database`."""
 
 
 class Responder:
@@ -133,8 +103,11 @@ class Responder:
         self._failed = failed
         self._before: dict[Any, tuple[Any, ...]] = {}  # the former states of sessions that have changed
 
-    def play(self) -> Generator[Request, Any, None]:
-        """Answer the requests, as far as the budget allows; yield requests to the database."""
+    def play(self) -> Generator[Any, Any, None]:
+        """Answer the requests, as far as the budget allows; yield requests to the database, and be sent their results.
+
+        What is yielded has `run(database, context)`, a generator; database: see `roost.store.served.Database`.
+        """
         raise NotImplementedError
 
     def _remember(self, session: Any) -> None:
@@ -148,47 +121,3 @@ class Responder:
             session.restore(state)
         for piece in self.pieces:
             piece.undo()
-
-
-class Codec(Protocol):
-    """A protocol over one database.
-
-    opens: whether clients open indexes, which may change while they are open.
-    full: the answer to a connection beyond the limit.
-    too_long: the answer to a request that is too long, after which the connection is closed.
-    """
-
-    name: ClassVar[str]
-    opens: ClassVar[bool]
-    full: ClassVar[bytes]
-    too_long: ClassVar[bytes]
-
-    def framing(self, session: Any, most_line: int, most_block: int) -> Framing:
-        """Make the framing of one connection; for the limits see `Framing.limit`."""
-
-    def writes(self, pieces: Sequence[Piece]) -> bool:
-        """Whether the requests may modify something."""
-
-    def count(self, requests: Any) -> int:
-        """Return the number of requests."""
-
-    def halves(self, requests: Any) -> tuple[Any, Any] | None:
-        """Split requests into two halves; None if it is a single request."""
-
-    def cut(self, requests: Any, size: int) -> tuple[Any, Any]:
-        """Split off a first part of about `size`, at least one request; return it and the rest (None: no rest)."""
-
-    def join(self, first: Any, second: Any) -> Any:
-        """Put together what was split."""
-
-    def modifies(self, requests: Any) -> bool:
-        """Whether the first request may be a modification."""
-
-    def key_of(self, session: Any, request: Any) -> Hashable:
-        """Return the key that a request modifies by, which is equal for requests that may need the same lock."""
-
-    def encode(self, answer: Any) -> bytes:
-        """Encode an answer for the connection."""
-
-    def responder(self, pieces: Sequence[Piece], version: int, budget: Budget, failed: Error | None) -> Responder:
-        """Make a responder. version: of the opened indexes; failed: the error because of which nothing can run."""

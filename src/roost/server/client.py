@@ -11,11 +11,13 @@ import asyncio
 import logging
 import sys
 import time
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from roost.protocols.codec import Codec, Piece, TooLong
-from roost.server.counters import Counters
-from roost.server.settings import Role, Settings
+from roost.protocols.codec import Piece, TooLong
+
+if TYPE_CHECKING:
+    from roost.server.memcached import Codec
+    from roost.server.server import Server
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; always at least one request
 PACE = 2**12  # the same limit for a new connection
@@ -23,25 +25,6 @@ SHARE = 0.01  # seconds of a turn that one connection may take before its pace i
 TRIES = 10  # wrong secrets in a row before a connection is closed
 
 log = logging.getLogger("roost.server")
-
-
-class Server(Protocol):
-    """The part of a worker that its connections use."""
-
-    settings: Settings
-    role: Role
-    counters: dict[str, Counters]
-    clients: set[Any]
-    draining: bool
-
-    def hold(self, what: str, client: Any, bytes_: int) -> None:
-        """Count bytes that the worker buffers for a connection."""
-
-    def wrong_secret(self, client: Any) -> None:
-        """Count and log a wrong secret."""
-
-    def arrived(self, piece: Piece) -> None:
-        """Queue complete requests for the next turn."""
 
 
 def _counted(chunk: Any) -> int:
@@ -53,29 +36,9 @@ class Client(asyncio.Protocol):
     """One connection, in any protocol."""
 
     __slots__ = (
-        "_asked",
-        "_ending",
-        "_farewell",
-        "_framing",
-        "_held",
-        "_measured",
-        "_pace",
-        "_paused",
-        "_rest",
-        "_stopped",
-        "blocked",
-        "codec",
-        "counters",
-        "gone",
-        "holds",
-        "locked",
-        "passed_over",
-        "server",
-        "session",
-        "silent",
-        "since",
-        "transport",
-        "waiting",
+        *("_asked", "_ending", "_farewell", "_framing", "_held", "_measured", "_pace", "_paused", "_rest", "_stopped"),
+        *("blocked", "codec", "counters", "gone", "holds", "locked", "passed_over", "server", "session", "silent"),
+        *("since", "transport", "waiting"),
     )
 
     transport: asyncio.Transport

@@ -12,18 +12,18 @@ import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, cast
 
-from roost.batching.atoms import Atom
 from roost.batching.parts import SlowPath
-from roost.errors import Busy
-from roost.protocols.codec import Codec, Piece
-from roost.server.counters import Counters, Tally
-from roost.server.settings import Role, Settings
+from roost.protocols.codec import Piece
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Limits
 from roost.store.served_server import FOREVER, ServerDatabase
+
+if TYPE_CHECKING:
+    from roost.server.memcached import Codec
+    from roost.server.server import Server
 
 MANY = 8  # clients; a turn that expects fewer starts without waiting for more
 ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts
@@ -37,54 +37,8 @@ Pieces = list[Piece]  # of clients of one protocol
 Tried = tuple[Codec, Hashable]  # what lines wait for that are tried again: the key that they modify
 
 
-class _SlowPath(SlowPath):
-    # `Requests`, the part of a batch, marks the blocked pieces itself, and a turn has no atoms.
-    def concerns(self, atom: Atom) -> bool:
-        raise AssertionError
-
-    def send(self, atom: Atom, error: Busy) -> None:
-        raise AssertionError
-
-
-SLOW_PATH = _SlowPath()
-
-
-class Server(Protocol):
-    """The part of a worker that a player uses."""
-
-    settings: Settings
-    role: Role
-    counters: dict[str, Counters]  # by the name of the protocol
-    codecs: dict[str, Codec]
-    waiting: Pieces
-
-    def take(self) -> Pieces:
-        """Take the pieces of the next turn from the queue; their clients all speak one protocol."""
-
-    def schedule(self) -> None:
-        """Schedule a turn for when the loop has read every socket that is ready."""
-
-    def played(self, pieces: Pieces, seconds: float) -> None:
-        """Answer the connections of a turn."""
-
-    def failed(self, pieces: Pieces, error: BaseException) -> None:
-        """Close the connections of a turn whose outcome is unknown."""
-
-
-class Player(Protocol):
-    """Runs the requests that wait in a worker."""
-
-    def play(self) -> None:
-        """Run the waiting requests, or as many as a turn has room for."""
-
-    def limit(self, limits: Limits) -> None:
-        """Set the limits of turns from now on."""
-
-    def forget(self) -> None:
-        """Invalidate all opened indexes, so that each is checked again before its next use."""
-
-    async def close(self) -> None:
-        """Close the database connections."""
+# Only whether there is one counts: `Requests`, the part of a batch, marks the blocked pieces itself.
+SLOW_PATH = cast(SlowPath, object())
 
 
 class InTasks:
@@ -94,10 +48,9 @@ class InTasks:
         self._server = server
         self._tasks = tasks
         self._databases = databases
-        self._tallies: dict[ServerDatabase, Tally] = {database: Tally() for database in databases}
         self._turns = {
-            (database, name): Turn(database, codec, tally)
-            for database, tally in self._tallies.items()
+            (database, name): Turn(database, codec, server.counters[name])
+            for database in databases
             for name, codec in server.codecs.items()
         }
         self._free = list(databases)
@@ -186,7 +139,6 @@ class InTasks:
         self._free.append(database)
         if self._all_free is not None and len(self._free) == len(self._databases):
             self._all_free.set()
-        self._count(database, pieces[0].client.codec)
         blocked: set[int] = set()
         if failed is not None:
             server.failed(pieces, failed)
@@ -212,14 +164,6 @@ class InTasks:
         else:
             self._try_again()
         self.play()
-
-    def _count(self, database: ServerDatabase, codec: Codec) -> None:
-        tally, counters = self._tallies[database], self._server.counters[codec.name]
-        counters.requests += tally.requests
-        counters.errors += tally.errors
-        counters.rows += tally.rows
-        counters.unavailable += tally.unavailable
-        tally.requests = tally.errors = tally.rows = tally.unavailable = 0
 
     # --- lines that need a lock of another session ----------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import time
 from math import inf
 
 from roost.errors import Busy
-from roost.protocols.codec import Codec, Piece
+from roost.protocols.codec import Piece
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.handlersocket.opened import Openings
 from roost.protocols.handlersocket.session import Session
@@ -25,8 +25,8 @@ from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.session import Session as MemcachedSession
 from roost.server.client import PACE, Client
 from roost.server.counters import Counters
-from roost.server.memcached import codec_of
-from roost.server.players import InTasks, Pieces, Player
+from roost.server.memcached import Codec, codec_of
+from roost.server.players import InTasks, Pieces
 from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
@@ -57,7 +57,7 @@ class Server:
 
     def __init__(self, settings: Settings, role: Role, counters: dict[str, Counters]) -> None:
         self.settings = settings
-        self.role: Role = role
+        self.role = role
         self.counters = counters
         self.codecs: dict[str, Codec] = {}
         self.clients: set[Client] = set()
@@ -70,7 +70,7 @@ class Server:
         self._crowded = False  # the last turn had no room for all requests
         self._loop: asyncio.AbstractEventLoop | None = None
         writes = role == "write"
-        self._player: Player
+        self._player: InLoop | InTasks
         if settings.is_file:
             file = FileDatabase(settings.url, writes=writes, lock_wait=LOCK_WAIT)
             self._names, self._schemas = file.names, False

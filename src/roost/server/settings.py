@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from roost.databases.addresses import Address
 from roost.databases.urls import parse_file
 from roost.errors import Invalid
-from roost.protocols.addresses import Address
 
 Role = Literal["read", "write"]
 Service = Literal["read", "write", "memcached"]  # the purpose of an address; write workers serve memcached's protocol

@@ -15,8 +15,9 @@ from time import monotonic
 
 from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, CannotOpen, Error, Missing, StatementFailed
-from roost.protocols.codec import Codec, Piece, Responder
-from roost.server.counters import Counted
+from roost.protocols.codec import Piece, Responder
+from roost.server.counters import Counters
+from roost.server.memcached import Codec
 from roost.store.served import Budget, Careful, Database, Undone, kept
 
 log = logging.getLogger("roost.server")
@@ -29,7 +30,7 @@ class Turn:
     deadline: the end of the wait for an unreachable database, by the monotonic clock.
     """
 
-    def __init__(self, database: Database, codec: Codec, counters: Counted) -> None:
+    def __init__(self, database: Database, codec: Codec, counters: Counters) -> None:
         self.database, self.codec, self.counters = database, codec, counters
         self.pieces: Sequence[Piece] = ()
         self.deadline = inf
@@ -60,7 +61,7 @@ class Turn:
         self.undo()
         if self.halved:
             for piece in self.pieces:
-                piece.gather(self.codec)
+                piece.gather(self.codec.join)
 
     def begin(self, pieces: Sequence[Piece], budget: Budget, failed: Error | None = None) -> Responder:
         """Make the responder of the next attempt."""
