@@ -6,17 +6,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeAlias
 
-from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.values import Values
+from roost.server.client import Server
 from roost.store.served import Database
-
-if TYPE_CHECKING:
-    from roost.server.server import Server
-
-Codec: TypeAlias = HandlerSocket | Memcached
 
 # Clients deduce features from memcached's version; the server answers as this version does.
 VERSION = f"1.6.18-roost-{version('roost')}"

@@ -12,18 +12,15 @@ import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from roost.batching.parts import SlowPath
 from roost.protocols.codec import Piece
+from roost.server.client import Codec, Pieces, Server
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Limits
 from roost.store.served_server import FOREVER, ServerDatabase
-
-if TYPE_CHECKING:
-    from roost.server.memcached import Codec
-    from roost.server.server import Server
 
 MANY = 8  # clients; a turn that expects fewer starts without waiting for more
 ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts
@@ -33,7 +30,6 @@ AGAIN = 0.03  # seconds between attempts to run a line that needs a lock of anot
 TRYING = 0.02  # seconds that a turn of such attempts should take at most, since it occupies a connection
 
 
-Pieces = list[Piece]  # of clients of one protocol
 Tried = tuple[Codec, Hashable]  # what lines wait for that are tried again: the key that they modify
 
 

@@ -23,10 +23,10 @@ from roost.protocols.handlersocket.opened import Openings
 from roost.protocols.handlersocket.session import Session
 from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.session import Session as MemcachedSession
-from roost.server.client import PACE, Client
+from roost.server.client import PACE, Client, Codec, Pieces
 from roost.server.counters import Counters
-from roost.server.memcached import Codec, codec_of
-from roost.server.players import InTasks, Pieces
+from roost.server.memcached import codec_of
+from roost.server.players import InTasks
 from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn

@@ -16,8 +16,8 @@ from time import monotonic
 from roost.batching.parts import Context, Part, Running, SlowPath
 from roost.errors import Busy, CannotOpen, Error, Missing, StatementFailed
 from roost.protocols.codec import Piece, Responder
+from roost.server.client import Codec
 from roost.server.counters import Counters
-from roost.server.memcached import Codec
 from roost.store.served import Budget, Careful, Database, Undone, kept
 
 log = logging.getLogger("roost.server")
