@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 import roost
-from roost.protocols.codec import Piece, TooLong
+from roost.protocols.codec import Piece, Session, TooLong
 from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.framing import Framing, end_of
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import roost
-from roost.protocols.codec import Piece
+from roost.protocols.codec import Piece, Session
 from roost.protocols.memcached.asked import Operations
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.responder import Responder
-from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
@@ -34,7 +33,7 @@ class Player:
         most_line: int = 2**16,
         most_block: int = MOST,
     ) -> None:
-        self.sessions = [Session(secret) for _ in range(connections)]
+        self.sessions = [Session(secret and secret.replace(b":", b" ", 1)) for _ in range(connections)]
         self._framings = [Framing(most_line, most_block) for _ in range(connections)]
         self._requests = Requests(Values(cache, lambda: NOW))
         self._store = store

@@ -10,8 +10,7 @@ from typing import Any
 
 from roost.protocols.codec import Piece
 from roost.protocols.handlersocket.codec import HandlerSocket
-from roost.protocols.handlersocket.opened import Openings
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Openings, Session
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 from roost.server.turn import Turn

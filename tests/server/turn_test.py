@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Session
 from tests.index.databases import Database, db
 from tests.server.playing import Bench, bench
 

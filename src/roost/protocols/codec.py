@@ -1,13 +1,12 @@
 """What the protocols have in common: pieces of requests, and how they are answered.
 
 A protocol has a codec (`HandlerSocket`, `Memcached`). It makes a framing for each connection, which splits its bytes
-into complete requests, and a responder for each turn. A session is the protocol's state of one connection:
-`authorized`; `wrong`, the number of consecutive wrong secrets; and `foreign`, whether its further bytes are ignored,
-since it has ended, speaks another protocol, or cannot be answered.
+into complete requests, and a responder for each turn.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -24,6 +23,37 @@ class TooLong(Exception):
     def __init__(self, whole: Any) -> None:
         super().__init__()
         self.whole = whole
+
+
+class Session:
+    """The protocol's state of one connection. secret: what it has to send first; None: nothing."""
+
+    __slots__ = ("authorized", "foreign", "secret", "wrong")
+
+    def __init__(self, secret: bytes | None) -> None:
+        self.secret = secret
+        self.authorized = secret is None
+        self.wrong = 0  # the number of consecutive wrong secrets
+        # It has ended, speaks another protocol, or cannot be answered: its further bytes are ignored.
+        self.foreign = False
+
+    def state(self) -> tuple[Any, ...]:
+        """Return the state for `restore`."""
+        return self.authorized, self.wrong, self.foreign
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Return to an earlier state, since the answers given after it were not sent."""
+        self.authorized, self.wrong, self.foreign = state
+
+    def says(self, secret: bytes) -> bool:
+        """Compare a secret; a wrong one revokes the authorization that a right one gave."""
+        if hmac.compare_digest(secret, self.secret or b""):
+            self.authorized, self.wrong = True, 0
+            return True
+        if self.secret is not None:
+            self.authorized = False
+            self.wrong += 1
+        return False
 
 
 class Piece:

@@ -18,11 +18,10 @@ from math import inf
 
 from roost.errors import Busy
 from roost.protocols.codec import Piece
+from roost.protocols.codec import Session as MemcachedSession
 from roost.protocols.handlersocket.codec import HandlerSocket
-from roost.protocols.handlersocket.opened import Openings
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Openings, Session
 from roost.protocols.memcached.codec import Memcached
-from roost.protocols.memcached.session import Session as MemcachedSession
 from roost.server.client import PACE, Client, Codec, Pieces
 from roost.server.counters import Counters
 from roost.server.memcached import codec_of
@@ -104,10 +103,10 @@ class Server:
             self._look_for_silent()
         codec = self.codecs[name]
         settings = self.settings
-        session: Session | MemcachedSession
+        session: MemcachedSession
         if name == Memcached.name:
             secret = settings.memcached_secret
-            session = MemcachedSession(None if secret is None else secret.encode())
+            session = MemcachedSession(None if secret is None else secret.replace(":", " ", 1).encode())
         else:
             session = Session(settings.secret(self.role), settings.max_indexes)
         return Client(self, codec, session)

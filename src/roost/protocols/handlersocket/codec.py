@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from roost.errors import Error
 from roost.protocols.codec import Piece, TooLong
-from roost.protocols.handlersocket.opened import Openings
+from roost.protocols.handlersocket.opened import Openings, Session
 from roost.protocols.handlersocket.responder import Responder
-from roost.protocols.handlersocket.session import Session
 from roost.structures.index.budget import Budget
 
 MOST_UNKNOWN = 2**12  # bytes of a line from a client that has not sent the secret, beyond those of the secret

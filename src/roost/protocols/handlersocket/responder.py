@@ -14,9 +14,8 @@ from roost.errors import Error
 from roost.protocols import codec
 from roost.protocols.codec import Piece
 from roost.protocols.handlersocket import answers as say
-from roost.protocols.handlersocket.opened import Form, Opened, Openings, Target
+from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session, Target
 from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
-from roost.protocols.handlersocket.session import UNAUTHORIZED, Session
 from roost.structures.index.budget import Budget
 from roost.structures.index.runs import Columns, Results, Shape
 

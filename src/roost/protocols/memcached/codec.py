@@ -7,11 +7,10 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from roost.errors import Error
-from roost.protocols.codec import Piece
+from roost.protocols.codec import Piece, Session
 from roost.protocols.memcached.framing import Framing, end_of
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.responder import Responder, Stats
-from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 

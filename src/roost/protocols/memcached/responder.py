@@ -16,7 +16,7 @@ from typing import Any
 
 from roost.errors import Error, Mismatch, Missing, StatementFailed, worded
 from roost.protocols import codec
-from roost.protocols.codec import Piece
+from roost.protocols.codec import Piece, Session
 from roost.protocols.memcached.asked import (
     BAD_CHUNK,
     END,
@@ -25,14 +25,13 @@ from roost.protocols.memcached.asked import (
     Kept,
     Operations,
     Read,
+    Refused,
     Special,
     Write,
     refusal,
 )
 from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.session import Session
-from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
 
 LOT = 1024  # keys of a round, or those of one request; the budget is checked after each round
@@ -106,7 +105,7 @@ class Responder(codec.Responder):
         requests = self._requests
         try:
             keys = requests.values.keys(names)
-        except Unfit:
+        except Refused:
             return list(self.pieces)
         answers: list[bytes] = []
         seconds = 0.0
@@ -318,7 +317,7 @@ class Responder(codec.Responder):
             self._reply(chunk, BAD_CHUNK)
             return
         self._remember(chunk.session)
-        if chunk.session.authorize(data[begin : begin + length]):
+        if chunk.session.says(data[begin : begin + length]):
             self._reply(chunk, b"STORED\r\n")
         else:
             self.errors += 1
