@@ -120,7 +120,7 @@ class Requests(Part):
         if not pieces or not database.budget.open:
             return []
         if turn.codec.opens or not database.looks:
-            yield from database.look(context)
+            database.look(context)
         responder = turn.begin(pieces, database.budget)
         try:
             work = responder.play()

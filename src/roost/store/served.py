@@ -247,8 +247,8 @@ class Database(ABC):
         return kept(answer) if isinstance(answer, Error) else answer.encode("latin-1")
 
     @abstractmethod
-    def look(self, context: Context) -> Generator[Any, Any, None]:
-        """At the start of a transaction, check whether opened tables or structures may have changed."""
+    def look(self, context: Context) -> None:
+        """At the start of a transaction, note whether opened tables or structures may have changed."""
 
     def confirm(self) -> Generator[Any, Any, None]:
         """At the end of a transaction, check the opened tables that no statement has checked."""

@@ -18,7 +18,6 @@ from roost.errors import Error, Missing
 from roost.store.served import Database, Opening, kept, not_begun
 from roost.structures.index.budget import Limits
 from roost.structures.index.opened import OpenedIndex, open_index
-from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.plan import Context
 from roost.structures.registry import from_definition
 
@@ -69,11 +68,11 @@ class FileDatabase(Database):
 
     # --- requests of clients --------------------------------------------------------------------------------------
 
-    def look(self, context: Context) -> Generator[Any, Any, None]:
+    def look(self, context: Context) -> None:
         """At the start of a transaction, check whether the schema may have changed."""
-        ((version,),) = (yield Statement(SCHEMA_VERSION, [()]))[0]
-        if self._seen != (self._connection.opened, version):
-            self._seen = (self._connection.opened, version)
+        seen = (self._connection.opened, self._connection.schema)
+        if self._seen != seen:
+            self._seen = seen
             self.version += 1
 
     def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:

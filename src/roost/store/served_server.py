@@ -176,13 +176,11 @@ class ServerDatabase(Database):
 
     # --- requests of clients --------------------------------------------------------------------------------------
 
-    def look(self, context: Context) -> Generator[Any, Any, None]:
-        """Reset the notes about tables used in the transaction; asks the database nothing."""
+    def look(self, context: Context) -> None:
+        """Reset the notes about tables used in the transaction."""
         self._careful = context.careful
         self._checked.clear()
         self._unchecked.clear()
-        return
-        yield
 
     def confirm(self) -> Generator[Any, Any, None]:
         """Check the tables that were opened in this transaction, but that no statement has checked."""
