@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from roost.batching.batch import Batch
 from roost.batching.known import Known
@@ -36,7 +36,7 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
-from roost.store.served import Database, Opened, Opening, Reasons, kept, not_begun
+from roost.store.served import Database, Opening, Reasons, kept, not_begun
 from roost.store.store import utc_now
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
@@ -60,8 +60,22 @@ NAMES = {
     "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
 }
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 Asked = tuple[str, str, str, Sequence[str], Sequence[str]]
 Work = Generator[Any, Any, Any]
+
+
+class Bounded(dict[K, V]):
+    """A dictionary that forgets everything before it has more than `MOST_OPENED` entries."""
+
+    def keep(self, key: K, value: V) -> V:
+        """Store a value, and return it."""
+        if len(self) >= MOST_OPENED:
+            self.clear()
+        self[key] = value
+        return value
 
 
 class Remembered:
@@ -78,10 +92,11 @@ class Remembered:
 
     def forget(self) -> None:
         """Forget everything, so that it is read again."""
-        self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
-        self.indexes: dict[Asked, OpenedIndex] = {}
-        self.structures: dict[str, Any] = {}  # by definition; one object each, so that clients' requests run together
-        self.wires: dict[tuple[str, Asked], Wire] = {}  # by definition, and the names with which it was opened
+        self.tables: Bounded[tuple[str, str], Table] = Bounded()  # by schema and name
+        self.indexes: Bounded[Asked, OpenedIndex] = Bounded()
+        # One object each, so that clients' requests run together.
+        self.structures: Bounded[str, Any] = Bounded()  # by definition
+        self.wires: Bounded[tuple[str, Asked], Wire] = Bounded()  # by definition, and the names it was opened with
         self.version = next(self._versions)
 
     def unavailable(self, error: CannotOpen) -> None:
@@ -255,52 +270,38 @@ class ServerDatabase(Database):
     def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
         schema = "" if database in self.names else database
         asked = (schema, name, index, columns, filters)
-        tables, indexes, version = self._remembered.tables, self._remembered.indexes, self._remembered.version
+        remembered = self._remembered
+        tables, indexes, version = remembered.tables, remembered.indexes, remembered.version
         known = indexes.get(asked)
         table: Any = tables.get((schema, name)) if known is None else known.table
         if table is not None:
             self._unchecked.add(table)
-            return known or self._kept(indexes, version, asked, index_of(table, *asked[1:]))
-        found: Any = [] if schema else (yield from guarded(self._definition(name)))
-        if isinstance(found, Error) and not isinstance(found, Missing):
-            return found
-        try:
-            for (definition,) in [] if isinstance(found, Missing) else found:
-                structures = self._remembered.structures
-                if definition not in structures:
-                    if len(structures) >= MOST_OPENED:
-                        structures.clear()
-                    structures[definition] = from_definition(definition)
-                plan = self._known.plan(structures[definition])
-                if plan.wire is not None:
-                    return self._wire(plan, definition, asked)
-        except Error as error:
-            return error
-        table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
-        if isinstance(table, Error):
-            return kept(table)
-        if table is not None and version == self._remembered.version:
-            if len(tables) >= MOST_OPENED:
-                tables.clear()
-            tables[schema, name] = table
-        return self._kept(indexes, version, asked, index_of(table, *asked[1:]))
-
-    def _wire(self, plan: Any, definition: str, asked: Asked) -> Wire:
-        # One object for all clients that open the same, so that their inserts run together.
-        wires = self._remembered.wires
-        wire = wires.get((definition, asked))
-        if wire is None:
-            if len(wires) >= MOST_OPENED:
-                wires.clear()
-            wire = wires[definition, asked] = plan.wire(plan.structure, *asked[2:])
-        return wire
-
-    def _kept(self, indexes: dict[Asked, OpenedIndex], version: int, asked: Asked, made: Any) -> Opened | Error:
-        if isinstance(made, OpenedIndex) and version == self._remembered.version:
-            if len(indexes) >= MOST_OPENED:
-                indexes.clear()
-            indexes[asked] = made
-        return made  # type: ignore[no-any-return]
+            if known is not None:
+                return known
+        else:
+            found: Any = [] if schema else (yield from guarded(self._definition(name)))
+            if isinstance(found, Error) and not isinstance(found, Missing):
+                return found
+            try:
+                for (definition,) in [] if isinstance(found, Missing) else found:
+                    structure = remembered.structures.get(definition)
+                    if structure is None:
+                        structure = remembered.structures.keep(definition, from_definition(definition))
+                    plan = self._known.plan(structure)
+                    if plan.wire is not None:
+                        wire = remembered.wires.get((definition, asked))
+                        return wire or remembered.wires.keep((definition, asked), plan.wire(structure, *asked[2:]))
+            except Error as error:
+                return error
+            table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
+            if isinstance(table, Error):
+                return kept(table)
+            if table is not None and version == remembered.version:
+                tables.keep((schema, name), table)
+        made = index_of(table, *asked[1:])
+        if isinstance(made, OpenedIndex) and version == remembered.version:
+            indexes.keep(asked, made)
+        return made
 
     def _definition(self, name: str) -> Work:
         (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
