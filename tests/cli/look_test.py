@@ -270,7 +270,7 @@ def test_an_expiring_set_is_made_filled_shown_and_altered(shell: Shell) -> None:
 
 def test_an_expiring_ring_is_made_filled_shown_and_altered(shell: Shell) -> None:
     options = ("--per", "uid:int", "--column", "visitor:int", "--keep", "2", "--keep-for", "30d")
-    shell("create", "expiring_ring", "visits", *options)
+    shell("create", "ring", "visits", *options)
     lines = "".join(f'{{"uid": 5, "visitor": {n}}}\n' for n in range(3))
     shell("import", "visits", "-", "--format", "jsonl", stdin=lines)
     assert [each["row"]["visitor"] for each in shell.json("show", "visits", "5")["entries"]] == [2, 1]

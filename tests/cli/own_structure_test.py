@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Shell
-from tests.latest import Latest
-from tests.latest.console import LatestConsole
+from tests.latest import Latest, LatestConsole
 
 prices = Latest("prices", key=str, value=int)
 

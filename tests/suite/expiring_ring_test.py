@@ -170,7 +170,7 @@ def test_its_limits_are_altered_and_columns_added(open_store: Make, sql: Client,
     assert store.alter(wider) == ["column note (int) added"]
     store.run_all(wider.push(noted(5, 5, 8)), longer.push(Visit(5, 6)))
     assert [(row.visitor, row.note) for row in store.run(wider.latest(5))] == [(6, 7), (5, 8), (4, 7)]
-    with pytest.raises(roost.Invalid, match="kind cannot change from expiring_ring to ring"):
+    with pytest.raises(roost.Invalid, match="keep_for cannot change from 86400 to None"):
         store.alter(roost.Ring("recent", Visit, per="uid", keep=3))
 
 
@@ -272,7 +272,7 @@ def test_random_operations_answer_what_a_model_answers(played: list[Any]) -> Non
 def test_a_declaration_is_a_value() -> None:
     made = from_definition(recent.definition)
     assert made == recent == pickle.loads(pickle.dumps(recent))
-    assert isinstance(made, roost.ExpiringRing)
+    assert isinstance(made, roost.Ring)
     assert made != roost.Ring("recent", Visit, per="uid", keep=3)
     with pytest.raises(roost.Invalid, match="recent: keep_for"):
         roost.Ring("recent", Visit, per="uid", keep=3, keep_for=0)

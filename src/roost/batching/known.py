@@ -178,8 +178,12 @@ class Known:
         # Its promise is in the database's programs, so the declaration is compared only when this store first uses it,
         # and again after a program or a table was not found, or did not take what it was given.
         structure = plan.structure
-        if self.token in plan.trusted_by and not context.careful:
+        followed = plan.followed.get(self.token)
+        if (followed or self.token in plan.trusted_by) and not context.careful:
             try:
+                if followed is not None:
+                    self.stats.overlaps += len(operations)
+                    return (yield from run_overlapping(followed, operations, context))
                 if (asked := _question(plan, operations, context, only)) is not None:
                     return [asked.answer((yield Statement(each(asked.sql), [asked.row], last=True))[0])]
                 return (yield from plan.run(operations, context))
@@ -188,21 +192,33 @@ class Known:
                     raise
                 raise Careful from None
         self._trust(plan, False)
+        plan.followed.pop(self.token, None)
         definition = yield from self._stored(plan, plan.stored)
         if isinstance(definition, Missing):
             return [definition] * len(operations)
+        found = plan
         if definition != structure.definition:
-            found = plan.as_stored(definition)
-            wrong = found if isinstance(found, Error) else self._overlap(structure, definition, len(operations))
-            if wrong is not None:
+            stored = plan.as_stored(definition)
+            if isinstance(stored, Error):
+                return [stored] * len(operations)
+            if wrong := self._overlap(structure, definition, len(operations)):
                 return [wrong] * len(operations)
-        self._trust(plan, True)
+            found = stored
+            if found.form == plan.form:
+                found = plan  # what differs is in the programs
         try:
-            return (yield from plan.run(operations, context))
+            if found is plan:
+                self._trust(plan, True)
+                return (yield from plan.run(operations, context))
+            if len(plan.followed) >= MOST_STORES:
+                plan.followed.clear()
+            plan.followed[self.token] = found
+            return (yield from run_overlapping(found, operations, context))
         except StatementFailed as error:
             if error.word != "routine":
                 raise
             self._trust(plan, False)
+            plan.followed.pop(self.token, None)
             raise Missing(f"{error}; store.create({structure.name}) makes the programs that are missing") from error
 
     def _stored(self, plan: StructurePlan, question: Statement) -> Generator[Wanted, Any, str | Missing]:

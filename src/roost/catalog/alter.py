@@ -20,7 +20,7 @@ from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
 from roost.structures.views.making import drop_view, found_view, make_view
 from roost.structures.views.view import NO_VIEW
-from roost.structures.words.making import make_programs
+from roost.structures.words.making import make_programs, make_variants
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]
@@ -124,6 +124,9 @@ def _change(
         yield Statement(catalog.remember, [(name,)])
         yield Statement(catalog.change, [(plan.structure.definition, name)])
     yield from make_programs(plan)
+    if old != new and plan.routines:
+        former = yield Statement(catalog.former, [(name,)])
+        yield from make_variants(plan, [definition for (definition,) in former[0]])
     kind = plan.structure.kind
     return changes + [
         f"{fact}: {fact_in_words(kind, fact, old.get(fact))} -> {fact_in_words(kind, fact, new.get(fact))}"

@@ -12,7 +12,7 @@ from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import facts_of
 from roost.structures.views.making import drop_view, is_made, make_view, view_of
-from roost.structures.words.making import make_programs, programs_differ
+from roost.structures.words.making import drop_variants, make_programs, programs_differ
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
 
@@ -348,6 +348,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         if not plan.layout:
             raise Invalid(f"{structure.name} is a table of your own; `roost uncap {structure.name}` undoes `roost cap`")
         yield from drop_view(plan)
+        yield from drop_variants(plan)
         for sql in _drop_tables(plan):
             yield Statement(Template(sql), [()])
         if "roost_former" in there:

@@ -53,7 +53,7 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create counter views --window hour --keep 72
       roost create counter pagehits --key site:int --key 'path:text(200)'
       roost create ring visits --per uid:int --keep 5 --column visitor:int
-      roost create expiring_ring seen --per uid:int --keep 5 --keep-for 30d --column visitor:int
+      roost create ring seen --per uid:int --keep 5 --keep-for 30d --column visitor:int
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
       roost create expiring_capped votes --per poll:int --unique voter:int --keep 1000 --keep-for 7d
       roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points

@@ -163,6 +163,15 @@ def shown_now(plan: StructurePlan) -> str:
     return dialect.choose(NOW).format(table=table, clock=dialect.choose(CLOCK))
 
 
+def time_table(plan: StructurePlan) -> tuple[str, ...]:
+    """Return the statements that make the table of a structure's time, and its row.
+
+    The row is made at once: if an application's transaction created it, others would wait for that to end.
+    """
+    name = f"roost_{plan.structure.name}_clock"
+    return plan.create(name, _COLUMNS, "id"), FIRST.format(table=name)
+
+
 class Clock:
     """A structure's time in one dialect's words. A plan makes one, and has its `tables` among its own.
 

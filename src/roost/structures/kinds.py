@@ -16,9 +16,6 @@ from roost.structures.counter.plan import CounterPlan
 from roost.structures.expiring_capped.console import ExpiringCappedConsole
 from roost.structures.expiring_capped.declaration import ExpiringCapped
 from roost.structures.expiring_capped.plan import ExpiringCappedPlan
-from roost.structures.expiring_ring.console import ExpiringRingConsole
-from roost.structures.expiring_ring.declaration import ExpiringRing
-from roost.structures.expiring_ring.plan import ExpiringRingPlan
 from roost.structures.expiring_set.console import ExpiringSetConsole
 from roost.structures.expiring_set.declaration import ExpiringSet
 from roost.structures.expiring_set.plan import ExpiringSetPlan
@@ -33,9 +30,7 @@ from roost.structures.rate_limit.console import RateLimitConsole
 from roost.structures.rate_limit.declaration import RateLimit
 from roost.structures.rate_limit.plan import RateLimitPlan
 from roost.structures.registry import register
-from roost.structures.ring.console import RingConsole
-from roost.structures.ring.declaration import Ring
-from roost.structures.ring.plan import RingPlan
+from roost.structures.ring import Ring, RingConsole, RingPlan
 from roost.structures.set.console import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
@@ -47,7 +42,6 @@ __all__ = [
     "Capped",
     "Counter",
     "ExpiringCapped",
-    "ExpiringRing",
     "ExpiringSet",
     "Lease",
     "MemcachedSet",
@@ -60,7 +54,6 @@ __all__ = [
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
-register(ExpiringRing, ExpiringRingPlan, ExpiringRingConsole)
 register(Capped, CappedPlan, CappedConsole)
 register(ExpiringCapped, ExpiringCappedPlan, ExpiringCappedConsole)
 register(Ranked, RankedPlan, RankedConsole)

@@ -108,7 +108,7 @@ CUT = {
 
 
 Facts = dict[str, Any]  # of a definition
-Alteration = Callable[[Any, Facts, Facts], Generator[Statement, Any, None]]
+Alteration = Callable[[Any, Facts, Facts], Generator[Wanted, Any, None]]
 
 # A rule that `check` verifies: its name, and a query for the keys that violate it; the last column describes how.
 Rule = tuple[str, str]
@@ -162,10 +162,11 @@ class StructurePlan(TargetPlan):
     made_by: str  # the advice to be given if it is missing
     tables: tuple[str, ...]
     indexes: tuple[str, ...] = ()  # the indexes that `check` looks for
+    form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, the parts of its SQL view
-    together: ClassVar[Mapping[str, str]] = {}  # verbs that one run simulates together, in their order
+    together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
     lock: Template | None = None  # locks the heads of a run of mixed operations; SQLite's one writer needs none
 
@@ -182,6 +183,7 @@ class StructurePlan(TargetPlan):
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
         self.trusted_by: set[object] = set()  # tokens of the stores that have found this declaration in their catalogs
+        self.followed: dict[object, StructurePlan] = {}  # by such tokens: the plan of what is stored, where it differs
         self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
@@ -196,7 +198,7 @@ class StructurePlan(TargetPlan):
         # What such a store sends along with a batch's first statement, if it writes, to compare the definition.
         self.compared = (Statement(Template(self.writing), [()]), self.stored) if self.writing else (self.held,)
         self.seize = seizing(dialect, self.head_table, key)
-        self._verbs = self.verbs()
+        self._verbs = self._made("plan_")
         self._verbs |= {verb: self._verbs[run] for verb, run in self.together.items()}
         literal = dialect.literal
         self.is_stored = f"c.name = {literal(name)} AND c.definition = {literal(structure.definition)}"
@@ -215,10 +217,6 @@ class StructurePlan(TargetPlan):
         if dialect.singles:
             self.questions = self._made("ask_")
             self.transactions = self._made("exchange_" if dialect.exchanges else "transact_")
-
-    def verbs(self) -> dict[str, Verb]:
-        """Return what runs the operations of each verb: the methods whose names begin with `plan_`."""
-        return self._made("plan_")
 
     def _made(self, prefix: str) -> dict[str, Any]:
         return {each.removeprefix(prefix): getattr(self, each) for each in dir(type(self)) if each.startswith(prefix)}
@@ -272,7 +270,8 @@ class StructurePlan(TargetPlan):
         if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
-            return (yield from self._verbs[operations[0].verb](operations, context, False))
+            only: list[Any] = yield from self._verbs[operations[0].verb](operations, context, False)
+            return only
         together = self.together
         kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]

@@ -1,16 +1,18 @@
 """The plan of a structure whose promise its programs keep: operations become calls of stored routines, and reads.
 
-A call is a text, its columns, and how its results become those of operations. Nothing here knows what a program does.
+A structure says what its verbs call (`writes`) and ask (`asks`). A call is a text, its rows, and how its outcomes
+become results; nothing here knows what a program does. One operation by itself, a batch, and the application's
+transaction use the same description.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import (
     MOST_BYTES,
@@ -24,20 +26,60 @@ from roost.dialects.dialect import (
     Together,
     Wanted,
 )
-from roost.structures.clock import microseconds
-from roost.structures.plan import Context, StructurePlan, each
-from roost.structures.steps import Program, Routine
+from roost.errors import Error, StatementFailed
+from roost.structures.clock import CLOCK, microseconds, time_table
+from roost.structures.operation import RUNS, Operation
+from roost.structures.plan import (
+    Careful,
+    Context,
+    Locked,
+    Operations,
+    Plan,
+    Question,
+    StructurePlan,
+    Transaction,
+    Verb,
+    each,
+    seizing,
+)
+from roost.structures.relation import VIEWS, Relation
+from roost.structures.rules import removal
+from roost.structures.steps import INT, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
 from roost.structures.words.sqlite import SQLiteWords
-from roost.structures.words.words import NAMED, Words, parameters
+from roost.structures.words.words import NAMED, Words, digest, parameters
 from roost.types.columns import Column
 
 WORDS: Mapping[str, type[Words]] = {"sqlite": SQLiteWords, "mariadb": MySQLWords, "postgresql": PostgreSQLWords}
 MOST_CALLS = 64  # procedures that one text calls on MariaDB and MySQL
 MOST_JSON_ROWS = 5_000  # of one call
+SOME = 10  # rows from which a server takes them in one call of the set form, where there is one
+SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
+SWEEPS = 16  # writes after which a batch deletes expired rows
+MOST_SWEPT = 1_000  # rows that one batch deletes
+SECOND = 1_000_000  # microseconds; after so long the structure's time is stored
+
+# Parameters beside a structure's columns, whose names cannot be these.
+NOW, MOST, MAKES = number("roost_now"), number("roost_most"), number("roost_makes")
+ALL = 2**31 - 1  # the limit of a query that reads all rows
 
 Calling = Generator[Wanted, Any, list[Any]]
+
+
+class Write(NamedTuple):
+    """What a verb that writes calls.
+
+    program: the verb of the program.
+    rows: the rows that an operation gives to it, as they are stored.
+    result: makes the operation's result, or the error with which it is refused, of their outcomes.
+    makes: whether a key that is not there is made.
+    """
+
+    program: str
+    rows: Callable[[Operation[Any]], Sequence[Row]]
+    result: Callable[[Operation[Any], Sequence[Any]], Any] = lambda _, __: None
+    makes: bool = True
 
 
 class Read(NamedTuple):
@@ -56,20 +98,57 @@ class Read(NamedTuple):
         arrays = self.template.gather is Gather.ARRAYS
         return Statement(self.template, rows if arrays else [self.row(row) for row in rows])
 
+    def alone(self, values: Row) -> Statement:
+        """Return the query for one row of parameters, as one that need not be gathered."""
+        return Statement(each(self.sql), [self.row(values)])
+
+
+class Ask(NamedTuple):
+    """What a verb that only reads asks.
+
+    row: the parameters for an operation.
+    result: makes the operation's result of the rows that were found.
+    """
+
+    read: Read
+    row: Callable[[Operation[Any], Context], Row]
+    result: Callable[[Operation[Any], list[Row]], Any]
+
 
 class ProgramPlan(StructurePlan):
     """One structure in one dialect's words, with its programs.
 
-    A structure's own plan defines `programs` and `verbs`.
+    A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
+
+    heads: whether a key has a row in the head table, which is locked first; otherwise the rows are their own heads.
+    expires: whether rows expire. The structure then has a program `sweep`.
+    own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     """
 
+    views = VIEWS
+    heads: ClassVar[bool] = False
+    expires = False
+    own_time = True
+
     def __init__(self, structure: Any, dialect: Dialect) -> None:
-        super().__init__(structure, dialect)
         self.words = dialect.choose(WORDS)(structure.name, dialect, structure.key.columns)
+        rows = getattr(structure, "rows", None)
+        if rows is not None:
+            self.form = [each.name for each in (*rows.others, *rows.unknown)]
+        if rows is not None and rows.unknown:
+            self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
+        super().__init__(structure, dialect)
         self._by_store = dialect.name == "sqlite"
         self._programs: dict[str, Program] = {}
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
+        self._around: dict[str, tuple[Read | None, Read | None]] = {}
+        self._owed = 0  # writes since expired rows were deleted
+        self._swept = 0  # when that was, by the store's clock
+        self._latest = 0  # the last moment that was read
+        self.tables = tuple(self.made())
+        if self.expires and self.own_time:
+            self.tables += time_table(self)
         routines = []
         for program in self.programs():
             if program.many and isinstance(self.words, SQLiteWords):
@@ -81,11 +160,49 @@ class ProgramPlan(StructurePlan):
             self._programs[program.verb] = program
             routines.append(self.words.routine(program))
         self.routines: tuple[Routine, ...] = tuple(routines)
+        self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
         for verb, program in self._programs.items():
             self._call(verb, program)
+        if self.heads or not self.expires:
+            self.seize = seizing(dialect, self.head_table if self.heads else self.rows_table, structure.key.columns)
+        if self.heads and dialect.lock_table:  # in the order of the programs
+            self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "SHARE ROW EXCLUSIVE")
+        self.writes, self.asks = dict(self.written()), dict(self.asked())
+        if dialect.singles:
+            self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
+            self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
+        self._verbs |= {verb: partial(self._asks, ask) for verb, ask in self.asks.items()}
+        self._verbs |= {verb: partial(self._writes, write) for verb, write in self.writes.items()}
+        self._verbs |= self.verbs()
+        for write in self.writes.values():
+            self._verbs.setdefault(write.program, partial(self._writes, write))
+        # Verbs of one program run together, in their order.
+        self.together = {verb: write.program for verb, write in self.writes.items()}
+
+    # --- what a structure defines ---------------------------------------------------------------------------------
+
+    def made(self) -> Iterable[str]:
+        """Return the statements that make its tables and indexes."""
+        return self.tables
 
     def programs(self) -> Iterable[Program]:
         """Return the programs, one for each verb that writes; those for many rows are made on servers."""
+        raise NotImplementedError
+
+    def written(self) -> Mapping[str, Write]:
+        """Return what the verbs that write call."""
+        return {}
+
+    def asked(self) -> Mapping[str, Ask]:
+        """Return what the verbs that only read ask."""
+        return {}
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return what runs the operations of verbs that are neither of these."""
+        return {}
+
+    def relation(self) -> Relation:
+        """Return what SQL clients see, and what they may do."""
         raise NotImplementedError
 
     def _call(self, verb: str, program: Program) -> None:
@@ -97,13 +214,22 @@ class ProgramPlan(StructurePlan):
                 self._one[verb] = f"INSERT INTO {name} VALUES ({holes})"
                 many = Template(f"INSERT INTO {name} VALUES {{rows}}", Gather.VALUES)
                 self._many[verb] = Template(self._one[verb], many=many)
+                if program.before or program.after:
+                    asked = [*program.given, NOW]
+                    self._around[verb] = (
+                        self.read(program.before, asked) if program.before else None,
+                        self.read(program.after, asked) if program.after else None,
+                    )
             case "postgresql" if program.many:
-                self._many[verb] = Template(f"SELECT {name}({self.dialect.arrays(program.given)})", Gather.ARRAYS)
+                call = f"{name}({self.dialect.arrays(program.given)})"
+                rows = f"SELECT 0, o FROM {call} AS o" if program.gives else f"SELECT {call}"
+                self._many[verb] = Template(rows, Gather.ARRAYS, Answer.ORDINAL if program.gives else Answer.NONE)
             case "postgresql":
                 call = f"{name}({self.dialect.names(program.given, 'q.')})"
                 self._many[verb] = Template(
-                    f'SELECT (q."#" - 1)::integer, {call}\n'
-                    f'  FROM unnest({self.dialect.arrays(program.given)}) WITH ORDINALITY AS q ({columns}, "#")',
+                    f'SELECT (q."#" - 1)::integer, o.*\n'
+                    f'  FROM unnest({self.dialect.arrays(program.given)}) WITH ORDINALITY AS q ({columns}, "#")\n'
+                    f"  CROSS JOIN LATERAL {call} AS o",
                     Gather.ARRAYS,
                     Answer.ORDINAL,
                 )
@@ -113,73 +239,257 @@ class ProgramPlan(StructurePlan):
             case _:
                 self._one[verb] = f"CALL {name}({given}{{result}})"
 
+    # --- calls ----------------------------------------------------------------------------------------------------
+
     def moment(self, context: Context) -> Row:
         """Return the moment that SQLite's programs and reads are given: the store's."""
         return (microseconds(context.clock()),) if self._by_store else ()
 
-    # --- calls ----------------------------------------------------------------------------------------------------
+    def program(self, verb: str) -> Program:
+        """Return the program of a verb."""
+        return self._programs[verb]
 
-    def call_all(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Call a program that gives no results with many rows. On servers `VERB_all` takes them together."""
-        if self._by_store and (direct := self._many.get(f"{verb}_all")):
-            yield Statement(direct, rows)
-        elif self._by_store:
-            now = self.moment(context)
-            yield Statement(self._many[verb], [(*row, *now) for row in rows])
-        elif self.dialect.family == "postgresql":
-            yield Statement(self._many[f"{verb}_all"], rows)
-        else:
-            for text in _in_json(rows):
-                yield Statement(self._many[f"{verb}_all"], [(text,)])
-        return []
+    def gives(self, verb: str) -> Sequence[Column]:
+        """Return the columns of a program's outcome."""
+        return self._programs[verb].gives
 
-    def call_one(self, verb: str, row: Row, context: Context) -> Calling:
-        """Call a program that gives no result with one row."""
+    def refusals(self, verb: str) -> Mapping[str, int]:
+        """Return the outcomes with which a program refuses a row, by what a stranger is told."""
+        name = self.words.routine_name(self._programs[verb])
+        return next(each.refusals for each in self.routines if each.name == name)
+
+    def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        """Call a program for each row, in the order of their keys; return the outcomes in the order of the rows."""
+        width = self.key_width
+        order = sorted(range(len(rows)), key=lambda place: rows[place][:width])
+        ordered = [rows[place] for place in order]
         if self._by_store:
-            return (yield from self.call_all(verb, [row], context))
-        yield Statement(_one(self.dialect.family, self._one[verb]), [row])
-        return []
+            found = yield from self._on_file(verb, ordered, context)
+        elif len(rows) >= SOME and (many := self._programs.get(f"{verb}_all")) is not None and not context.joined:
+            found = yield from self.call_all(many, ordered)
+        else:
+            found = yield from self.call_each(verb, ordered)
+        outcomes: list[Any] = [None] * len(rows)
+        for place, outcome in zip(order, found, strict=True):
+            outcomes[place] = outcome
+        return outcomes
 
-    def call_each(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Call a program once for each row; return the results, if it gives any."""
+    def _on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        now, around = self.moment(context), self._around.get(verb)
+        if around is None and not context.careful and len(rows) > 1:
+            direct = self._many.get(f"{verb}_all")
+            try:
+                yield Statement(direct, rows) if direct else Statement(self._many[verb], [row + now for row in rows])
+            except StatementFailed as error:
+                if self._refused(error) is None:
+                    raise
+                raise Careful from None  # one by one: some may have been stored before the one that is refused
+            return [None] * len(rows)
+        outcomes = []
+        for row in rows:
+            outcomes.append((yield from self._once(verb, row + now)))
+        return outcomes
+
+    def _once(self, verb: str, given: Row) -> Generator[Wanted, Any, Any]:
+        # One row on SQLite; what the trigger does to it is told by what is asked around the call.
+        first, last = self._around.get(verb, (None, None))
+        before = (yield first.alone(given))[0] if first else []
+        try:
+            yield Statement(Template(self._one[verb]), [given])
+        except StatementFailed as error:
+            outcome = self._refused(error)
+            if outcome is None:
+                raise
+            return outcome
+        after = (yield last.alone(given))[0] if last else []
+        return self._programs[verb].tell(next(iter(before), None), next(iter(after), None))
+
+    def _refused(self, error: StatementFailed) -> int | None:
+        # The outcome that SQLite's trigger has given by RAISE.
+        return next((outcome for message, outcome in self._refusals.items() if message in str(error)), None)
+
+    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
+        """Call the set form of a program on a server; return the outcomes, None for each if it gives none."""
+        template = self._many[program.verb]
+        if self.dialect.family == "postgresql":
+            found = yield Statement(template, rows)
+            return [row[0] for row in found[0]] if program.gives else [None] * len(rows)
+        for text in _in_json(rows):
+            yield Statement(template, [(text,)])
+        return [None] * len(rows)
+
+    def call_each(self, verb: str, rows: Sequence[Row]) -> Calling:
+        """Call a program on a server, once for each row; return the outcomes."""
+        width = len(self._programs[verb].gives)
         if self.dialect.family == "postgresql":
             found = yield Statement(self._many[verb], rows)
-            return [answer[0][0] for answer in found]
-        results: list[Any] = []
+            return [_outcome(answer[0], width) for answer in found]
+        outcomes: list[Any] = []
         for begin in range(0, len(rows), MOST_CALLS):
             part = rows[begin : begin + MOST_CALLS]
-            if self._programs[verb].gives is None:
-                yield Together([Statement(_one(self.dialect.family, self._one[verb]), [row]) for row in part])
+            calls = [
+                Statement(_calling(self._one[verb], place * width, width), [row]) for place, row in enumerate(part)
+            ]
+            if not width:
+                yield Together(calls)
+                outcomes += [None] * len(part)
                 continue
-            calls = [Statement(_calling(self._one[verb], place), [row]) for place, row in enumerate(part)]
-            *_, found = yield Together((*calls, Statement(_results(len(part)), [()])))
-            results += found[0][0]
+            *_, found = yield Together((*calls, Statement(_results(len(part) * width), [()])))
+            (values,) = found[0]
+            outcomes += [_outcome(values[place : place + width], width) for place in range(0, len(values), width)]
+        return outcomes
+
+    def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
+        # The operations of one program, whose verbs may differ.
+        made = [(self.writes[op.verb], self.writes[op.verb].rows(op)) for op in run]
+        rows = [row for _, given in made for row in given]
+        outcomes = (yield from self.call(write.program, rows, context)) if rows else []
+        results, place = [], 0
+        for op, (how, given) in zip(run, made, strict=True):
+            results.append(how.result(op, outcomes[place : place + len(given)]))
+            place += len(given)
         return results
 
-    def exchange(self, verb: str, row: Row, result: Callable[[int], Any] | None = None) -> Exchange:
-        """Return the call of a program with one row as a transaction of its own, on a server.
+    def _alone(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
+        # One operation as a transaction of its own; None: a batch, if it has several rows, or expired ones are to go.
+        rows = write.rows(op)
+        if len(rows) != 1 or op.verb in RUNS or (self.expires and not context.joined and self._is_due(context)):
+            return None
+        if self.dialect.exchanges:
+            return self._exchange(write, op, rows[0])
+        return self._by_itself(write, op, rows[0] + self.moment(context))
 
-        result: makes the operation's result of the program's, which is a number from 0 on; otherwise a batch runs it.
-        """
-        call = self._one[verb]
+    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
+        first, last = self._around.get(write.program, (None, None))
+        before = (yield first.sql, first.row(given)) if first else []
+        yield self._one[write.program], given
+        after = (yield last.sql, last.row(given)) if last else []
+        outcome = self._programs[write.program].tell(next(iter(before), None), next(iter(after), None))
+        result = write.result(op, [outcome])
+        if isinstance(result, Error):
+            raise Careful
+        return result
+
+    def _exchange(self, write: Write, op: Operation[Any], row: Row) -> Exchange:
+        # An outcome that is not a small number from 0 on is for a batch, which is asked the same again.
+        call, gives = self._one[write.program], self._programs[write.program].gives
+        result: Callable[[int], Any] | None = None
+        if gives:
+            more = [None] * (len(gives) - 1)
+            result = lambda outcome: write.result(op, [(outcome, *more) if more else outcome])  # noqa: E731
         if self.dialect.family == "postgresql":
-            answer = "0" if result is None else _BOUNDED.format("o")
-            return Exchange(f"a AS (SELECT {call} AS o)", row, answer, "FROM a", result)
-        if result is None:
-            return Exchange(call.format(result=""), row)
-        return Exchange(call.format(result=", `the count`"), row, _BOUNDED.format("`the count`"), "", result)
+            answer = _BOUNDED.format(f'a."{gives[0].name}"') if gives else "0"
+            columns = f'SELECT o."{gives[0].name}" FROM' if len(gives) > 1 else "SELECT o.* FROM"
+            named = f'a ("{gives[0].name}")' if gives else "a"
+            return Exchange(f"{named} AS ({columns} {call} AS o)", row, answer, "FROM a", result)
+        outs = ["`the count`", *(f"@roost_{place}" for place in range(1, len(gives)))][: len(gives)]
+        work = call.format(result="".join(f", {each}" for each in outs))
+        return Exchange(work, row, _BOUNDED.format("`the count`") if gives else "0", "", result)
+
+    # --- what expires ---------------------------------------------------------------------------------------------
+
+    def run(self, operations: Operations, context: Context) -> Plan:
+        """Run operations; a batch of the store's own also deletes expired rows, in proportion to what it writes."""
+        results = yield from super().run(operations, context)
+        if self.expires and not context.joined and (written := [op for op in operations if op.writes]):
+            self._owed += sum([len(self.writes[op.verb].rows(op)) for op in written if op.verb in self.writes])
+            if len(operations) > 1 or written[0].verb in RUNS or self._is_due(context):
+                yield from self.sweep(context)
+        return results
+
+    def _is_due(self, context: Context) -> bool:
+        # Whether expired rows are to be deleted, and the time to be stored; counts a write.
+        self._owed += 1
+        return self._owed >= SWEEPS or abs(microseconds(context.clock()) - self._swept) >= SECOND
+
+    def sweep(self, context: Context) -> Generator[Wanted, Any, None]:
+        """Delete expired rows, whoever's, in a transaction of the store's own; store the structure's time."""
+        most, self._owed, self._swept = min(SWEPT * self._owed, MOST_SWEPT), 0, microseconds(context.clock())
+        if self._by_store:
+            yield Statement(Template(self._one["sweep"]), [(most, *self.moment(context))])
+        else:
+            yield from self.call_each("sweep", [(most,)])
+
+    def stands(self, moment: int, context: Context) -> bool:
+        """Whether a structure's time, as a read has it, has not advanced since the last read: only a sweep mends that.
+
+        Somebody who waits for an expiry would wait until the clock has caught up.
+        """
+        before, self._latest = self._latest, max(self._latest, moment)
+        return moment <= before if not self._by_store else moment - self.moment(context)[0] >= SECOND
+
+    # --- locks ----------------------------------------------------------------------------------------------------
+
+    def lock_program(self) -> Program:
+        """Return the program that locks the heads of keys that operations of several kinds write."""
+        columns = [column.name for column in self.layout[self.head_table][self.key_width :]]
+        given = [*self.structure.key.columns, MAKES]
+        return Program("lock", given, lambda w: iter([Head(columns, makes=f"{w.new(MAKES.name)} = 1")]))
+
+    def row_locks(self) -> Iterator[Program]:
+        """Yield the program that locks the row of a key that is written, where the rows are their own heads."""
+
+        def steps(w: Words) -> Iterator[Step]:
+            yield Let("there", INT, f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
+
+        if self.dialect.row_locks:
+            yield Program("lock", [*self.structure.key.columns, MAKES], steps)
+
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the keys that operations write, in their order, each with whether its head is made."""
+        made = {key for op in operations if op.writes and self._makes(op) for key in self.heads_of(op)}
+        return [(*key, int(key in made)) for key in self.seized(operations, context)]
+
+    def _makes(self, op: Operation[Any]) -> bool:
+        return op.verb not in self.writes or self.writes[op.verb].makes
+
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, Locked]:
+        """Lock what operations of several kinds write, in key order."""
+        if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
+            yield from self.call_each("lock", keys)
+        return True
+
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the keys, as they are stored, that an operation writes."""
+        if op.verb in self.writes:
+            return {row[: self.key_width] for row in self.writes[op.verb].rows(op)}
+        return super().heads_of(op)
 
     # --- reads ----------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> str:
+        """The structure's time in a query; on SQLite it has the parameter `:roost_now`."""
+        if self._by_store:
+            return self.words.now.replace(self.words.clock, f":{NOW.name}")
+        return self.words.now.replace(self.words.clock, CLOCK[self.dialect.family])
+
+    @property
+    def timed(self) -> tuple[Column, ...]:
+        """The parameters of `now`, whose values are `moment(context)`."""
+        return (NOW,) if self._by_store else ()
+
+    def mine(self, prefix: str = "") -> str:
+        """Return the condition that the columns of the key equal the parameters of their names."""
+        return self.same_as(self.structure.key.columns, prefix)
+
+    def same_as(self, columns: Sequence[Column], prefix: str = "") -> str:
+        """Return the condition that columns equal the parameters of their names."""
+        return " AND ".join(f"{prefix}{self.dialect.name_of(each)} = :{each.name}" for each in columns)
 
     def read(self, sql: str, given: Sequence[Column]) -> Read:
         """Make a query for one key that has named parameters: `SELECT … WHERE uid = :uid`."""
         names = [column.name for column in given]
+        if self.dialect.placeholder == "%s":
+            sql = sql.replace("%", "%%")
         text, used = parameters(sql, self.dialect.placeholder)
         places = tuple([names.index(name) for name in used])
         if self.dialect.family == "sqlite":
             template = each(text)
         elif self.dialect.family == "mariadb":
-            template = Template(f"(SELECT {{i}}, {text.removeprefix('SELECT ')})", Gather.UNION, Answer.ORDINAL)
+            whole = " UNION ALL " in text
+            part = f"e.* FROM ({text}) e" if whole else text.removeprefix("SELECT ")
+            template = Template(f"(SELECT {{i}}, {part})", Gather.UNION, Answer.ORDINAL)
         else:
             columns = ", ".join(f'"{name}"' for name in names)
             joined = NAMED.sub(r'q."\1"', sql)
@@ -192,18 +502,67 @@ class ProgramPlan(StructurePlan):
             )
         return Read(text, places, template)
 
+    def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
+        found = yield ask.read.statement([ask.row(op, context) for op in run])
+        return [ask.result(op, rows) for op, rows in zip(run, found, strict=True)]
+
+    def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
+        row = ask.read.row(ask.row(op, context))
+        return Question(ask.read.sql, row, lambda rows: ask.result(op, [tuple(each) for each in rows]), False)
+
+    def list_keys(self, table: str, living: str = "") -> Verb:
+        """Return what lists the keys of a table, for `verbs`.
+
+        living: the condition of the rows whose keys are listed, with the parameters of `now`.
+        """
+        key = self.structure.key.columns
+        names, timed = self.dialect.names(key), self.timed if living else ()
+        begin = f"SELECT {'DISTINCT ' if table == self.rows_table else ''}{names} FROM {table}"
+        after = f"({names}) > ({', '.join(f':{each.name}' for each in key)})"
+        tail = f"ORDER BY {names} LIMIT :{MOST.name}"
+        first = self.read(f"{begin}{f' WHERE {living}' if living else ''} {tail}", [*timed, MOST])
+        later = self.read(f"{begin} WHERE {f'{living} AND ' if living else ''}{after} {tail}", [*timed, *key, MOST])
+
+        def keys(run: Operations, context: Context, _: Locked) -> Plan:
+            results = []
+            for op in run:
+                last, n = op.args
+                now = self.moment(context) if living else ()
+                read = first.alone((*now, n)) if last is None else later.alone((*now, *self.key_out(last), n))
+                results.append([self.key_value(row) for row in (yield read)[0]])
+            return results
+
+        return keys
+
+    def removals(self, *, counted: bool = False) -> Iterator[Program]:
+        """Yield the programs `clear` and `forget` of a structure with heads."""
+        count = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}"
+        before = f"{count} AND until > {self.now}" if self.expires else count
+        for verb in ("clear", "forget"):
+            yield removal(verb, self.structure.key.columns, before, counted=counted, lasts=self.expires)
+
+    def key_of(self, op: Operation[Any]) -> Sequence[Row]:
+        """Return the stored key of an operation that concerns a whole key, as the only row of a call."""
+        return [self.key_out(op.args[0])]
+
 
 _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less than MOST_ANSWER
 
 
-@lru_cache(1000)
-def _one(family: str, call: str) -> Template:
-    return Template(f"SELECT {call}" if family == "postgresql" else call.format(result=""))
+def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
+    """Return the outcome of an operation with one row, as its result."""
+    return int(outcomes[0] or 0)
+
+
+def _outcome(values: Sequence[Any], width: int) -> Any:
+    if width == 1:
+        return values[0]
+    return tuple(values) if width else None
 
 
 @lru_cache(1000)
-def _calling(call: str, place: int) -> Template:
-    return Template(call.format(result=f", @roost_{place}"))
+def _calling(call: str, first: int, width: int) -> Template:
+    return Template(call.format(result="".join(f", @roost_{place}" for place in range(first, first + width))))
 
 
 @lru_cache(MOST_CALLS)

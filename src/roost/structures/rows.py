@@ -120,7 +120,15 @@ class Rows:
         self._checks = tuple(each.checker(structure) for each in self.columns)
         self._by_keyword = any(field.kw_only for field in dataclasses.fields(row))
         self.unknown: tuple[Column, ...] = ()  # that are stored and not declared
+        self.stored = self._names  # the names in the order of the definition that is stored
         self.absent: tuple[str, ...] = ()  # the names of those that are declared and not stored
+
+    @property
+    def others(self) -> list[Column]:
+        """The columns besides those of the key that are declared and stored, in the order of what is stored."""
+        return sorted(
+            (each for each in self.columns if each.name not in self.per), key=lambda each: self.stored.index(each.name)
+        )
 
     def default(self, column: Column) -> Any:
         """Return what a row has in a column that it is made without; `LookupError` where it cannot be."""
@@ -138,6 +146,7 @@ class Rows:
         specs: dict[str, str] = dict(stored)
         made = copy.copy(self)
         made.columns = tuple(each for each in self.columns if each.name in specs)
+        made.stored = tuple(specs)
         made.absent = tuple(each.name for each in self.columns if each.name not in specs)
         made.unknown = tuple(
             parse_column(self._structure, name, spec) for name, spec in specs.items() if name not in self._names

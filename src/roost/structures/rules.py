@@ -1,69 +1,96 @@
-"""Invariants that several structures have: each a name, and a query for the keys that break it.
-
-A query's last column says in words what is wrong; the columns before it are the key.
-"""
+"""Steps that the programs of several structures have: the rules of age, of identity, of whole keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from roost.dialects.conditions import no_moment
-from roost.structures.plan import Rule, StructurePlan
+from roost.structures.steps import INT, Do, Each, Give, Head, Let, Now, Program, Step, number
+from roost.structures.words.words import Words
+from roost.types.columns import Column
 
-
-class RuleWords:
-    """The names and conditions from which the queries of one structure are built."""
-
-    def __init__(self, plan: StructurePlan) -> None:
-        dialect, key = plan.dialect, plan.structure.key.columns
-        self.dialect = dialect
-        self.rows, self.head = plan.rows_table, plan.head_table
-        self.key, self.first = dialect.names(key), dialect.name_of(key[0])
-        self.r_key, self.h_key = dialect.names(key, "r."), dialect.names(key, "h.")
-        self.join = " AND ".join(f"h.{dialect.name_of(each)} = r.{dialect.name_of(each)}" for each in key)
-        self.message = dialect.message
+UNTIL = number("until")  # the moment at which a row expires
+MOST = number("roost_most")  # rows that one call of a sweep deletes
 
 
-def has_head(plan: StructurePlan) -> Rule:
-    """Return the rule that every row has a head."""
-    words = RuleWords(plan)
-    return (
-        "head",
-        f"SELECT {words.r_key}, {words.message('? rows without a head', 'count(*)')} FROM {words.rows} r"
-        f" LEFT JOIN {words.head} h ON {words.join}\n"
-        f"  WHERE h.{words.first} IS NULL GROUP BY {words.r_key}",
-    )
+def expired(w: Words, head: bool) -> Iterator[Step]:
+    """Delete the given key's expired rows; with `head`, its count is mended. Before it: `Now()`."""
+    over = f"{w.mine()} AND until <= {w['now']}"
+    if head and not w.loops:  # counted before they go: a later statement could not tell how many went
+        yield Do(f"UPDATE {w.head} SET n = n - (SELECT count(*) FROM {w.rows} WHERE {over}) WHERE {w.mine()}")
+    yield Do(f"DELETE FROM {w.rows} WHERE {over}", counts="gone" if head and w.loops else "")
+    if head and w.loops:
+        yield Do(f"UPDATE {w.head} SET n = n - {w['gone']} WHERE {w.mine()}", when=f"{w['gone']} > 0")
 
 
-def sequences(plan: StructurePlan) -> Iterator[Rule]:
-    """Return the rules of rows that have a sequence: it is one that the head has given, at a moment."""
-    words = RuleWords(plan)
-    yield (
-        "sequence",
-        f"SELECT {words.r_key}, {words.message('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
-        f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence > h.sequence OR r.sequence < 1",
-    )
-    if plan.dialect.name == "sqlite":
-        yield "at", f"SELECT {words.r_key}, 'at ' || at || ' is no moment' FROM {words.rows} r WHERE {no_moment('at')}"
+def sweep(rows_key: Sequence[Column], column: Column = UNTIL, stays: int = 0, head: bool = False) -> Program:
+    """Return the program that deletes some expired rows, whoever's, and stores the structure's time.
+
+    The oldest go first. They are found without locks, and those that another session holds are skipped: the order of
+    the rows is not an order of locks. It is for the store's own transactions: the application's would keep other keys
+    locked until its end.
+
+    rows_key: the columns that identify a row.
+    column: the one with the moment at which it expires.
+    stays: microseconds for which it stays after that.
+    head: whether the keys have a head with a count, which is locked first and mended.
+    """
+
+    def steps(w: Words) -> Iterator[Step]:
+        yield Now()
+        ends = w.dialect.name_of(column)
+        over = f"{ends} <= {w['now']}{f' - {stays}' if stays else ''}"
+        names, key, most = w.names(rows_key), w.names(w.key), w.new(MOST.name)
+        found = f"FROM {w.rows} WHERE {over} ORDER BY {ends} LIMIT {most}"
+        if not w.loops:
+            if head:
+                same = " AND ".join(
+                    f"q.{w.dialect.name_of(each)} = {w.head}.{w.dialect.name_of(each)}" for each in w.key
+                )
+                gone = f"SELECT count(*) FROM (SELECT {key} {found}) q WHERE {same}"
+                yield Do(f"UPDATE {w.head} SET n = n - ({gone}) WHERE ({key}) IN (SELECT {key} {found})")
+            yield Do(f"DELETE FROM {w.rows} WHERE ({names}) IN (SELECT {names} {found})")
+        elif head:
+            yield Each(w.key, f"SELECT DISTINCT {key} FROM (SELECT {key} {found}) q", [*_of_key(w, over)])
+        elif w.dialect.family == "postgresql":
+            yield Do(f"DELETE FROM {w.rows} WHERE ctid = ANY (ARRAY(SELECT ctid {found} FOR UPDATE SKIP LOCKED))")
+        else:  # a DELETE there cannot skip rows
+            index = f"FORCE INDEX (roost_{w.name}_over)"
+            select = f"SELECT {names} {found} FOR UPDATE SKIP LOCKED".replace(
+                f"{w.rows} WHERE", f"{w.rows} {index} WHERE"
+            )
+            this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
+            yield Each(rows_key, select, [Do(f"DELETE FROM {w.rows} WHERE {this}")])
+
+    return Program("sweep", [MOST], steps)
 
 
-def counted(plan: StructurePlan) -> Rule:
-    """Return the rule that the head's count is that of its rows."""
-    words = RuleWords(plan)
-    return (
-        "count",
-        f"SELECT {words.key}, {words.message('the head says ?, there are ?', 'said', 'there')}\n"
-        f"  FROM (SELECT {words.h_key}, h.n AS said, count(r.{words.first}) AS there\n"
-        f"    FROM {words.head} h LEFT JOIN {words.rows} r ON {words.join} GROUP BY {words.h_key}, h.n) q\n"
-        f"  WHERE said <> there",
-    )
+def _of_key(w: Words, over: str) -> Iterator[Step]:
+    # Deletes the expired rows of a key that was found, if nobody else holds its head.
+    mine = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in w.key)
+    yield Let("free", INT, f"SELECT 1 FROM {w.head} WHERE {mine} FOR UPDATE SKIP LOCKED")
+    free = f"{w['free']} IS NOT NULL"
+    yield Do(f"DELETE FROM {w.rows} WHERE {mine} AND {over}", when=free, counts="gone")
+    yield Do(f"UPDATE {w.head} SET n = n - {w['gone']} WHERE {mine}", when=free)
 
 
-def lasting(plan: StructurePlan) -> Rule:
-    """Return the rule that every row has a moment at which it leaves."""
-    words = RuleWords(plan)
-    return (
-        "until",
-        f"SELECT {words.r_key}, {words.message('a row with the end ?', 'r.until')} FROM {words.rows} r\n"
-        f"  WHERE r.until <= 0",
-    )
+def removal(verb: str, key: Sequence[Column], before: str, *, counted: bool, lasts: bool) -> Program:
+    """Return the program `clear`, which removes all rows of a key, or `forget`, which removes its head, too.
+
+    Its outcome is how many rows the key had that had not expired; before: the query for that.
+    """
+    had = number("had")
+
+    def steps(w: Words) -> Iterator[Step]:
+        yield Head(["n" if counted else "sequence"], makes=False)
+        if w.loops and lasts:
+            yield Now()
+            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
+        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
+        if verb == "forget":
+            yield Do(f"DELETE FROM {w.head} WHERE {w.mine()}")
+        elif counted:
+            yield Do(f"UPDATE {w.head} SET n = 0 WHERE {w.mine()} AND n <> 0")
+        if w.loops:
+            yield Give([w["had"]])
+
+    return Program(verb, key, steps, gives=[had], before=before)

@@ -3,11 +3,14 @@
 Each database's words (`words/`) make a stored routine of a program: a function on PostgreSQL, a procedure on MariaDB
 and MySQL, on SQLite the INSTEAD OF trigger of a view. Whoever writes calls this routine: a single call, a batch,
 `store.on`, the triggers of the structure's relation, a protocol.
+
+The result of a program, its *outcome*, is a number from 0 on; a negative one says why the row is refused. SQLite's
+triggers have no results: there the caller asks before or after the call (`Program.before`, `Program.after`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.types.column_types import ColumnType
@@ -15,6 +18,39 @@ from roost.types.columns import Column
 
 INT: ColumnType[int] = ColumnType("int")
 TOTAL: ColumnType[int] = ColumnType("decimal", 65)  # a sum of 64-bit integers
+
+# The outcomes that refuse a row, each with the SQLSTATE and MySQL's number that a stranger's INSERT gets.
+DUPLICATE, FULL = -1, -2
+REFUSALS: Mapping[int, tuple[str, int]] = {DUPLICATE: ("23505", 1062), FULL: ("23514", 1644)}
+
+
+class Head(NamedTuple):
+    """Lock the row of the given key in the head table, and remember columns of it as `words[column]`.
+
+    makes: whether it is created where it is missing, with zeros; or the condition for that. Otherwise the program ends
+        there with the outcome 0: a key without a head has no rows, and whoever adds the first may be about to commit.
+    """
+
+    columns: Sequence[str]
+    makes: bool | str = True
+
+
+class Next(NamedTuple):
+    """Lock the given key's head, created where it is missing, raise a column of it by 1, and remember its new value.
+
+    sets: other columns of the head, which get these values.
+    """
+
+    column: str
+    sets: Mapping[str, str] = {}
+
+
+class Now(NamedTuple):
+    """Remember the structure's time as `words["now"]`; store it, at most once a second, unless somebody is doing so.
+
+    It comes after the locks. Where the clock is more than a second behind the time that was stored, it has jumped back:
+    the difference is added to the clock from then on, so that time goes on from where it was.
+    """
 
 
 class Let(NamedTuple):
@@ -24,16 +60,38 @@ class Let(NamedTuple):
     """
 
     name: str
-    type: ColumnType[int]
+    type: ColumnType[Any]
     value: str  # an expression, or a SELECT of one value
     locking: bool = False
 
 
 class Do(NamedTuple):
-    """Run a statement; with `when`, only if that condition holds (on SQLite it is added to the statement's WHERE)."""
+    """Run a statement; with `when`, only if that condition holds (on SQLite it is added to the statement's WHERE).
+
+    counts: later steps read how many rows it has changed as `words[counts]`; on SQLite only the next one can.
+    """
 
     sql: str
     when: str = ""
+    counts: str = ""
+
+
+class Refuse(NamedTuple):
+    """End with a negative outcome if a condition holds: nothing of the row is stored.
+
+    message: what a stranger is told; a literal text that has no other outcome in the same program.
+    """
+
+    when: str
+    outcome: int
+    message: str
+
+
+class Leave(NamedTuple):
+    """End with an ordinary outcome if a condition holds."""
+
+    when: str
+    values: Sequence[str]
 
 
 class Take(NamedTuple):
@@ -51,38 +109,62 @@ class Count(NamedTuple):
     name: str
 
 
+class Each(NamedTuple):
+    """Run steps for each row of a query, whose columns are remembered under their names. Not on SQLite."""
+
+    columns: Sequence[Column]
+    select: str
+    steps: Sequence[Step]
+
+
 class Give(NamedTuple):
-    """End with a result. SQLite's triggers have none: there the caller asks for it."""
+    """End with the outcome: a value for each column that the program gives."""
 
-    value: str
+    values: Sequence[str]
 
 
-Step = Let | Do | Count | Take | Give
+Step = Head | Next | Now | Let | Do | Refuse | Leave | Count | Take | Each | Give
 
 
 class Program(NamedTuple):
     """One verb of a structure.
 
-    given: the columns of the row that it is given; on SQLite the moment (`now`) follows.
+    given: the columns of the row that it is given; on SQLite the moment (`roost_now`) follows.
     steps: writes the program in the words of one database.
-    gives: the type of its result; None: it has no result.
+    gives: the columns of its outcome; none: it has no outcome.
     many: it is given many rows, as arrays on PostgreSQL, as JSON on MariaDB and MySQL.
+    whole: it is given whole rows. `alter` leaves a form of it for each former declaration that had fewer columns.
+    before, after: on SQLite queries that are asked before and after a call, with the given columns and `roost_now` as
+        named parameters; `tell` makes the outcome of their first rows. Without them there is no outcome.
     """
 
     verb: str
     given: Sequence[Column]
     steps: Callable[[Any], Iterator[Step]]
-    gives: ColumnType[int] | None = None
+    gives: Sequence[Column] = ()
     many: bool = False
+    whole: bool = False
+    before: str = ""
+    after: str = ""
+    tell: Callable[[Sequence[Any] | None, Sequence[Any] | None], Any] = lambda before, after: (before or after or [0])[
+        0
+    ]
 
 
 class Routine(NamedTuple):
     """A program as a database stores it: the statements that make it or replace it, and those that drop it.
 
     text: how the database identifies this form of it, to be compared with what is stored.
+    refusals: the outcomes of the messages with which SQLite's trigger refuses a row.
     """
 
     name: str
     make: Sequence[str]
     drop: Sequence[str]
     text: str
+    refusals: Mapping[str, int] = {}
+
+
+def number(name: str) -> Column:
+    """Return a column of whole numbers."""
+    return Column(name, INT)

@@ -87,7 +87,7 @@ class Structure(Target):
     remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
     # Facts of the definition that `alter` can change, and that a declaration of another release can live with; every
     # other fact says what is stored where.
-    options: ClassVar[tuple[str, ...]] = ()
+    options: tuple[str, ...] = ()
     reads: ClassVar[tuple[str, ...]] = ()  # its verbs that change nothing, beyond those that Roost's structures have
     name: str
     key: Group[Any]
@@ -141,7 +141,9 @@ class Structure(Target):
         if verb == "keys":
             after, n = args
             return [f"after={after and self.key.value(after)!r}", f"n={n}"]
-        return [repr(self.key.value(args[0])), *(repr(arg) for arg in args[1:])]
+        # A tuple of one value is that of a column.
+        others = [arg[0] if type(arg) is tuple and len(arg) == 1 else arg for arg in args[1:]]
+        return [repr(self.key.value(args[0])), *map(repr, others)]
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""

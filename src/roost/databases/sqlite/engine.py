@@ -398,7 +398,10 @@ def failure(code: int, message: str, path: str, sql: str = "") -> Error:
             # The only place that reads a message: SQLite has no code for a missing table.
             return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
         case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
-            return worded(StatementFailed(f"{text}{f' in {sql}' if sql else ''}"), _WORDS.get(code, "error"))
+            return worded(
+                StatementFailed(f"{text}{f' in {sql}' if sql else ''}"),
+                "routine" if " values were supplied" in message else _WORDS.get(code, "error"),
+            )
     return DatabaseError(f"{text}{f' in {sql}' if sql else ''}")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roost.structures.cache.declaration import FLAGS_MAX, Cache
+from roost.structures.checks import RuleWords
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import RuleWords
 
 
 def rules(plan: StructurePlan) -> Iterator[Rule]:

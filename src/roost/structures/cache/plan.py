@@ -15,7 +15,7 @@ with counts, which is locked before all others and written last (`bounds.py`); a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Wanted
 from roost.errors import Full
@@ -71,7 +71,7 @@ class CachePlan(CacheReads):
     structure: Cache[Any, Any]
     views = VIEWS
     alterations = ALTERATIONS
-    together: ClassVar[Mapping[str, str]] = {
+    together: Mapping[str, str] = {
         **dict.fromkeys([*WRITES, *META, "clear", "forget"], "change"),
         **dict.fromkeys(LEASING, "leases"),
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roost.structures.checks import RuleWords, counted, has_head, sequences
 from roost.structures.plan import Rule, StructurePlan
-from roost.structures.rules import RuleWords, counted, has_head, sequences
 
 
 def rules(plan: StructurePlan, keep: int) -> Iterator[Rule]:

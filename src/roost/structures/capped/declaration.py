@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.adopted.declaration import Adopted
@@ -49,7 +49,7 @@ class Capped(RowStructure[R, K]):
     """
 
     kind = "capped"
-    options: ClassVar[tuple[str, ...]] = ("keep", "on_full", "on_duplicate")
+    options: tuple[str, ...] = ("keep", "on_full", "on_duplicate")
     score: Column | None = None  # rows with the greatest values of this column are kept; None: the newest rows
 
     def __new__(

@@ -138,7 +138,7 @@ class CappedPlan(StructurePlan):
     structure: Capped[Any, Any]
     views = VIEWS
     alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
-    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
+    together: Mapping[str, str] = {"add": "change", "add_all": "change", "remove": "change"}
     further: ClassVar[tuple[Column, ...]] = ()  # columns after `at`
 
     def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:

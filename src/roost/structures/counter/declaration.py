@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
@@ -55,7 +55,7 @@ class Counter(Structure, Generic[K]):
     """
 
     kind = "counter"
-    options: ClassVar[tuple[str, ...]] = ("keep", "slots")
+    options: tuple[str, ...] = ("keep", "slots")
     reads = ("series",)
 
     @overload

@@ -8,45 +8,27 @@ no reader ever sees. Sums are exact, whatever their size.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
 
-from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template
+from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
+from roost.structures.checks import RuleWords
 from roost.structures.clock import CLOCK, datetime_of
 from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
 from roost.structures.counter.relation import VIEWS
 from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import (
-    CUT,
-    SLOT,
-    Context,
-    Facts,
-    N,
-    Operations,
-    Plan,
-    Question,
-    Rule,
-    Transaction,
-    Verb,
-    each,
-    seizing,
-)
-from roost.structures.program import Calling, ProgramPlan, Read
-from roost.structures.rules import RuleWords
-from roost.structures.steps import INT, TOTAL, Count, Do, Give, Let, Program, Step, Take
+from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
+from roost.structures.program import MAKES, MOST, NOW, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.steps import INT, TOTAL, Count, Do, Each, Give, Let, Program, Step, Take, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
 
 # Parameters beside the columns of the key, whose names cannot be these.
-BACK = Column("roost_back", INT)  # microseconds from the first window that is read to the current one
-NOW = Column("roost_now", INT)
-MOST = Column("roost_most", INT)
-
-SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
-SWEEPS = 16  # writes after which a batch deletes expired rows
+BACK = number("roost_back")  # microseconds from the first window that is read to the current one
+TOTALS = Column("total", TOTAL)
 
 
 class CounterPlan(ProgramPlan):
@@ -55,54 +37,23 @@ class CounterPlan(ProgramPlan):
     structure: Counter[Any]
     views = VIEWS
     wire = CounterWire
-    together: ClassVar[Mapping[str, str]] = {"add": "add", "add_all": "add"}
+    own_time = False  # windows are of the calendar
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         # After `alter` a key may have other slots than these: every read sums what is there.
         self.slots = (structure.slots or dialect.slots) if dialect.row_locks else 1
-        self._owed = 0  # writes since expired rows were deleted
+        self.expires = bool(structure.size)
         super().__init__(structure, dialect)
-        key = structure.key.columns
+
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make its table."""
+        key, dialect, structure = self.structure.key.columns, self.dialect, self.structure
         cell = [*key, *([START] if structure.size else [])]
         fill = " WITH (fillfactor = 50)" if dialect.name == "postgresql" else ""  # for HOT updates: 99.8 % of them
-        self.tables = (self.create(self.rows_table, [*cell, SLOT, N], f"{dialect.names(cell)}, slot") + fill,)
+        yield self.create(self.rows_table, [*cell, SLOT, N], f"{dialect.names(cell)}, slot") + fill
         if structure.size:
-            index = f"roost_{structure.name}_over"
-            self.indexes = (index,)
-            self.tables += (f"CREATE INDEX {index} ON {self.rows_table} (start)",)
-        self.seize = seizing(dialect, self.rows_table, key)
-        self._make_reads()
-        self._expired: Template | None = None  # MariaDB and MySQL: a DELETE there cannot skip rows that others hold
-        if structure.size and dialect.family == "mariadb":
-            cell = [*key, START, SLOT]
-            names, first = dialect.names(cell), f"{self.start(CLOCK['mariadb'])} - {self._back(None)}"
-            self._expired = each(
-                f"SELECT {names} FROM {self.rows_table} FORCE INDEX ({self.indexes[0]})\n"
-                f"  WHERE start < {first} ORDER BY start LIMIT %s FOR UPDATE SKIP LOCKED"
-            )
-            pairs = {"pairs": names, "same_pair": dialect.same(cell, "q.", "r.")}
-            self._cut = dialect.choose(CUT).format({"rows": self.rows_table, **pairs})
-        if dialect.singles:
-            self.questions = {"total": self._ask_total}
-            self.transactions = (
-                {"add": self._add_alone, "increment": self._increment_alone}
-                if dialect.exchanges
-                else {"add": self._add_on_file, "increment": self._increment_on_file}
-            )
-
-    def verbs(self) -> dict[str, Verb]:
-        """Return what runs operations."""
-        return {
-            "add": self._adds,
-            "increment": self._increments,
-            "clear": self._clears,
-            "forget": self._clears,
-            "total": self._totals_of_one,
-            "totals": self._totals,
-            "top": self._top,
-            "series": self._series,
-            "keys": self._keys,
-        }
+            self.indexes = (f"roost_{structure.name}_over",)
+            yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (start)"
 
     # --- programs -------------------------------------------------------------------------------------------------
 
@@ -118,11 +69,13 @@ class CounterPlan(ProgramPlan):
         batches = self.dialect.modulo.format(number, lower)
         yield Program("add", [*key, N], lambda w: self._adding(w, upper))
         yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
-        yield Program("increment", [*key, N], self._incrementing, gives=TOTAL)
-        yield Program("clear", key, self._clearing, gives=TOTAL)
+        yield Program(
+            "increment", [*key, N], self._incrementing, [TOTALS], after=self._summing(current=True), tell=_told
+        )
+        yield Program("clear", key, self._clearing, [TOTALS], before=self._summing(), tell=_told)
         if self.dialect.row_locks:
-            yield Program("lock", key, lambda w: iter([Do(self._lock(w))]))
-        if self.structure.size and self.dialect.family != "mariadb":
+            yield Program("lock", [*key, MAKES], lambda w: iter([Do(self._lock(w))]))
+        if self.structure.size:
             yield Program("sweep", [MOST], self._sweeping)
 
     def start(self, now: str) -> str:
@@ -144,7 +97,7 @@ class CounterPlan(ProgramPlan):
         values = w.values(self.structure.key.columns)
         key = [*values]
         if self.structure.size:
-            yield Let("start", INT, self.start(w.now))
+            yield Let("start", INT, self.start(w.clock))
             values["start"] = w["start"]
             key.append("start")
             if not source:  # the windows of this key that have gone by; those of other keys are swept by batches
@@ -157,7 +110,7 @@ class CounterPlan(ProgramPlan):
         # Makes or locks every slot of a key, with windows those of the current one.
         values = w.values(self.structure.key.columns)
         if self.structure.size:
-            values["start"] = self.start(w.now)
+            values["start"] = self.start(w.clock)
         slots = " UNION ALL ".join(f"SELECT {slot} AS slot" for slot in range(self.slots))
         return w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, [*values, "slot"], source=f"({slots}) s")
 
@@ -172,12 +125,12 @@ class CounterPlan(ProgramPlan):
         yield from self._adding(w, "0")
         current = f" AND start = {w['start']}" if self.structure.size else ""
         yield Let("sum", TOTAL, f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", locking=True)
-        yield Give(w["sum"])
+        yield Give([w["sum"]])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
         value = "sum(n)"
         if self.structure.size:
-            yield Let("start", INT, self.start(w.now))
+            yield Let("start", INT, self.start(w.clock))
             value = f"sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END)"
         if not self.dialect.row_locks:
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
@@ -189,19 +142,24 @@ class CounterPlan(ProgramPlan):
             # client's flags; there it is 0.)
             value = f"CASE WHEN count(*) > {w['made']} THEN {value} END"
         yield Take("had", w.rows, w.mine(), value)
-        yield Give(w["had"])
+        yield Give([w["had"]])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:
         # The oldest first; rows that other sessions hold are skipped.
-        rows, most = w.rows, w.new(MOST.name)
-        yield Let("first", INT, f"{self.start(w.now)} - {self._back(None)}")
-        names = self.dialect.names([*self.structure.key.columns, START, SLOT])
+        rows, most, cell = w.rows, w.new(MOST.name), [*self.structure.key.columns, START, SLOT]
+        yield Let("first", INT, f"{self.start(w.clock)} - {self._back(None)}")
+        names = self.dialect.names(cell)
         expired = f"FROM {rows} WHERE start < {w['first']} ORDER BY start LIMIT {most}"
         match self.dialect.family:
             case "sqlite":
                 yield Do(f"DELETE FROM {rows} WHERE ({names}) IN (SELECT {names} {expired})")
             case "postgresql":
                 yield Do(f"DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid {expired} FOR UPDATE SKIP LOCKED))")
+            case _:
+                found = expired.replace(" WHERE", f" FORCE INDEX ({self.indexes[0]}) WHERE")
+                this = " AND ".join(f"{self.dialect.name_of(each)} = {w[each.name]}" for each in cell)
+                select = f"SELECT {names} {found} FOR UPDATE SKIP LOCKED"
+                yield Each(cell, select, [Do(f"DELETE FROM {rows} WHERE {this}")])
 
     def _back(self, last: int | None) -> int:
         # Microseconds from the start of the first of the last windows to that of the current one.
@@ -214,36 +172,34 @@ class CounterPlan(ProgramPlan):
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
-    def run(self, operations: Operations, context: Context) -> Plan:
-        """Run operations; a batch of the store's own also deletes expired rows, in proportion to what it writes."""
-        results = yield from super().run(operations, context)
-        if self.structure.size and not context.joined and any([op.writes for op in operations]):
-            self._owed += sum([len(op.args) if op.verb in RUNS else 1 for op in operations if op.writes])
-            if self._owed >= SWEEPS or len(operations) > 1:
-                most, self._owed = SWEPT * self._owed, 0
-                if self._expired is None:
-                    yield from self.call_one("sweep", (most,), context)
-                else:
-                    (found,) = yield Statement(self._expired, [(most,)])
-                    if found:
-                        yield Statement(self._cut, sorted([tuple(row) for row in found]))
-        return results
+    def written(self) -> Mapping[str, Write]:
+        """Return what the verbs that write call."""
 
-    def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the keys that operations write, in their order."""
-        return self.seized(operations, context)
+        def rows(op: Operation[Any]) -> Sequence[Row]:
+            if op.verb in RUNS:
+                return [(*self.key_out(row[:-1]), row[-1]) for row in op.args]
+            return [(*self.key_out(op.args[0]), op.args[1])]
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, bool]:
-        """Lock what operations of several kinds write, in key order."""
-        if self.dialect.row_locks and (keys := self.locks(operations, context)):
-            yield from self.call_each("lock", keys, context)
-        return True
+        return {
+            "add": Write("add", rows),
+            "add_all": Write("add", rows),
+            "increment": Write("increment", rows, first),
+            "clear": Write("clear", self.key_of, first),
+            "forget": Write("clear", self.key_of, first),
+        }
 
-    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, that an operation writes."""
-        return {self.key_out(row[:-1]) for row in op.args} if op.verb in RUNS else super().heads_of(op)
+    def verbs(self) -> dict[str, Verb]:
+        """Return what runs the other verbs, and adds, which are merged."""
+        return {
+            "add": self._adds,
+            "add_all": self._adds,
+            "increment": self._increments,
+            "totals": self._totals,
+            "top": self._top,
+            "keys": self.list_keys(self.rows_table, self._kept),
+        }
 
-    def _adds(self, run: Operations, context: Context, _: bool) -> Plan:
+    def _adds(self, run: Operations, context: Context, _: Locked) -> Plan:
         # Adds to one key are one row, unless their sum has more than 64 bits.
         merged: dict[Any, int] = {}
         for op in run:
@@ -253,41 +209,23 @@ class CounterPlan(ProgramPlan):
         out = self.key_out
         while merged:
             rows = [(*out(key), max(INT_MIN, min(INT_MAX, n))) for key, n in merged.items()]
-            rows.sort()
-            # The slots of batches are not to be held by an application's open transaction.
-            call = self.call_each if context.joined and self.dialect.exchanges else self.call_all
-            yield from self._caught(run, call("add", rows, context))
+            yield from self._caught(run, self._added(rows, context))
             merged = {key: left for key, n in merged.items() if (left := n - max(INT_MIN, min(INT_MAX, n)))}
         return [None] * len(run)
 
-    def _increments(self, run: Operations, context: Context, _: bool) -> Plan:
-        rows = [self._row(op) for op in run]
-        if self.dialect.exchanges:
-            found = yield from self._caught(run, self._in_key_order("increment", rows, context))
-            return [int(total) for total in found]
-        results = []
-        for op, row in zip(run, rows, strict=True):
-            yield from self._caught([op], self.call_all("increment", [row], context))
-            results.append(_sum((yield self._current.statement([(*row[:-1], *self.moment(context))]))[0]))
-        return results
+    def _added(self, rows: list[Row], context: Context) -> Calling:
+        # The slots of batches are not to be held by an application's open transaction.
+        if context.joined or not self.dialect.exchanges:
+            return (yield from self.call("add", rows, context))
+        return (yield from self.call_all(self._programs["add_all"], sorted(rows)))
 
-    def _clears(self, run: Operations, context: Context, _: bool) -> Plan:
-        keys = [self.key_out(op.args[0]) for op in run]
-        if self.dialect.exchanges:
-            return [int(had or 0) for had in (yield from self._in_key_order("clear", keys, context))]
+    def _increments(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        if self.dialect.exchanges or len(run) == 1:
+            return (yield from self._caught(run, self._writes(self.writes["increment"], run, context, locked)))
         results = []
-        for key in keys:
-            had = (yield self._total.statement([self._asked(key, None, context)]))[0]
-            yield from self.call_all("clear", [key], context)
-            results.append(_sum(had))
+        for op in run:
+            results += yield from self._caught([op], self._writes(self.writes["increment"], [op], context, locked))
         return results
-
-    def _in_key_order(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        # Calls a program for each row, in the order in which locks are taken; the results are in the order of the rows.
-        order = sorted(range(len(rows)), key=lambda place: rows[place][: self.key_width])
-        found = yield from self.call_each(verb, [rows[place] for place in order], context)
-        results = dict(zip(order, found, strict=True))
-        return [results[place] for place in range(len(rows))]
 
     def _caught(self, run: Operations, work: Plan) -> Plan:
         # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.
@@ -299,60 +237,42 @@ class CounterPlan(ProgramPlan):
                 raise
             raise Overflow(f"{run[0]!r}: the sum of a slot would leave 64 bits") from error
 
-    def _add_alone(self, op: Operation[Any], context: Context) -> Exchange | None:
-        return self.exchange("add", self._row(op)) if self._goes_alone() else None
-
-    def _increment_alone(self, op: Operation[Any], context: Context) -> Exchange | None:
-        return self.exchange("increment", self._row(op), int) if self._goes_alone() else None
-
-    def _add_on_file(self, op: Operation[Any], context: Context) -> Transaction | None:
-        return self._on_file("add", op, context) if self._goes_alone() else None
-
-    def _increment_on_file(self, op: Operation[Any], context: Context) -> Transaction | None:
-        return self._on_file("increment", op, context) if self._goes_alone() else None
-
-    def _on_file(self, verb: str, op: Operation[Any], context: Context) -> Transaction:
-        row, now = self._row(op), self.moment(context)
-        yield self._one[verb], (*row, *now)
-        if verb == "add":
-            return None
-        return _sum((yield self._current.sql, self._current.row((*row[:-1], *now))))
-
-    def _row(self, op: Operation[Any]) -> Row:
-        key, n = op.args
-        return (*self.key_out(key), n)
-
-    def _goes_alone(self) -> bool:
-        # Of some writes by themselves one runs as a batch, which deletes expired rows.
-        if not self.structure.size:
-            return True
-        self._owed += 1
-        return self._owed < SWEEPS
-
     # --- reads ----------------------------------------------------------------------------------------------------
 
-    def _make_reads(self) -> None:
-        dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
-        names = dialect.names(key)
-        mine = " AND ".join(f"{dialect.name_of(each)} = :{each.name}" for each in key)
-        now = {"sqlite": ":roost_now"}.get(dialect.family, dialect.choose(CLOCK))
-        start = self.start(now) if self.structure.size else ""
-        self._windowed: tuple[Column, ...] = ()
-        since = all_since = current = ""
-        if start:
-            self._windowed = (*([NOW] if self._by_store else []), BACK)
-            since = f" AND start >= {start} - :roost_back"
-            all_since = f" WHERE start >= {start} - :roost_back"
-            current = f" AND start = {start}"
-        asked = [*key, *self._windowed]
+    def _summing(self, current: bool = False) -> str:
+        # The query for a key's total, in two columns; current: of the current window.
         # SQLite's SUM fails beyond 64 bits: halves of 32 bits are summed instead, and give the same order.
-        halves = "coalesce(sum(n >> 32), 0), coalesce(sum(n & 4294967295), 0)"
-        summed = halves if dialect.name == "sqlite" else "0, coalesce(sum(n), 0)"
+        where = f" FROM {self.rows_table} WHERE {self.mine()}"
+        if self.structure.size:
+            start = self.start(self._clock)
+            where += f" AND start = {start}" if current else f" AND {self._kept}"
+        return f"SELECT {self._summed}{where}"
+
+    @property
+    def _kept(self) -> str:
+        return f"start >= {self.start(self._clock)} - {self._back(None)}" if self.structure.size else ""
+
+    @property
+    def _summed(self) -> str:
+        if self.dialect.name == "sqlite":
+            return "coalesce(sum(n >> 32), 0), coalesce(sum(n & 4294967295), 0)"
+        return "0, coalesce(sum(n), 0)"
+
+    @property
+    def _clock(self) -> str:
+        return f":{NOW.name}" if self.dialect.family == "sqlite" else self.dialect.choose(CLOCK)
+
+    def asked(self) -> Mapping[str, Ask]:
+        """Return what the verbs that only read ask."""
+        dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
+        names, mine = dialect.names(key), self.mine()
+        start = self.start(self._clock) if self.structure.size else ""
+        self._windowed: tuple[Column, ...] = (*self.timed, BACK) if start else ()
+        since = f" AND start >= {start} - :{BACK.name}" if start else ""
+        all_since = f" WHERE start >= {start} - :{BACK.name}" if start else ""
+        asked, summed = [*key, *self._windowed], self._summed
         one = "0, n" if dialect.name == "sqlite" and not start else summed  # its one writer has used one slot
         self._total = self.read(f"SELECT {one} FROM {rows} WHERE {mine}{since}", asked)
-        self._current: Read = self.read(
-            f"SELECT {summed} FROM {rows} WHERE {mine}{current}", [*key, *([NOW] if self._by_store else [])]
-        )
         order = "total DESC"
         if dialect.name == "sqlite":
             order = "sum(n >> 32) + (sum(n & 4294967295) >> 32) DESC, sum(n & 4294967295) & 4294967295 DESC"
@@ -362,38 +282,25 @@ class CounterPlan(ProgramPlan):
             f"  GROUP BY {names} ORDER BY {order}, {in_order} LIMIT :roost_most",
             [*self._windowed, MOST],
         )
-        listed = f"SELECT DISTINCT {names} FROM {rows}"
-        after = f"({names}) > ({', '.join(f':{each.name}' for each in key)})"
-        tail = f"ORDER BY {names} LIMIT :roost_most"
-        self._first = self.read(f"{listed}{all_since} {tail}", [*self._windowed, MOST])
-        self._later = self.read(
-            f"{listed}{all_since or ' WHERE true'} AND {after} {tail}", [*self._windowed, *key, MOST]
-        )
+
+        def row(op: Operation[Any], context: Context) -> Row:
+            return (*self.key_out(op.args[0]), *self._since(_last(op), context))
+
+        asks = {"total": Ask(self._total, row, lambda _, found: _sum(found))}
         if start:
-            self._windows = self.read(
+            windows = self.read(
                 f"SELECT s.* FROM (SELECT {start} AS start, 0 AS n UNION ALL\n"
                 f"  SELECT start, n FROM {rows} WHERE {mine}{since}) s",
                 asked,
             )
-
-    def _asked(self, key: Row, last: int | None, context: Context) -> Row:
-        return (*key, *self._since(last, context))
+            asks["series"] = Ask(windows, row, self._series)
+        return asks
 
     def _since(self, last: int | None, context: Context) -> Row:
         return (*self.moment(context), self._back(last)) if self.structure.size else ()
 
-    def _ask_total(self, op: Operation[Any], context: Context) -> Question:
-        row = self.key_out(op.args[0])
-        if self.structure.size:
-            row = self._total.row((*row, *self._since(op.args[1], context)))
-        return Question(self._total.sql, row, _sum, False)
-
-    def _totals_of_one(self, run: Operations, context: Context, _: bool) -> Plan:
-        asked = [self._asked(self.key_out(op.args[0]), _last(op), context) for op in run]
-        return [_sum(rows) for rows in (yield self._total.statement(asked))]
-
     def _totals(self, run: Operations, context: Context, _: bool) -> Plan:
-        asked = [self._asked(self.key_out(key), _last(op), context) for op in run for key in op.args[0]]
+        asked = [(*self.key_out(key), *self._since(_last(op), context)) for op in run for key in op.args[0]]
         found = (yield self._total.statement(asked)) if asked else []
         totals = iter([_sum(rows) for rows in found])
         value = self.structure.key.value
@@ -408,28 +315,13 @@ class CounterPlan(ProgramPlan):
             results.append([(self.key_value(row[:width]), _sum([row[width:]])) for row in rows])
         return results
 
-    def _series(self, run: Operations, context: Context, _: bool) -> Plan:
-        asked = [self._asked(self.key_out(op.args[0]), _last(op), context) for op in run]
-        found = yield self._windows.statement(asked)
-        results: list[Any] = []
-        for op, rows in zip(run, found, strict=True):
-            totals: dict[int, int] = {}
-            for start, n in rows:
-                totals[start] = totals.get(start, 0) + n
-            current, size = max(totals), self.structure.size
-            starts = range(current - self._back(_last(op)), current + 1, size)
-            results.append([(datetime_of(start), totals.get(start, 0)) for start in starts])
-        return results
-
-    def _keys(self, run: Operations, context: Context, _: bool) -> Plan:
-        results = []
-        for op in run:
-            after, n = op.args
-            read = self._first if after is None else self._later
-            values = (*self._since(None, context), *(() if after is None else self.key_out(after)), n)
-            (rows,) = yield Statement(each(read.sql), [read.row(values)])
-            results.append([self.key_value(row) for row in rows])
-        return results
+    def _series(self, op: Operation[Any], rows: list[Row]) -> Any:
+        totals: dict[int, int] = {}
+        for start, n in rows:
+            totals[start] = totals.get(start, 0) + n
+        current, size = max(totals), self.structure.size
+        starts = range(current - self._back(_last(op)), current + 1, size)
+        return [(datetime_of(start), totals.get(start, 0)) for start in starts]
 
     # --- alter and check --------------------------------------------------------------------------------
 
@@ -451,7 +343,7 @@ class CounterPlan(ProgramPlan):
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
     # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
-    clock = "0" if plan.dialect.family == "sqlite" else plan.words.now
+    clock = "0" if plan.dialect.family == "sqlite" else plan.words.clock
     back = (old["keep"] - 1) * plan.structure.size
     (rows,) = yield Statement(each(f"SELECT {plan.start(clock)} - {back}"), [()])
     yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])
@@ -467,3 +359,7 @@ def _last(op: Operation[Any]) -> int | None:
 
 def _sum(rows: Sequence[Row]) -> int:
     return sum([(int(high) << 32) + int(low) for high, low in rows])
+
+
+def _told(before: Sequence[Any] | None, after: Sequence[Any] | None) -> int:
+    return _sum([tuple(row) for row in (before, after) if row is not None])

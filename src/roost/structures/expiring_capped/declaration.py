@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from roost.structures import keep_for as keeping
 from roost.structures.capped.declaration import Capped
@@ -44,7 +44,7 @@ class ExpiringCapped(Capped[R, K]):
     """
 
     kind = "expiring_capped"
-    options: ClassVar[tuple[str, ...]] = ("keep", "on_full", "on_duplicate", "keep_for")
+    options: tuple[str, ...] = ("keep", "on_full", "on_duplicate", "keep_for")
 
     def __init__(
         self,

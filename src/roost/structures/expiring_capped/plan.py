@@ -22,11 +22,11 @@ from roost.dialects.dialect import (
     Wanted,
 )
 from roost.structures.capped.plan import CappedPlan
+from roost.structures.checks import lasting
 from roost.structures.expiring_capped.declaration import ExpiringCapped
 from roost.structures.keep_for import ALTERATIONS, UNTIL, Lasting
 from roost.structures.operation import Operation
 from roost.structures.plan import MOST_FOUND, Alteration, Context, Locked, Operations, Plan, Rule, each, is_locked
-from roost.structures.rules import lasting
 from roost.structures.sweep import EACH, MOST
 from roost.types.columns import Column
 

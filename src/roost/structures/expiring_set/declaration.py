@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from roost.structures import keep_for as keeping
 from roost.structures.operation import Operation
@@ -36,7 +36,7 @@ class ExpiringSet(Set[K, M]):
     """
 
     kind = "expiring_set"
-    options: ClassVar[tuple[str, ...]] = ("keep_for",)
+    options: tuple[str, ...] = ("keep_for",)
 
     def __init__(self, name: str, *, key: Any = str, member: Any = str, keep_for: timedelta | float | None) -> None:
         super().__init__(name, key=key, member=member)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import compress
-from typing import Any, ClassVar
+from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement
 from roost.structures import keep_for
+from roost.structures.checks import lasting
 from roost.structures.clock import SECOND
 from roost.structures.ending import EndingPlan
 from roost.structures.expiring_set.declaration import ExpiringSet
@@ -28,7 +29,6 @@ from roost.structures.plan import (
     same_columns,
     write,
 )
-from roost.structures.rules import lasting
 from roost.structures.set.plan import answers, changes_of
 from roost.structures.set.wire import SetWire
 from roost.structures.sweep import EACH
@@ -68,7 +68,7 @@ class ExpiringSetPlan(EndingPlan):
     structure: ExpiringSet[Any, Any]
     views = VIEWS
     alterations = keep_for.ALTERATIONS
-    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
+    together: Mapping[str, str] = {"add": "change", "add_all": "change", "remove": "change"}
 
     def __init__(self, structure: ExpiringSet[Any, Any], dialect: Dialect) -> None:
         key, member = structure.key.columns, structure.member.columns

@@ -8,7 +8,7 @@ set the time back, which is a second.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.structures.clock import SECOND, datetime_of
@@ -35,7 +35,7 @@ class LeasePlan(EndingPlan):
 
     structure: Lease[Any]
     views = VIEWS
-    together: ClassVar[Mapping[str, str]] = {"acquire": "change", "renew": "change", "release": "change"}
+    together: Mapping[str, str] = {"acquire": "change", "renew": "change", "release": "change"}
 
     def __init__(self, structure: Lease[Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect, [HOLDER, TOKEN, TTL, EXPIRES], NOTHING)

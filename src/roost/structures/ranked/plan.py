@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement
 from roost.structures.capped.plan import CappedPlan
@@ -29,7 +29,7 @@ class RankedPlan(CappedPlan):
     structure: Ranked[Any, Any]
     views = VIEWS
     alterations = ALTERATIONS
-    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
+    together: Mapping[str, str] = {"add": "change", "add_all": "change", "remove": "change"}
 
     def __init__(self, structure: Ranked[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)

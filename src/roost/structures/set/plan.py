@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import compress, islice
-from typing import Any, ClassVar
+from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
+from roost.structures.checks import counted, has_head
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     CUT,
@@ -30,7 +31,6 @@ from roost.structures.plan import (
     same_columns,
     write,
 )
-from roost.structures.rules import counted, has_head
 from roost.structures.set.declaration import Set
 from roost.structures.set.view import VIEWS
 from roost.structures.set.wire import SetWire
@@ -145,7 +145,7 @@ class SetPlan(StructurePlan):
 
     structure: Set[Any, Any]
     views = VIEWS
-    together: ClassVar[Mapping[str, str]] = {"add": "change", "add_all": "change", "remove": "change"}
+    together: Mapping[str, str] = {"add": "change", "add_all": "change", "remove": "change"}
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
         super().__init__(structure, dialect)

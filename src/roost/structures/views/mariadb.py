@@ -28,8 +28,9 @@ from roost.dialects.dialect import Statement
 from roost.dialects.mariadb import without_introducers
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, powerless
-from roost.structures.clock import CLOCK, TRIGGER_CLOCK
+from roost.structures.clock import CLOCK, TRIGGER_CLOCK, shown_now
 from roost.structures.plan import StructurePlan, each
+from roost.structures.steps import REFUSALS
 from roost.structures.views.view import Capabilities, FoundView, View, ViewDialect
 from roost.structures.words.words import digest
 from roost.types.column_types import ColumnType
@@ -107,6 +108,18 @@ class ViewWords:
         work = [each.replace(CLOCK["mariadb"], TRIGGER_CLOCK) for each in body]
         return Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *work])
 
+    def call(self, verb: str, columns: Sequence[Column]) -> tuple[list[str], list[str]]:
+        """Return the variables and the statements of a call of a program, whose outcome may refuse the row."""
+        plan: Any = self.plan
+        outs = [f"`its {each.name}`" for each in plan.gives(verb)]
+        declared = [f"DECLARE `its {each.name}` {plan.words.type_of(each)}" for each in plan.gives(verb)]
+        called = f"CALL roost_{self.name}_{verb}({', '.join([self.news(columns), *outs])})"
+        refused = [
+            f"IF {outs[0]} = {outcome} THEN {self.signal(message, REFUSALS[outcome][1])}; END IF"
+            for message, outcome in plan.refusals(verb).items()
+        ]
+        return declared, [called, *refused]
+
     def lock(self) -> str:
         """Return the statement that locks the head; where there is none, there are no rows."""
         return f"SELECT COUNT(*) INTO `locked` FROM {self.head} h WHERE {self.is_new(self.key, 'h.')} FOR UPDATE"
@@ -127,7 +140,9 @@ class ViewWords:
 
 
 def shown(plan: StructurePlan, columns: Sequence[Column], where: str = "") -> str:
-    """Return the query of a view that shows columns of the rows table."""
+    """Return the query of a view that shows columns of the rows table, of rows that have not expired."""
+    if not where and getattr(plan, "expires", False):
+        where = f" WHERE until > {shown_now(plan)}"
     return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}{where}) {{mark}}"
 
 

@@ -24,7 +24,9 @@ from typing import Any
 from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Statement
 from roost.dialects.postgresql import POSTGRESQL
+from roost.structures.clock import shown_now
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
+from roost.structures.steps import REFUSALS
 from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, FoundView, View, ViewDialect, dollar_tag
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -271,6 +273,7 @@ class ViewWords:
     """The parts of the triggers of one structure."""
 
     def __init__(self, plan: StructurePlan) -> None:
+        self.plan = plan
         self.dialect = plan.dialect
         self.name = plan.structure.name
         self.key = plan.structure.key.columns
@@ -280,6 +283,25 @@ class ViewWords:
             "42501",
             f": its tables were given to another owner; store.alter({self.name}, view=True) makes its view anew",
         )
+
+    @property
+    def living(self) -> str:
+        """The WHERE clause of a query for rows that have not expired; "" where none does."""
+        return f" WHERE until > {shown_now(self.plan)}" if getattr(self.plan, "expires", False) else ""
+
+    def call(self, verb: str, columns: Sequence[Column], row: str = "NEW") -> list[str]:
+        """Return the statements of a call of a program, whose outcome, `it.outcome`, may refuse the row."""
+        plan: Any = self.plan
+        refusals = plan.refusals(verb)
+        if not plan.gives(verb):
+            return [f"PERFORM {self.name}_{verb}({self.values(columns, row)});"]
+        return [
+            f"it.outcome := {self.name}_{verb}({self.values(columns, row)});",
+            *(
+                refusing(f"it.outcome = {outcome}", REFUSALS[outcome][0], message)
+                for message, outcome in refusals.items()
+            ),
+        ]
 
     def names(self, columns: Sequence[Column]) -> str:
         """Return the names of columns, quoted."""
@@ -362,7 +384,9 @@ class ViewWords:
         ]
 
     def lock(self, row: str) -> str:
-        """Return the statement that locks the head, if it exists."""
+        """Return the statement that locks the head, if it exists; the rows of a structure without heads are theirs."""
+        if not getattr(self.plan, "heads", True):
+            return f"PERFORM 1 FROM {self.rows} WHERE {self.equal(self.key, row)} FOR UPDATE;"
         return f"PERFORM 1 FROM {self.head} WHERE {self.equal(self.key, row)} FOR UPDATE;"
 
     def change(self, columns: Sequence[Column], place: str) -> list[str]:

@@ -16,12 +16,14 @@ from typing import Any
 
 from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Dialect, Statement
+from roost.structures.clock import SQLITE_CLOCK, shown_now
 from roost.structures.plan import StructurePlan, each
 from roost.structures.rows import RowStructure
 from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, FoundView, View, ViewDialect
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
+SWEPT = 4  # expired rows that an INSERT deletes
 NOW = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"  # as `at` is stored
 TOTAL = Column("total", ColumnType("int"))
 
@@ -159,6 +161,24 @@ class ViewWords:
     def own(self) -> tuple[str, str]:
         """The case in which an INSERT sets a column that only Roost may set."""
         return "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL", ": sequence and at are set by Roost; leave them out"
+
+    def living(self, prefix: str = "") -> str:
+        """Return the condition that a row has not expired, to follow others; "" where none does."""
+        return f" AND {prefix}until > {shown_now(self.plan)}" if getattr(self.plan, "expires", False) else ""
+
+    @property
+    def where(self) -> str:
+        """The WHERE clause of a query for rows that have not expired; "" where none does."""
+        return self.living().replace(" AND ", " WHERE ", 1)
+
+    def call(self, verb: str, columns: Sequence[Column], row: str = "NEW") -> str:
+        """Return the statement that calls a program for the row."""
+        values = [self.new(each) if row == "NEW" else f"{row}.{quoted(each.name)}" for each in columns]
+        return f"INSERT INTO roost_{self.name}_{verb} VALUES ({', '.join([*values, SQLITE_CLOCK])})"
+
+    def sweep(self) -> list[str]:
+        """Return the statement that deletes a few expired rows, as every INSERT does; none where no row expires."""
+        return [f"INSERT INTO roost_{self.name}_sweep VALUES ({SWEPT}, {SQLITE_CLOCK})"] if self.living() else []
 
     def change(self, columns: Sequence[Column], where: str) -> list[str]:
         """Return the statement that updates the changeable columns of a row; none if there are no such columns."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import re
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
+from roost.structures.overlap import overlap
 from roost.structures.plan import StructurePlan, each
+from roost.structures.registry import from_definition
 from roost.structures.views.postgresql import SEARCHES_HERE
 from roost.structures.words import mysql, words
 
@@ -31,6 +34,29 @@ SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
 
 USER = "SUBSTRING_INDEX(CURRENT_USER(), '@', {})"
 MINE = f"privilege_type = 'CREATE ROUTINE' AND grantee = CONCAT(QUOTE({USER.format(1)}), '@', QUOTE({USER.format(-1)}))"
+
+
+# The names of all programs that are given whole rows of a declaration that had fewer columns.
+VARIANTS = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view' AND sql LIKE '%made by Roost%'",
+    "mariadb": "SELECT routine_name FROM information_schema.routines\n"
+    "  WHERE routine_schema = DATABASE() AND routine_comment LIKE '%made by Roost%'",
+    "postgresql": "SELECT p.oid::regprocedure::text FROM pg_proc p\n"
+    "  WHERE p.pronamespace = quote_ident(current_schema())::regnamespace AND p.prosrc LIKE '%made by Roost%'",
+}
+VARIANT = r"(roost_)?{name}_(push|add)(_all)?_[0-9a-f]{{16}}(\(.*)?"
+DROPS = {"sqlite": "DROP VIEW {}", "mariadb": "DROP PROCEDURE `{}`", "postgresql": "DROP FUNCTION {}"}
+
+
+def drop_variants(plan: StructurePlan) -> Generator[Statement, Any, None]:
+    """Drop the programs that `alter` has left for former declarations."""
+    if not plan.routines:
+        return
+    (found,) = yield Statement(each(plan.dialect.choose(VARIANTS)), [()])
+    for (name,) in found:
+        bare = name.rsplit(".", 1)[-1].replace('"', "")
+        if re.fullmatch(VARIANT.format(name=plan.structure.name), bare):
+            yield Statement(Template(plan.dialect.choose(DROPS).format(name)), [()])
 
 
 def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str, str]]:
@@ -71,3 +97,18 @@ def make_programs(plan: StructurePlan) -> Generator[Statement, Any, bool]:
             for sql in [*(routine.drop if plan.dialect.name == "sqlite" else ()), *routine.make]:
                 yield Statement(Template(sql), [()])
     return bool(differ)
+
+
+def make_variants(plan: StructurePlan, definitions: Sequence[str]) -> Generator[Statement, Any, None]:
+    """Make the programs for processes whose declaration, one of these, has fewer columns than the stored one."""
+    made = {each.name for each in plan.routines}
+    yield from drop_variants(plan)
+    for definition in definitions:
+        former = overlap(from_definition(definition), plan.structure.definition)
+        if former is None:
+            continue
+        for routine in type(plan)(former, plan.dialect).routines:
+            if routine.name not in made:
+                made.add(routine.name)
+                for sql in routine.make:
+                    yield Statement(Template(sql), [()])

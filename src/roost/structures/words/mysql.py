@@ -1,4 +1,4 @@
-"""MariaDB's and MySQL's words: a routine is a procedure, with its result as the last parameter (OUT).
+"""MariaDB's and MySQL's words: a routine is a procedure, with its outcome as the last parameters (OUT).
 
 Under autocommit each of its statements would be a transaction, so it is called inside of one: by the library, by the
 trigger of an inlet, or by the procedure for SQL clients, which begins one where there is none.
@@ -8,12 +8,29 @@ Variables and parameters have a blank in their names, which no column has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import TRIGGER_CLOCK
-from roost.structures.steps import Count, Do, Give, Let, Program, Routine, Take
-from roost.structures.words.words import Words, digest
+from roost.structures.steps import (
+    Count,
+    Do,
+    Each,
+    Give,
+    Head,
+    Leave,
+    Let,
+    Next,
+    Now,
+    Program,
+    Refuse,
+    Routine,
+    Step,
+    Take,
+)
+from roost.structures.words.words import SECOND, Words, digest
+from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
@@ -23,12 +40,22 @@ HEXADECIMAL = ("binary", "uuid")  # kinds of values that JSON has in hexadecimal
 class MySQLWords(Words):
     """One structure in MariaDB's and MySQL's words."""
 
-    now = TRIGGER_CLOCK  # whoever calls it cannot set it
+    clock = TRIGGER_CLOCK  # whoever calls it cannot set it
+    at = (
+        "IF(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6)) BETWEEN 0 AND 3599,\n"
+        "    UTC_TIMESTAMP(6), CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00'))"
+    )
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         super().__init__(name, dialect, key)
         self._given: Sequence[Column] = ()
+        self._gives: Sequence[Column] = ()
         self._many = False
+
+    @property
+    def now(self) -> str:
+        """The structure's time, as an expression."""
+        return f"COALESCE((SELECT GREATEST({self.clock} + t.ahead, t.latest) FROM {self.times} t), {self.clock})"
 
     def new(self, name: str) -> str:
         """Return the given value of a column."""
@@ -52,11 +79,11 @@ class MySQLWords(Words):
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them."""
+        """The given rows, as FROM has them; `ord` is a row's number from 1 on."""
         columns = ", ".join(
             f"`{each.name}` {self._in_json(each)} PATH '$[{place}]'" for place, each in enumerate(self._given)
         )
-        return f"JSON_TABLE(`new rows`, '$[*]' COLUMNS ({columns})) q"
+        return f"JSON_TABLE(`new rows`, '$[*]' COLUMNS (ord FOR ORDINALITY, {columns})) q"
 
     def _in_json(self, column: Column) -> str:
         limit = column.type.limit or 0
@@ -68,43 +95,136 @@ class MySQLWords(Words):
 
     def routine(self, program: Program) -> Routine:
         """Return the procedure."""
-        self._given, self._many = program.given, program.many
-        name, declared, lines = self.routine_name(program), [], []
-        for step in program.steps(self):
-            match step:
-                case Let(variable, type_, value, locking):
-                    declared.append(f"DECLARE `the {variable}` {self.type_of(Column(variable, type_))}")
-                    # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
-                    lock = self.dialect.for_update if locking else ""
-                    lines.append(f"SELECT ({value}{lock}) INTO `the {variable}`")
-                case Do(sql, when):
-                    lines.append(f"IF {when} THEN {sql}; END IF" if when else sql)
-                case Count(variable):
-                    declared.append(f"DECLARE `the {variable}` BIGINT")
-                    lines.append(f"SET `the {variable}` = ROW_COUNT()")
-                case Take(variable, table, where, value):
-                    declared.append(f"DECLARE `the {variable}` DECIMAL(65)")
-                    lines += [
-                        f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
-                        f"DELETE FROM {table} WHERE {where}",
-                    ]
-                case Give(value):
-                    lines.append(f"SET `the result` = {value}")
-        parameters = "`new rows` LONGTEXT CHARACTER SET utf8mb4"
+        self._given, self._gives, self._many = program.given, program.gives, program.many
+        name = self.routine_name(program)
+        declared: dict[str, str] = {}
+        self.refusals: dict[str, int] = {}
+        lines = self._lines(program.steps(self), declared)
+        parameters = ["`new rows` LONGTEXT CHARACTER SET utf8mb4"]
         if not program.many:
-            parameters = ", ".join(f"IN `new {each.name}` {self.type_of(each)}" for each in program.given)
-        if program.gives is not None:
-            parameters += f", OUT `the result` {self.type_of(Column('result', program.gives))}"
-        body = "BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
-        comment = f"{MARK}: {digest(parameters + body)}"
+            parameters = [f"IN `new {each.name}` {self.type_of(each)}" for each in program.given]
+        parameters += [f"OUT `its {each.name}` {self.type_of(each)}" for each in program.gives]
+        body = "it: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared.values(), *lines]) + "END"
+        comment = f"{MARK}: {digest(', '.join(parameters) + body)}"
         drop = f"DROP PROCEDURE IF EXISTS `{name}`"
         replace = self.dialect.name == "mariadb"
         make = (
-            f"CREATE {'OR REPLACE ' if replace else ''}PROCEDURE `{name}` ({parameters})\n"
+            f"CREATE {'OR REPLACE ' if replace else ''}PROCEDURE `{name}` ({', '.join(parameters)})\n"
             f"  MODIFIES SQL DATA COMMENT '{comment}'\n{body}"
         )
-        return Routine(name, (*(() if replace else (drop,)), make), (drop,), comment)
+        return Routine(name, (*(() if replace else (drop,)), make), (drop,), comment, self.refusals)
 
-    def routine_name(self, program: Program) -> str:
-        """Return the name of a program's procedure."""
-        return f"roost_{self.name}_{program.verb}"
+    def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
+        # The statements of steps; `declared` gets those that declare variables, by name.
+        lines = []
+        for step in steps:
+            match step:
+                case Head(columns, makes):
+                    if makes:
+                        values = {**self.values(self.key), **dict.fromkeys(columns, "0")}
+                        make = self.put(self.head, values, [*values][: len(self.key)])
+                        lines.append(f"IF {makes} THEN {make}; END IF" if isinstance(makes, str) else make)
+                    lines += self._read_head(columns, declared)
+                    if makes is not True:
+                        lines.append(f"IF {self[columns[0]]} IS NULL THEN {self._leave(['0'])} END IF")
+                case Next(column, more):
+                    values = {**self.values(self.key), column: "1", **more}
+                    change = {column: f"{column} + 1", **more}
+                    lines.append(self.put(self.head, values, [*values][: len(self.key)], change))
+                    lines += self._read_head([column], declared)
+                case Now():
+                    lines += self._store_time(declared)
+                case Let(variable, type_, value, locking):
+                    self._declare(Column(variable, type_), declared)
+                    # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
+                    lock = self.dialect.for_update if locking else ""
+                    lines.append(f"SET `the {variable}` = ({value}{lock})")
+                case Do(sql, when, counts):
+                    work = _by_key(sql)
+                    if counts:
+                        self._declare(Column(counts, ColumnType("int")), declared)
+                        work += f"; SET `the {counts}` = ROW_COUNT()"
+                    lines.append(f"IF {when} THEN {work}; END IF" if when else work)
+                case Refuse(when, outcome, message):
+                    self.refusals[message] = outcome
+                    lines.append(f"IF {when} THEN {self._leave([str(outcome)])} END IF")
+                case Leave(when, results):
+                    lines.append(f"IF {when} THEN {self._leave(results)} END IF")
+                case Count(variable):
+                    self._declare(Column(variable, ColumnType("int")), declared)
+                    lines.append(f"SET `the {variable}` = ROW_COUNT()")
+                case Take(variable, table, where, value):
+                    declared[variable] = f"DECLARE `the {variable}` DECIMAL(65)"
+                    lines += [
+                        f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
+                        _by_key(f"DELETE FROM {table} WHERE {where}"),
+                    ]
+                case Each(columns, select, inner):
+                    lines.append(self._loop(columns, select, inner))
+                case Give(results):
+                    lines.append(self._give(results))
+        return lines
+
+    def _store_time(self, declared: dict[str, str]) -> list[str]:
+        for name in ("clock", "now", "latest", "ahead", "due"):
+            self._declare(Column(name, ColumnType("int")), declared)
+        now, clock, latest, ahead, due = map(self.__getitem__, ("now", "clock", "latest", "ahead", "due"))
+        return [
+            f"SET {clock} = {self.clock}",
+            f"SELECT t.latest, t.ahead INTO {latest}, {ahead} FROM {self.times} t WHERE t.id = 0",
+            f"SET {now} = GREATEST({clock} + COALESCE({ahead}, 0), COALESCE({latest}, 0))",
+            f"IF ABS({clock} + {ahead} - {latest}) >= {SECOND} THEN\n"
+            f"    SELECT id INTO {due} FROM {self.times} WHERE id = 0 AND latest = {latest} AND ahead = {ahead}\n"
+            f"      FOR UPDATE SKIP LOCKED;\n"
+            f"    IF {due} IS NOT NULL THEN\n"
+            f"      UPDATE {self.times} FORCE INDEX (PRIMARY) SET latest = {now},\n"
+            f"        ahead = IF({now} - ({clock} + {ahead}) >= {SECOND}, {now} - {clock}, {ahead}) WHERE id = 0;\n"
+            f"    END IF;\n  END IF",
+        ]
+
+    def _declare(self, column: Column, declared: dict[str, str]) -> None:
+        declared[column.name] = f"DECLARE `the {column.name}` {self.type_of(column)}"
+
+    def _read_head(self, columns: Sequence[str], declared: dict[str, str]) -> list[str]:
+        for each in columns:
+            self._declare(Column(each, ColumnType("int")), declared)
+        # By SET, which leaves NULL where there is no row; INTO would warn, and keep what the variable had.
+        if len(columns) == 1:
+            (only,) = columns
+            return [f"SET {self[only]} = (SELECT {only} FROM {self.head} WHERE {self.mine()}{self.dialect.for_update})"]
+        into = ", ".join(map(self.__getitem__, columns))
+        read = f"SELECT {', '.join(columns)} INTO {into} FROM {self.head} WHERE {self.mine()}{self.dialect.for_update}"
+        return [f"SET {self[columns[0]]} = NULL", read]
+
+    def _give(self, values: Sequence[str]) -> str:
+        return (
+            f"SET {', '.join(f'`its {each.name}` = {value}' for each, value in zip(self._gives, values, strict=False))}"
+        )
+
+    def _leave(self, values: Sequence[str]) -> str:
+        return f"{self._give(values)}; LEAVE it;" if self._gives else "LEAVE it;"
+
+    def _loop(self, columns: Sequence[Column], select: str, steps: Iterable[Step]) -> str:
+        # A block of its own, for the cursor and the handler.
+        declared = {each.name: f"DECLARE `the {each.name}` {self.type_of(each)}" for each in columns}
+        lines = self._lines(steps, declared)
+        into = ", ".join(self[each.name] for each in columns)
+        work = [
+            *declared.values(),
+            "DECLARE `at end` BOOLEAN DEFAULT FALSE",
+            f"DECLARE `its rows` CURSOR FOR {select}",
+            "DECLARE CONTINUE HANDLER FOR NOT FOUND SET `at end` = TRUE",
+            "OPEN `its rows`",
+            f"`the loop`: LOOP\n      FETCH `its rows` INTO {into};\n"
+            f"      IF `at end` THEN LEAVE `the loop`; END IF;\n      "
+            + "".join(f"{line};\n      " for line in lines)
+            + "SET `at end` = FALSE;\n    END LOOP",
+            "CLOSE `its rows`",
+        ]
+        return "BEGIN\n" + "".join(f"    {line};\n" for line in work) + "  END"
+
+
+def _by_key(sql: str) -> str:
+    # A table with few rows would be scanned, and all of them locked; a sweep names its own index.
+    sql = re.sub(r"\ADELETE FROM (\S+) WHERE", r"DELETE \1 FROM \1 FORCE INDEX (PRIMARY) WHERE", sql)
+    return re.sub(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)

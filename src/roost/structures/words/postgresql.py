@@ -13,14 +13,30 @@ Rules for all functions:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
-from roost.structures.steps import Count, Do, Give, Let, Program, Routine, Take
+from roost.structures.steps import (
+    Count,
+    Do,
+    Each,
+    Give,
+    Head,
+    Leave,
+    Let,
+    Next,
+    Now,
+    Program,
+    Refuse,
+    Routine,
+    Step,
+    Take,
+)
 from roost.structures.views.postgresql import given_away, refusing, revoked
 from roost.structures.views.view import dollar_tag
-from roost.structures.words.words import MARK, Words
+from roost.structures.words.words import MARK, SECOND, Words
+from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 # The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES; one
@@ -37,16 +53,33 @@ DO $roost$ DECLARE owner name; old name; other regrole; BEGIN
   EXECUTE format('ALTER FUNCTION {function} OWNER TO %I', owner);
 END $roost$"""
 
+# Drops functions of the same name that cannot be replaced: with other parameters, or another type of result.
+OTHERS = """\
+DO $roost$ DECLARE other regprocedure; BEGIN
+  FOR other IN SELECT p.oid FROM pg_proc p
+      WHERE p.proname = {name} AND p.pronamespace = quote_ident(current_schema())::regnamespace
+        AND strpos(p.prosrc, {mark}) > 0
+        AND (p.oid IS DISTINCT FROM to_regprocedure(quote_ident(current_schema()) || '.' || {function})::oid
+          OR pg_get_function_result(p.oid) <> {gives} OR p.proargnames IS DISTINCT FROM ARRAY[{named}]) LOOP
+    EXECUTE format('DROP FUNCTION %s', other);
+  END LOOP;
+END $roost$"""
+
 
 class PostgreSQLWords(Words):
     """One structure in PostgreSQL's words."""
 
-    now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    at = "clock_timestamp()"
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         super().__init__(name, dialect, key)
-        self._given: list[str] = []
-        self._many = False
+        self._program: Program
+
+    @property
+    def now(self) -> str:
+        """The structure's time, as an expression."""
+        return f"(SELECT greatest({self.clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {self.times} t)"
 
     def type_of(self, column: Column) -> str:
         """Return a column's type as a parameter has it: without a collation and limits."""
@@ -54,7 +87,8 @@ class PostgreSQLWords(Words):
 
     def new(self, name: str) -> str:
         """Return the given value of a column."""
-        return f'q."{name}"' if self._many else f"${self._given.index(name) + 1}"
+        place = [each.name for each in self._program.given].index(name) + 1
+        return f'q."{name}"' if self._program.many else f"${place}"
 
     def __getitem__(self, name: str) -> str:
         """Return a variable."""
@@ -62,9 +96,10 @@ class PostgreSQLWords(Words):
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them."""
-        holes = ", ".join(f"${place}" for place in range(1, len(self._given) + 1))
-        return f"unnest({holes}) AS q ({', '.join(self.dialect.quoted(each) for each in self._given)})"
+        """The given rows, as FROM has them; `ord` is a row's number from 1 on."""
+        given = self._program.given
+        holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
+        return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
         """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
@@ -74,49 +109,150 @@ class PostgreSQLWords(Words):
 
     def routine(self, program: Program) -> Routine:
         """Return the function."""
-        self._given, self._many = [each.name for each in program.given], program.many
+        self._program = program
         name = self.routine_name(program)
-        declared, lines = [], []
-        for step in program.steps(self):
-            match step:
-                case Let(variable, type_, value):
-                    declared.append(f"{variable} {self.type_of(Column(variable, type_))}")
-                    lines.append(f"it.{variable} := ({value});")
-                case Do(sql, when):
-                    lines.append(f"IF {when} THEN\n  {sql};\nEND IF;" if when else f"{sql};")
-                case Count(variable):
-                    declared.append(f"{variable} bigint")
-                    lines.append(f"GET DIAGNOSTICS it.{variable} = ROW_COUNT;")
-                case Take(variable, table, where, value):
-                    declared.append(f"{variable} numeric")
-                    lines.append(
-                        f"WITH gone AS (DELETE FROM {table} WHERE {where} RETURNING *)\n"
-                        f"  SELECT {value} INTO it.{variable} FROM gone;"
-                    )
-                case Give(value):
-                    lines.append(f"RETURN {value};")
-        gives = "void" if program.gives is None else self.type_of(Column("result", program.gives))
+        declared: dict[str, str] = {}
+        self.refusals: dict[str, int] = {}
+        lines = self._lines(program.steps(self), declared)
         array = "[]" if program.many else ""
-        parameters = ", ".join(f'"{each.name}" {self.type_of(each)}{array}' for each in program.given)
+        parameters = [f'"{each.name}" {self.type_of(each)}{array}' for each in program.given]
+        match program.gives:
+            case ():
+                gives = "void"
+            case (only,):
+                gives = f"{'SETOF ' if program.many else ''}{self.type_of(only)}"
+            case several:
+                gives = "record"
+                parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
         block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
-        head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared)}\n" if declared else ""
+        head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared.values())}\n" if declared else ""
         text = f"\n#variable_conflict use_column\n{MARK}\n{head}BEGIN\n{block}\nEND\n"
         tag = dollar_tag(text)
         types = ", ".join(f"{self.type_of(each)}{array}" for each in program.given)
         make = (
-            f"CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {gives} LANGUAGE plpgsql SECURITY DEFINER\n"
-            f"  AS {tag}{text}{tag}"
+            f"CREATE OR REPLACE FUNCTION {name}({', '.join(parameters)}) RETURNS {gives}\n"
+            f"  LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}"
         )
         function = f"{name}({types})"
         literal = self.dialect.literal
+        named = [*program.given, *(program.gives if len(program.gives) > 1 else ())]
+        names = ", ".join(literal(each.name) for each in named)
+        others = OTHERS.format(
+            name=literal(name), mark=literal(MARK), function=literal(function), gives=literal(gives), named=names
+        )
         bind = BIND.format(
             rows=literal(self.rows), function=function, literal=literal(function), revoked=revoked(function)
         )
-        return Routine(name, (make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
+        return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text, self.refusals)
+
+    def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
+        # The statements of steps; `declared` gets the variables, by name.
+        lines = []
+        for step in steps:
+            match step:
+                case Head(columns, makes):
+                    lines += self._lock_head(columns, makes, declared)
+                case Next(column, more):
+                    # At REPEATABLE READ the upsert would make a second head where one was deleted since the snapshot.
+                    self._declare(Column(column, ColumnType("int")), declared)
+                    lines.append(
+                        f"IF NOT ({self.dialect.read_committed}) THEN\n"
+                        f"  PERFORM 1 FROM {self.head} WHERE {self.mine()} FOR UPDATE;\nEND IF;"
+                    )
+                    values = {**self.values(self.key), column: "1", **more}
+                    change = {column: f"{self.head}.{column} + 1", **more}
+                    put = self.put(self.head, values, [*values][: len(self.key)], change)
+                    lines.append(f"{put}\n  RETURNING {column} INTO it.{column};")
+                case Now():
+                    lines += self._store_time(declared)
+                case Let(variable, type_, value):
+                    self._declare(Column(variable, type_), declared)
+                    lines.append(f"it.{variable} := ({value});")
+                case Do(sql, when, counts):
+                    work = f"{sql};"
+                    if counts:
+                        self._declare(Column(counts, ColumnType("int")), declared)
+                        work += f"\nGET DIAGNOSTICS it.{counts} = ROW_COUNT;"
+                    lines.append(_if(when, work) if when else work)
+                case Refuse(when, outcome, message):
+                    self.refusals[message] = outcome
+                    lines.append(_if(when, self._give([str(outcome)])))
+                case Leave(when, results):
+                    lines.append(_if(when, self._give(results)))
+                case Count(variable):
+                    self._declare(Column(variable, ColumnType("int")), declared)
+                    lines.append(f"GET DIAGNOSTICS it.{variable} = ROW_COUNT;")
+                case Take(variable, table, where, value):
+                    declared[variable] = f"{variable} numeric"
+                    lines.append(
+                        f"WITH gone AS (DELETE FROM {table} WHERE {where} RETURNING *)\n"
+                        f"  SELECT {value} INTO it.{variable} FROM gone;"
+                    )
+                case Each(columns, select, inner):
+                    for each in columns:
+                        self._declare(each, declared)
+                    names = ", ".join(self[each.name] for each in columns)
+                    work = "\n".join(f"  {line}" for line in "\n".join(self._lines(inner, declared)).split("\n"))
+                    lines.append(f"FOR {names} IN {select} LOOP\n{work}\nEND LOOP;")
+                case Give(results):
+                    lines.append(self._give(results))
+        return lines
+
+    def _declare(self, column: Column, declared: dict[str, str]) -> None:
+        declared[column.name] = f"{column.name} {self.type_of(column)}"
+
+    def _store_time(self, declared: dict[str, str]) -> list[str]:
+        # At REPEATABLE READ the UPDATE would fail where somebody else has stored it since the snapshot.
+        for name in ("clock", "now", "latest", "ahead"):
+            self._declare(Column(name, ColumnType("int")), declared)
+        due = f"abs(it.clock + it.ahead - it.latest) >= {SECOND} AND {self.dialect.read_committed}"
+        return [
+            f"it.clock := {self.clock};",
+            f"SELECT t.latest, t.ahead INTO it.latest, it.ahead FROM {self.times} t WHERE t.id = 0;",
+            "it.now := greatest(it.clock + coalesce(it.ahead, 0), it.latest);",
+            _if(
+                due,
+                f"UPDATE {self.times} SET latest = it.now, ahead =\n"
+                f"  CASE WHEN it.now - (it.clock + it.ahead) >= {SECOND} THEN it.now - it.clock ELSE it.ahead END\n"
+                f"  WHERE id = (SELECT t.id FROM {self.times} t WHERE t.id = 0\n"
+                f"    AND t.latest = it.latest AND t.ahead = it.ahead FOR UPDATE SKIP LOCKED);",
+            ),
+        ]
+
+    def _lock_head(self, columns: Sequence[str], makes: bool | str, declared: dict[str, str]) -> list[str]:
+        # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
+        # application's transaction is older than the head's last version, that fails (40001).
+        for each in columns:
+            self._declare(Column(each, ColumnType("int")), declared)
+        into = ", ".join(f"it.{each}" for each in columns)
+        read = f"SELECT {', '.join(columns)} INTO {into} FROM {self.head} WHERE {self.mine()}"
+        lock = f"{read} FOR UPDATE;"
+        if makes:
+            values = {**self.values(self.key), **dict.fromkeys(columns, "0")}
+            make = f"{self.put(self.head, values, [*values][: len(self.key)])};\n{read};"
+            made = [lock, _if("NOT FOUND", make)]
+            return made if makes is True else [_if(f"NOT ({makes})", self._look_twice(lock)), *made]
+        # One that was deleted, and made again, while it was waited for is found by a second look.
+        return [self._look_twice(lock)]
+
+    def _look_twice(self, lock: str) -> str:
+        return f"{lock}\n" + _if("NOT FOUND", f"{lock}\n{_if('NOT FOUND', self._give(['0']))}")
+
+    def _give(self, values: Sequence[str]) -> str:
+        if self._program.many:
+            return f"RETURN QUERY {values[0]};"
+        if not self._program.gives:
+            return "RETURN;"
+        if len(self._program.gives) == 1:
+            return f"RETURN {values[0]};"
+        first = len(self._program.given) + 1
+        assigned = " ".join(f"${place} := {value};" for place, value in enumerate(values, first))
+        return f"{assigned} RETURN;"
 
     def routine_name(self, program: Program) -> str:
         """Return the name of a program's function: SQL clients call the row form, only the library the set form."""
-        return f"{'roost_' if program.many else ''}{self.name}_{program.verb}"
+        name = super().routine_name(program)
+        return name if program.many else name.removeprefix("roost_")
 
     def _guards(self, program: Program) -> list[str]:
         # What is refused before the first step.
@@ -127,3 +263,8 @@ class PostgreSQLWords(Words):
                 message = f"{self.name}.{column.name}: it takes {wanted(self.dialect, column)}"
                 guards.append(refusing(condition, "23514", message))
         return guards
+
+
+def _if(condition: str, work: str) -> str:
+    inner = "\n".join(f"  {line}" for line in work.split("\n"))
+    return f"IF {condition} THEN\n{inner}\nEND IF;"

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roost.dialects.dialect import Dialect
-from roost.structures.steps import Do, Give, Let, Program, Routine, Take
-from roost.structures.words.words import MARK, Words
+from roost.structures.steps import Count, Do, Each, Give, Head, Leave, Let, Next, Now, Program, Refuse, Routine, Take
+from roost.structures.words.words import MARK, SECOND, Words
 from roost.types.columns import Column
 
 
 class SQLiteWords(Words):
-    """One structure in SQLite's words."""
+    """One structure in SQLite's words.
 
-    now = "NEW.roost_now"
+    What a step remembers is written out where it is used, so it is evaluated there: a head's column is what it is then.
+    """
+
+    clock = 'NEW."roost_now"'
+    at = f"strftime('%Y-%m-%d %H:%M:%S.', {clock} / 1000000, 'unixepoch') || substr({clock} % 1000000 + 1000000, 2)"
+    loops = False
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         super().__init__(name, dialect, key)
         self._lets: dict[str, str] = {}
         self._given: list[str] = []  # of a statement for many rows
+
+    @property
+    def now(self) -> str:
+        """The structure's time, as an expression."""
+        return f"(SELECT max({self.clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {self.times} t)"
 
     def new(self, name: str) -> str:
         """Return the given value of a column."""
@@ -27,6 +37,10 @@ class SQLiteWords(Words):
     def __getitem__(self, name: str) -> str:
         """Return a remembered value: it is written out."""
         return self._lets[name]
+
+    def default(self, column: Column) -> str:
+        """Return the default of a column that a row of `put` does not name, in its upsert."""
+        return self.proposed(self.dialect.name_of(column))
 
     @property
     def source(self) -> str:
@@ -43,25 +57,62 @@ class SQLiteWords(Words):
         return alone
 
     def routine(self, program: Program) -> Routine:
-        """Return the view and its trigger. A trigger sees what its earlier statements have changed."""
+        """Return the view and its trigger. A trigger sees what its earlier statements have changed.
+
+        Refusals come by RAISE(ABORT) in a SELECT: `INSERT OR IGNORE` and `OR REPLACE` override the handling of every
+        other conflict inside a trigger, and would leave counts wrong.
+        """
         self._lets.clear()
         door, body = self.routine_name(program), []
+        refusals: dict[str, int] = {}
         for step in program.steps(self):
             match step:
+                case Head(columns, makes):
+                    if makes:
+                        body.append(self.put(self.head, self._head(columns), self._key))
+                    self._lets |= {each: f"(SELECT {each} FROM {self.head} WHERE {self.mine()})" for each in columns}
+                case Next(column, sets):
+                    change = {column: f"{self.head}.{column} + 1", **sets}
+                    body.append(self.put(self.head, {**self._head([]), column: "1", **sets}, self._key, change))
+                    self._lets[column] = f"(SELECT {column} FROM {self.head} WHERE {self.mine()})"
+                case Now():
+                    self._lets["now"] = self.now
+                    body.append(self._store_time())
                 case Let(name, _, value):
                     self._lets[name] = f"({value})"
-                case Do(sql, when):
+                case Do(sql, when, counts):
                     body.append(f"{sql} AND {when}" if when else sql)
+                    if counts:
+                        self._lets[counts] = "changes()"
+                case Refuse(when, outcome, message):
+                    refusals[message] = outcome
+                    body.append(f"SELECT RAISE(ABORT, {self.dialect.literal(message)}) WHERE {when}")
+                case Leave(when, _):
+                    body.append(f"SELECT RAISE(IGNORE) WHERE {when}")
                 case Take(_, table, where):
                     body.append(f"DELETE FROM {table} WHERE {where}")
                 case Give():
                     pass
+                case Count() | Each():
+                    raise TypeError(f"{step!r} is not for SQLite")
         columns = ", ".join(f'NULL AS "{each}"' for each in [*(each.name for each in program.given), "roost_now"])
         text = "".join(f"  {each};\n" for each in body)
         view = f"CREATE VIEW {door} AS {MARK}\nSELECT {columns} WHERE 0"
         trigger = f"CREATE TRIGGER {door} INSTEAD OF INSERT ON {door} BEGIN\n{text}END"
-        return Routine(door, (view, trigger), (f"DROP VIEW IF EXISTS {door}",), f"{view}\n{trigger}")
+        return Routine(door, (view, trigger), (f"DROP VIEW IF EXISTS {door}",), f"{view}\n{trigger}", refusals)
 
-    def routine_name(self, program: Program) -> str:
-        """Return the name of a program's view."""
-        return f"roost_{self.name}_{program.verb}"
+    def _store_time(self) -> str:
+        at = "excluded.latest + ahead"
+        return (
+            f"INSERT INTO {self.times} (id, latest, ahead) VALUES (0, {self.clock}, 0) ON CONFLICT (id) DO UPDATE\n"
+            f"    SET latest = max({at}, latest),\n"
+            f"    ahead = CASE WHEN latest - ({at}) >= {SECOND} THEN latest - excluded.latest ELSE ahead END\n"
+            f"    WHERE abs({at} - latest) >= {SECOND}"
+        )
+
+    @property
+    def _key(self) -> list[str]:
+        return [self.dialect.name_of(each) for each in self.key]
+
+    def _head(self, columns: Sequence[str]) -> dict[str, str]:
+        return {**self.values(self.key), **dict.fromkeys(columns, "0")}

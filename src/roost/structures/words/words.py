@@ -12,32 +12,50 @@ from roost.structures.steps import Program, Routine
 from roost.types.columns import Column
 
 MARK = "/* made by Roost */"
+SECOND = 1_000_000  # microseconds
 
 
 class Words(ABC):
     """One structure's names in one database, and the spelling of its program's steps.
 
-    rows: the structure's private table.
-    now: the moment, in microseconds since 1970: the database's clock; on SQLite it is given with the row.
+    rows, head, times: the structure's private tables; `times` has one row, the structure's time (`clock.py`).
+    clock: the moment by the database's clock, in microseconds since 1970; on SQLite it is given with the row.
+    now: the same by the structure's time, which never goes back.
+    at: the clock as the column `at` has it.
+    loops: whether there are `Each`, `Count`, and variables.
     """
 
-    now: str
+    clock: str
+    at: str
+    loops = True
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
-        self.rows = f"roost_{name}_rows"
+        self.variant = ""  # ends the names of programs that are given whole rows of a declaration with fewer columns
+        self.rows, self.head, self.times = (f"roost_{name}_{table}" for table in ("rows", "head", "clock"))
+
+    @property
+    @abstractmethod
+    def now(self) -> str:
+        """The structure's time, as an expression."""
 
     def type_of(self, column: Column) -> str:
         """Return a column's type as a parameter or a variable has it."""
         return self.dialect.types[column.type.kind](column)
 
+    def names(self, columns: Sequence[Column], prefix: str = "") -> str:
+        """Return the quoted names of columns, separated by commas."""
+        return self.dialect.names(columns, prefix)
+
     def values(self, columns: Sequence[Column]) -> dict[str, str]:
         """Return the given values of columns, by quoted name, as `put` takes them."""
         return {self.dialect.name_of(each): self.new(each.name) for each in columns}
 
-    def mine(self) -> str:
-        """Return the condition that the columns of the key equal the given values."""
-        return " AND ".join(f"{self.dialect.name_of(each)} = {self.new(each.name)}" for each in self.key)
+    def mine(self, columns: Sequence[Column] = (), prefix: str = "") -> str:
+        """Return the condition that columns (those of the key, if none are named) equal the given values."""
+        return " AND ".join(
+            f"{prefix}{self.dialect.name_of(each)} = {self.new(each.name)}" for each in columns or self.key
+        )
 
     @abstractmethod
     def new(self, name: str) -> str:
@@ -46,7 +64,7 @@ class Words(ABC):
     @property
     @abstractmethod
     def source(self) -> str:
-        """The given rows of a program for many, as FROM has them."""
+        """The given rows of a program for many, as FROM has them; `ord` is a row's number from 1 on."""
 
     @abstractmethod
     def __getitem__(self, name: str) -> str:
@@ -70,6 +88,26 @@ class Words(ABC):
             given = f"SELECT {', '.join(values.values())} FROM {source}"
         return f"INSERT INTO {table} ({', '.join(values)}) {given} {self.upsert(key, change or {})}"
 
+    def replace(
+        self,
+        table: str,
+        values: Mapping[str, str],
+        key: Sequence[str],
+        source: str = "",
+        unknown: Sequence[Column] = (),
+    ) -> str:
+        """Return the same where an existing row gets all that a new one would have.
+
+        unknown: stored columns that the declaration does not know: they get their defaults.
+        """
+        change = {name: self.proposed(name) for name in values if name not in key}
+        change |= {self.dialect.name_of(each): self.default(each) for each in unknown}
+        return self.put(table, values, key, change, source)
+
+    def default(self, column: Column) -> str:
+        """Return the default of a column that a row of `put` does not name, in its upsert."""
+        return "DEFAULT"
+
     def proposed(self, name: str) -> str:
         """Return the value that a row of `put` would have had."""
         return f"excluded.{name}"
@@ -79,9 +117,9 @@ class Words(ABC):
         assigned = ", ".join(f"{name} = {value}" for name, value in change.items())
         return f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {assigned}' if change else 'NOTHING'}"
 
-    @abstractmethod
     def routine_name(self, program: Program) -> str:
         """Return the name by which a program is called."""
+        return f"roost_{self.name}_{program.verb}{self.variant if program.whole else ''}"
 
     @abstractmethod
     def routine(self, program: Program) -> Routine:

@@ -1,1 +1,0 @@
-"""Ring whose rows expire."""

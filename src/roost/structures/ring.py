@@ -1,0 +1,420 @@
+"""Ring: the last rows per key, in a space that stops growing.
+
+A key's head has the sequence of its newest row. A row's place is the slot `sequence % keep`, so the newest row
+overwrites the oldest. The head also has the `keep` by which its rows were placed, so that a read is right whatever the
+reader's declaration says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from operator import itemgetter
+from typing import Any, ClassVar, TypeVar, overload
+
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.structures.checks import RuleWords, has_head, lasting, sequences
+from roost.structures.clock import SECOND
+from roost.structures.console import REQUIRED
+from roost.structures.keep_for import UNTIL, leaves_earlier, reserved, seconds
+from roost.structures.keep_for import change as change_keep_for
+from roost.structures.operation import Operation
+from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
+from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
+from roost.structures.relation import Relation
+from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
+from roost.structures.rows_console import RowsConsole
+from roost.structures.rules import sweep
+from roost.structures.steps import Do, Give, Next, Now, Program, Step, number
+from roost.structures.structure import Structure, column_facts
+from roost.structures.views.sqlite import ViewWords
+from roost.structures.wire import EntriesWire
+from roost.structures.words.words import Words
+
+K = TypeVar("K")
+R = TypeVar("R")
+S = TypeVar("S")
+
+KEEP = number("keep")
+AFTER = number("roost_after")
+FEW = 50  # rows of a key that a read fetches at once and sorts; of more, it reads the two runs of slots
+
+
+class Ring(RowStructure[R, K]):
+    """The last `keep` rows per key; the next one overwrites the oldest in place.
+
+    name: lower-case identifier, at most 40 characters.
+    Row: a dataclass (also frozen, with slots or defaults) whose annotations give the columns.
+    per: the field that is the key, or several; or a NamedTuple whose fields are those of the row.
+    keep: rows per key, at least 1. There are never more than keys × keep rows.
+    keep_for: a timedelta of whole seconds, or their number: rows are never returned later than that after their push.
+        Later pushes overwrite them, or delete some with each push. The clock is the database server's, on SQLite the
+        store's; if it jumps back, expired rows do not reappear.
+
+    The pushes of a key are numbered 1, 2, 3 … without gaps. For rows that have an identity and may appear only once
+    ("the last 12 different visitors"), use `roost.Capped`.
+
+    >>> import dataclasses, roost
+    >>> @dataclasses.dataclass
+    ... class Visit:
+    ...     uid: int
+    ...     visitor: int
+    >>> visits = roost.Ring("visits", Visit, per="uid", keep=2)
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(visits)
+    ...     store.run_all(*[visits.push(Visit(5, visitor)) for visitor in (7, 8, 9)])
+    ...     store.run(visits.latest(5))
+    (1, 2, 3)
+    [Visit(uid=5, visitor=9), Visit(uid=5, visitor=8)]
+    """
+
+    kind = "ring"
+
+    @overload
+    def __init__(
+        self: Ring[S, Any],
+        name: str,
+        Row: type[S],
+        *,
+        per: str | Sequence[str],
+        keep: int,
+        keep_for: timedelta | float | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, name: str, Row: type[R], *, per: type[K], keep: int, keep_for: timedelta | float | None = None
+    ) -> None: ...
+
+    def __init__(
+        self, name: str, Row: type[Any], *, per: Any, keep: int, keep_for: timedelta | float | None = None
+    ) -> None:
+        super().__init__(name, Rows(name, Row, per))
+        self.keep = keep_limit(name, keep)
+        self.keep_for = None if keep_for is None else seconds(name, keep_for)
+        self.options = ("keep",) if self.keep_for is None else ("keep", "keep_for")
+        facts: dict[str, Any] = {"columns": column_facts(self.columns), "per": self.rows.per, "keep": keep}
+        if self.keep_for is not None:
+            reserved(name, self.columns)
+            facts["keep_for"] = self.keep_for
+        self._define({"name": name, "Row": Row, "per": per, "keep": keep, "keep_for": keep_for}, **facts)
+
+    def push(self, row: R) -> Operation[int]:
+        """Write the row over the key's oldest; return its sequence number: 1, 2, 3 … without gaps."""
+        return Operation(self, "push", (self.rows.check(row),))
+
+    def push_all(self, rows: Iterable[R]) -> Operation[list[int]]:
+        """Write many rows in the given order, all or none; return their sequence numbers.
+
+        The rows are checked and stored together, which is faster than one `push` per row.
+
+        >>> import dataclasses, roost
+        >>> @dataclasses.dataclass
+        ... class Visit:
+        ...     uid: int
+        ...     visitor: int
+        >>> visits = roost.Ring("visits", Visit, per="uid", keep=2)
+        >>> with roost.Store("sqlite://") as store:
+        ...     store.create(visits)
+        ...     store.run(visits.push_all([Visit(5, 7), Visit(6, 7), Visit(5, 8)]))
+        [1, 1, 2]
+        """
+        return Operation(self, "push_all", self.rows.check_all(self._several("push_all takes several rows", rows)))
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Ring[Any, Any]:
+        """Make the declaration from the facts of a definition."""
+        row, per = row_from(name, facts["columns"], facts["per"]), tuple(facts["per"])
+        return Ring(name, row, per=per, keep=facts["keep"], keep_for=facts.get("keep_for"))
+
+
+class RingPlan(ProgramPlan):
+    """A ring in one dialect's words."""
+
+    structure: Ring[Any, Any]
+    heads = True
+
+    def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
+        key = structure.key.columns
+        self.others = structure.rows.others
+        self.expires = structure.keep_for is not None
+        self._row_out = dialect.encoder([*key, *self.others]) or same
+        self._take = structure.rows.taking([each.name for each in (*key, *self.others)])
+        self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
+        self._at_in = dialect.decoder([AT]) or same
+        super().__init__(structure, dialect)
+
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make its tables; room on PostgreSQL's pages makes all updates HOT."""
+        key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
+        head, rows = (f" WITH (fillfactor = {n})" if self.dialect.name == "postgresql" else "" for n in (50, 80))
+        yield self.create(self.head_table, [*key, SEQUENCE, KEEP], names) + head
+        until = [UNTIL] if self.expires else []
+        yield self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *until, *self.others], f"{names}, slot") + rows
+        if self.expires:
+            self.indexes = (f"roost_{self.structure.name}_over",)
+            yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (until)"
+
+    # --- programs -------------------------------------------------------------------------------------------------
+
+    def programs(self) -> Iterator[Program]:
+        """Yield the programs."""
+        key = self.structure.key.columns
+        after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
+        yield Program("push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, after=after)
+        if self.dialect.row_locks:
+            gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
+            yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
+            yield self.lock_program()
+        yield from self.removals()
+        if self.expires:
+            yield sweep([*key, SLOT])
+
+    def _pushing(self, w: Words) -> Iterator[Step]:
+        yield Next("sequence", {"keep": str(self.structure.keep)})
+        if self.expires:
+            yield Now()
+        if w.loops:
+            yield Do(self._put(w, w["sequence"], w.values(self.structure.key.columns), w.values(self.others)))
+            yield Give([w["sequence"]])
+        else:
+            source = f"{w.head} WHERE {w.mine()}"
+            yield Do(self._put(w, "sequence", w.values(self.structure.key.columns), w.values(self.others), source))
+
+    def _put(self, w: Words, sequence: str, key: Mapping[str, str], others: Mapping[str, str], source: str = "") -> str:
+        # Writes a row into the slot of its sequence.
+        slot = w.dialect.modulo.format(sequence, self._keep)
+        values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
+        if self.expires:
+            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
+        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, self.structure.rows.unknown)
+
+    @property
+    def _keep(self) -> str:
+        return f"{self.structure.keep}::bigint" if self.dialect.family == "postgresql" else str(self.structure.keep)
+
+    def _pushing_all(self, w: Words) -> Iterator[Step]:
+        # Allocates for all rows of a key at once, and writes the last `keep` of them.
+        key, keep = w.values(self.structure.key.columns), self._keep
+        names, given = ", ".join(key), ", ".join(key.values())
+        if self.expires:
+            yield Now()
+        others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
+        put = self._put(w, "s.`its sequence`", {name: f"s.{name}" for name in key}, others, "s")
+        put = f"{put.replace(' FROM s ', ' FROM s WHERE s.`its place` > s.`its count` - ' + keep + ' ')}"
+        if w.dialect.family == "mariadb":
+            heads = {**key, "sequence": "COUNT(*)", "keep": keep}
+            change = {"sequence": f"{w.head}.sequence + VALUES(sequence)", "keep": "VALUES(keep)"}
+            yield Do(w.put(w.head, heads, [*key], change, f"{w.source} GROUP BY {given} ORDER BY {given}"))
+            window, joined = f"PARTITION BY {given}", " AND ".join(f"h.{name} = {value}" for name, value in key.items())
+            values = ", ".join(f"{value} AS {name}" for name, value in {**key, **w.values(self.others)}.items())
+            numbered = (
+                f"(SELECT {values}, ROW_NUMBER() OVER ({window} ORDER BY q.ord) AS `its place`,"
+                f" COUNT(*) OVER ({window}) AS `its count`,\n"
+                f"    h.sequence - COUNT(*) OVER ({window}) + ROW_NUMBER() OVER ({window} ORDER BY q.ord)"
+                f" AS `its sequence`\n    FROM {w.source} JOIN {w.head} h ON {joined}) s"
+            )
+            yield Do(put.replace(" FROM s ", f"\n  FROM {numbered} "))
+            return
+        same_key = " AND ".join(f"h.{name} = q.{name}" for name in key)
+        h_names = ", ".join(f"h.{name}" for name in key)
+        yield Give(
+            [
+                f"""WITH q AS MATERIALIZED (
+    SELECT q.*, row_number() OVER (PARTITION BY {given} ORDER BY q.ord) AS "its place",
+      count(*) OVER (PARTITION BY {given}) AS "its count" FROM {w.source}),
+  h AS (INSERT INTO {w.head} AS h ({names}, sequence, keep)
+    SELECT {given}, count(*), {keep} FROM q GROUP BY {given} ORDER BY {given}
+    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence, keep = excluded.keep
+    RETURNING {h_names}, h.sequence),
+  s AS MATERIALIZED (
+    SELECT q.*, h.sequence - q."its count" + q."its place" AS "its sequence" FROM q JOIN h ON {same_key}),
+  r AS ({put.replace("`", '"')})
+  SELECT s."its sequence" FROM s ORDER BY s.ord"""
+            ]
+        )
+
+    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
+        """Push many rows; MariaDB and MySQL return no sequences: the heads, which are locked, tell them."""
+        found = yield from super().call_all(program, rows)
+        if program.gives:
+            return found
+        keys = [row[: self.key_width] for row in rows]
+        pushes = Counter(keys)
+        heads = yield self._head.statement([*pushes])
+        last = {key: head[0][0] - pushes[key] for key, head in zip(pushes, heads, strict=True)}
+        return numbered(keys, last)
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    def written(self) -> Mapping[str, Write]:
+        """Return what the verbs that write call."""
+
+        def rows(op: Operation[Any]) -> Sequence[Row]:
+            out, take = self._row_out, self._take
+            return [out(take(row)) for row in op.args]
+
+        return {
+            "push": Write("push", rows, first),
+            "push_all": Write("push", rows, lambda _, outcomes: list(map(int, outcomes))),
+            "clear": Write("clear", self.key_of, first, makes=False),
+            "forget": Write("forget", self.key_of, first, makes=False),
+        }
+
+    def asked(self) -> Mapping[str, Ask]:
+        """Return what the verbs that only read ask."""
+        key, columns = self.structure.key.columns, self.structure.columns
+        self._head = self.read(f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}", key)
+        living = f" AND r.until > {self.now}" if self.expires else ""
+        values, newest = self.dialect.names(columns, "r."), itemgetter(0)
+
+        def asking(columns: str, low: str, order: str) -> Read:
+            # The rows of a key after a sequence: all of them, where they are few, or the first of both runs of slots.
+            given = [*key, AFTER, *self.timed, MOST] if self.expires else [*key, AFTER, MOST]
+            if self.structure.keep <= FEW:
+                where = f"{self.mine('r.')} AND r.sequence > :{AFTER.name}{living}"
+                return self.read(f"SELECT {columns} FROM {self.rows_table} r WHERE {where}", given)
+            join = " AND ".join(f"r.{name} = h.{name}" for name in map(self.dialect.name_of, key))
+            begin = (
+                f"SELECT {columns} FROM {self.head_table} h {self._cross} {self.rows_table} r ON {join}\n"
+                f"  WHERE {self.mine('h.')}{living}"
+            )
+            place = self.dialect.modulo.format("h.sequence", "h.keep")
+            tail = f"ORDER BY r.slot{order} LIMIT :{MOST.name}"
+            first_after = low.format(place=place, after=f":{AFTER.name}")
+            newer = f"{begin} AND r.slot > {first_after} AND r.slot <= {place} {tail}"
+            older = f"{begin} AND r.slot > {place} AND r.slot > {first_after} + h.keep {tail}"
+            return self.read(f"SELECT * FROM ({newer}) a UNION ALL SELECT * FROM ({older}) b", given)
+
+        def row(op: Operation[Any], context: Context) -> Row:
+            after, n = op.args[1:] if op.verb == "entries" else (0, op.args[1])
+            now = self.moment(context) if self.expires else ()
+            return (*self.key_out(op.args[0]), after, *now, n or ALL)
+
+        def latest(op: Operation[Any], found: list[Row]) -> Any:
+            found.sort(key=newest, reverse=True)
+            return self._rows_of([each[1:] for each in found[: op.args[1]]])
+
+        def entries(op: Operation[Any], found: list[Row]) -> Any:
+            found.sort(key=newest)
+            return [self._entry(each) for each in found[: op.args[2]]]
+
+        least, most = ("max", "min") if self.dialect.family == "sqlite" else ("GREATEST", "LEAST")
+        low = f"{least}({most}({{after}}, h.sequence), h.sequence - h.keep) - h.sequence + {{place}}"
+        return {
+            "latest": Ask(asking(f"r.sequence, {values}", low, " DESC"), row, latest),
+            "entries": Ask(asking(f"r.sequence, r.at, {values}", low, ""), row, entries),
+        }
+
+    @property
+    def _cross(self) -> str:  # the join whose order the planner keeps
+        return {"sqlite": "CROSS JOIN", "postgresql": "JOIN"}.get(self.dialect.family, "STRAIGHT_JOIN")
+
+    def _entry(self, stored: Row) -> Entry[Any]:
+        return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
+
+    def verbs(self) -> dict[str, Any]:
+        """Return what lists keys."""
+        return {"keys": self.list_keys(self.head_table)}
+
+    # --- SQL clients ----------------------------------------------------------------------------------------------
+
+    def relation(self) -> Relation:
+        """Return what SQL clients see: the newest rows first on SQLite, which needs no sort for that."""
+        key = self.structure.key.columns
+        return Relation(
+            [*key, SEQUENCE, AT, *self.others],
+            insert="push",
+            identity=[*key, SEQUENCE],
+            changes=self.others,
+            place=f"slot = {self.dialect.modulo.format('{sequence}', self._keep)}",
+            query={"sqlite": self._shown_on_sqlite},
+        )
+
+    def _shown_on_sqlite(self, words: ViewWords) -> str:
+        # The slots up to the newest row's are newer than the others, and both are runs of the primary key.
+        shown = [words.dialect.names(words.key, "h."), "r.sequence, r.at"]
+        shown += [words.shown(self.others, "r.")] if self.others else []
+        run = (
+            f"SELECT * FROM (SELECT {', '.join(shown)}\n  FROM {words.head} h CROSS JOIN {words.rows} r"
+            f" ON {words.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
+            f"  ORDER BY {', '.join(f'h.{words.dialect.name_of(each)} DESC' for each in words.key)}, r.slot DESC)"
+        )
+        return f"{run.format('<=')}\nUNION ALL\n{run.format('>')}"
+
+    # --- check and alter ------------------------------------------------------------------------------------------
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield what `check` verifies: a row is in its slot, and none is older than the newest `keep`."""
+        yield has_head(self)
+        yield from sequences(self)
+        words, keep = RuleWords(self), self.structure.keep
+        yield (
+            "slot",
+            f"SELECT {words.r_key}, {words.message(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
+            f"  FROM {words.rows} r WHERE slot <> {words.dialect.modulo.format('sequence', keep)}",
+        )
+        too_old = words.message("sequence ? should be gone, the head says ?", "r.sequence", "h.sequence")
+        yield (
+            "keep",
+            f"SELECT {words.r_key}, {too_old}\n"
+            f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.sequence - {keep}",
+        )
+        yield (
+            "keep",
+            f"SELECT {words.h_key}, {words.message(f'the head says keep ?, not {keep}', 'h.keep')}\n"
+            f"  FROM {words.head} h WHERE h.keep <> {keep}",
+        )
+        if self.expires:
+            yield lasting(self)
+
+
+def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    # Deletes the rows that are too old, and moves the others into the slots that their sequences have now.
+    keep, rows, head = new["keep"], plan.rows_table, plan.head_table
+    same_key = plan.dialect.same(plan.structure.key.columns, "h.", f"{rows}.")
+    slot = plan.dialect.modulo.format("sequence", keep)
+    for sql in (
+        f"DELETE FROM {rows} WHERE sequence <= (SELECT h.sequence FROM {head} h\n  WHERE {same_key}) - {keep}",
+        f"UPDATE {rows} SET slot = -1 - {slot}",  # through negative slots, so that none overwrites one still to move
+        f"UPDATE {rows} SET slot = -1 - slot",
+        f"UPDATE {head} SET keep = {keep}",
+    ):
+        yield Statement(Template(sql), [()])
+
+
+# --- HandlerSocket, the command line -------------------------------------------------------------------------------
+
+
+class RingWire(EntriesWire):
+    """A find returns the newest rows first; an insert pushes and returns the sequence.
+
+    Only a whole key can be removed from a ring, and no request can express that.
+    """
+
+    verbs = frozenset()
+
+    def inserted(self, result: Any) -> int | None:
+        """Return the row's sequence."""
+        number: int = result
+        return number
+
+
+class RingConsole(RowsConsole[Ring[Any, Any]]):
+    """An imported record is pushed."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"per": REQUIRED, "keep": REQUIRED, "keep_for": None, "column": ()}
+    changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add")
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        """Return the operation that pushes the row."""
+        return self.structure.push(self.structure.rows.make(values))
+
+    def deletes(self, new: Structure) -> str:
+        """Say which rows go."""
+        earlier = leaves_earlier("rows", self.structure, new)
+        return " and ".join(filter(None, [super().deletes(new), earlier]))
+
+
+RingPlan.wire = RingWire
+RingPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

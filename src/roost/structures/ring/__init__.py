@@ -1,1 +1,0 @@
-"""Ring: the last rows of each key, overwritten in place."""
