@@ -97,7 +97,7 @@ async def drive(takes: list[Take], seconds: float) -> float:
 
 
 async def measure(name: str, url: str, rounds: int, seconds: float) -> Line:
-    limit = roost.RateLimit("limits", limit=LIMIT, per=PER)
+    limit = roost.RateLimit("limits", limit=LIMIT, within=PER)
     by_hand, connections = await (on_postgresql if name == "postgresql" else on_mariadb)(url)
     async with roost.AsyncStore(url) as store:
         await store.create(limit)

@@ -41,10 +41,10 @@ from roost.structures.kinds import (
     Ring,
     Set,
 )
-from roost.structures.lease.declaration import Grant
+from roost.structures.lease import Grant
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
-from roost.structures.rate_limit.declaration import Taken
+from roost.structures.rate_limit import Taken
 from roost.structures.rows import Entry
 from roost.structures.structure import Structure
 from roost.types.column_types import binary, decimal, text

@@ -52,11 +52,10 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(visits: Shell) -> None
     assert found[1].startswith("rows are found by: SEARCH visits USING COVERING INDEX visits_uid")
     assert found[2] == "nothing was changed"
     assert visits.json(*CAP, "--newest-by", "at", "--dry-run") == {
-        "table": "visits", "per": ["uid"], "keep": 5, "newest_by": "at", "others": [],
+        "table": "visits", "per": ["uid"], "keep": 5, "by": "at", "others": [],
         "rows": 300, "keys": 10, "full": 10, "excess": 250, "keyless": 0, "capped": False,
         "index": "SEARCH visits USING COVERING INDEX visits_uid (uid=?)",
     }  # fmt: skip
-    assert "an index would be made: CREATE INDEX" in visits(*CAP, "--dry-run")
     assert Path("roost.db").read_bytes() == before
     assert rows("SELECT name FROM sqlite_master WHERE name LIKE 'roost%'") == []
 
@@ -90,7 +89,7 @@ def test_what_is_capped_is_listed_and_shown_and_left_again(visits: Shell) -> Non
         "adopted",
         "uid",
         "rows of its own",
-        "keep 5, newest_by at",
+        "keep 5, by at",
     ]
     assert visits("show", "visits", "--n", "2").splitlines() == ["uid\trows", "0\t5", "1\t5"]
     assert visits.json("show", "visits", "3", "--n", "1")["rows"] == [
@@ -118,15 +117,6 @@ def test_a_key_of_several_columns(shell: Shell) -> None:
     assert output.endswith("every room, topic keeps its newest 2, and triggers keep it so\n")
     assert len(shell.json("show", "log", "a,1")["rows"]) == 2
     assert shell.json("show", "log")[0] == {"key": ["a", 1], "rows": 2}
-
-
-def test_a_large_table_without_an_index_is_not_held_up_unasked(visits: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roost.cli.adopt.SMALL", 299)
-    assert visits(*CAP, "--yes", code=1) == ""
-    assert "no index on (uid), and making one on 300 rows holds up every writer" in visits.error
-    assert rows("SELECT count(*) FROM visits") == [(300,)]
-    visits(*CAP, "--yes", "--make-index")
-    assert rows("SELECT name FROM sqlite_master WHERE name = 'roostcap_visits'") == [("roostcap_visits",)]
 
 
 def test_watch_is_for_mariadb_alone(visits: Shell) -> None:
@@ -206,8 +196,8 @@ def test_watch_ends_when_the_table_is_uncapped(shell: Shell, mariadb: Applicatio
     ("words", "message"),
     [
         (("cap", "visits"), "visits is not capped yet: use --per COLUMN and --keep N"),
-        (("cap", "visits", "--older-than", "30d"), "not capped by age yet: use --older-than TIME and --by COLUMN"),
-        (("cap", "visits", "--by", "at"), "not capped by age yet: use --older-than TIME and --by COLUMN"),
+        (("cap", "visits", "--older-than", "30d"), "visits is not capped yet: use --per COLUMN"),
+        (("cap", "visits", "--by", "at"), "visits is not capped yet: use --per COLUMN"),
         (("cap", "visits", "--older-than", "30d", "--by", "uid"), "uid has the type integer, such as 0: say --epoch s"),
         (("cap", "visits", "--keep", "5"), "use --per COLUMN"),
         (("cap", "visits", "--per", "", "--keep", "5"), "visits has no column ''"),
@@ -248,7 +238,7 @@ def test_rows_go_by_their_age(events: Shell) -> None:
     ]
     assert events.json(*AGE, "--utc-offset", "-01:30", "--dry-run") == {
         "table": "events", "by": "at", "older_than": 2_592_000, "time": "plain", "offset": -90, "others": [],
-        "rows": 41, "excess": 9, "untimed": 1, "capped": False,
+        "rows": 41, "excess": 9, "keyless": 1, "capped": False,
         "index": "SEARCH events USING COVERING INDEX events_at (at>? AND at<?)",
     }  # fmt: skip
     assert Path("roost.db").read_bytes() == before
@@ -259,7 +249,7 @@ def test_rows_go_by_their_age(events: Shell) -> None:
     assert found.endswith("rows go when at is older than 30d, and triggers keep it so\n")
     assert events("list").splitlines()[1].split("\t") == [
         "events",
-        "aged",
+        "adopted",
         "",
         "rows of its own",
         "older_than 30d, by at",
@@ -281,6 +271,22 @@ def test_rows_go_by_their_age(events: Shell) -> None:
     assert rows("SELECT name FROM sqlite_master ORDER BY name") == [("events",), ("events_at",)]
 
 
+@pytest.mark.parametrize(
+    ("command", "columns", "number"), [((*CAP, "--newest-by", "at"), "uid, at", 300), (AGE, "at", 41)]
+)
+def test_a_large_table_without_an_index_is_not_held_up_unasked(
+    visits: Shell, events: Shell, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], columns: str, number: int
+) -> None:
+    monkeypatch.setattr("roost.cli.adopt.SMALL", number - 1)
+    visits.sql("roost.db", "DROP INDEX events_at", "DROP INDEX visits_uid")
+    assert visits(*command, "--yes", code=1) == ""
+    assert f"no index on ({columns}), and making one on {number} rows holds up every writer" in visits.error
+    assert f'an index would be made: CREATE INDEX "roostcap_{command[1]}" ON' in visits(*command, "--dry-run")
+    assert rows(f"SELECT count(*) FROM {command[1]}") == [(number,)]
+    visits(*command, "--yes", "--make-index")
+    assert rows(f"SELECT name FROM sqlite_master WHERE name = 'roostcap_{command[1]}'") != []
+
+
 def test_rows_go_by_age_or_by_their_number(events: Shell) -> None:
     assert events(*AGE, "--keep", "5", code=2) == ""
     assert "by --per and --keep, or by --older-than and --by, not by both" in events.error
@@ -289,38 +295,6 @@ def test_rows_go_by_age_or_by_their_number(events: Shell) -> None:
     events(*AGE, "--yes")
     assert events("cap", "events", "--per", "id", "--keep", "5", code=1) == ""
     assert "events is capped by --older-than already" in events.error
-
-
-def test_a_large_table_without_an_index_on_the_time_is_not_held_up_unasked(
-    events: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("roost.cli.adopt.SMALL", 40)
-    events.sql("roost.db", "DROP INDEX events_at")
-    assert events(*AGE, "--yes", code=1) == ""
-    assert "events has no index on (at), and making one on 41 rows holds up every writer" in events.error
-    assert 'CREATE INDEX "roostcap_events" ON "events" ("at")' in events(*AGE, "--dry-run")
-    events(*AGE, "--yes", "--make-index")
-    assert rows("SELECT name FROM sqlite_master WHERE name = 'roostcap_events'") == [("roostcap_events",)]
-
-
-def test_a_watch_deletes_by_age_until_it_is_ended(shell: Shell, mariadb: Application) -> None:
-    mariadb("CREATE TABLE events (id {id}, at DATETIME, INDEX (at))")
-    process = shell.start(
-        *AGE, "--yes", "--watch", "--store", mariadb.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    with process:
-        assert process.stdout is not None
-        assert b"and this command keeps it so, every second" in process.stdout.readline()
-        for _ in range(2):
-            mariadb("INSERT INTO events (at) SELECT UTC_TIMESTAMP() - INTERVAL seq DAY FROM seq_21_to_40")
-            until(
-                lambda: mariadb("SELECT count(*) FROM events WHERE at < UTC_TIMESTAMP() - INTERVAL 30 DAY") == [(0,)],
-                "",
-            )
-        process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=600) == (b"", b"")
-    assert process.returncode == 0
-    assert 18 <= mariadb("SELECT count(*) FROM events")[0][0] <= 20
 
 
 def test_without_a_database_nothing_is_made(shell: Shell) -> None:

@@ -7,13 +7,13 @@ from tests.cli.conftest import Shell
 
 DAY = 86_400
 
-logins = roost.RateLimit("logins", limit=3, per=3 * DAY)
+logins = roost.RateLimit("logins", limit=3, within=3 * DAY)
 jobs = roost.Lease("jobs", key=roost.text(40))
 
 
 def test_a_rate_limit(shell: Shell) -> None:
     assert shell("create", f"{__name__}:logins") == "logins: made\n"
-    assert shell("list").splitlines()[1:] == ["logins\trate_limit\tkey text(255)\t\tlimit 3, per 3d"]
+    assert shell("list").splitlines()[1:] == ["logins\trate_limit\tkey text(255)\t\tlimit 3, within 3d"]
     with roost.Store("sqlite:///roost.db") as store:
         store.run_all(logins.take("ada", 2), logins.take("bob", 3))
     assert shell("show", "logins").splitlines()[:2] == ["key\tremaining\tretry_after", "ada\t1\t0.0"]
@@ -29,22 +29,21 @@ def test_a_rate_limit(shell: Shell) -> None:
 
 
 def test_a_rate_limit_and_a_lease_are_declared_in_words(shell: Shell) -> None:
-    assert shell("create", "rate_limit", "logins", "--limit", "3", "--per", "15m") == "logins: made\n"
-    assert shell("create", "rate_limit", "logins", "--limit", "3", "--per", "900s") == "logins: is there already\n"
+    assert shell("create", "rate_limit", "logins", "--limit", "3", "--within", "15m") == "logins: made\n"
+    assert shell("create", "rate_limit", "logins", "--limit", "3", "--within", "900s") == "logins: is there already\n"
     assert shell("create", "lease", "jobs", "--key", "text(40)") == "jobs: made\n"
     assert shell.json("list") == [
         {"kind": "lease", "name": "jobs", "key": [["key", "text(40)"]]},
-        {"kind": "rate_limit", "name": "logins", "key": [["key", "text(255)"]], "limit": 3, "window": 900_000_000},
+        {"kind": "rate_limit", "name": "logins", "key": [["key", "text(255)"]], "limit": 3, "within": 900_000_000},
     ]
-    assert shell("list").splitlines()[2] == "logins\trate_limit\tkey text(255)\t\tlimit 3, per 15m"
-    assert shell("alter", "logins", "--per", "1h", "--limit", "5") == "logins: limit: 3 -> 5; window: 15m -> 1h\n"
-    assert shell("create", "rate_limit", "logins", "--limit", "5", "--per", "2h", code=1) == ""
-    assert "window is 1h in the database and 2h in the declaration" in shell.error
+    assert shell("list").splitlines()[2] == "logins\trate_limit\tkey text(255)\t\tlimit 3, within 15m"
+    assert shell("alter", "logins", "--within", "1h", "--limit", "5") == "logins: limit: 3 -> 5; within: 15m -> 1h\n"
+    assert shell("create", "rate_limit", "logins", "--limit", "5", "--within", "2h", code=1) == ""
+    assert "within is 1h in the database and 2h in the declaration" in shell.error
     for words, code, message in (
-        (("rate_limit", "calls"), 2, "a rate_limit needs --limit and --per"),
-        (("rate_limit", "calls", "--limit", "5", "--per", "soon"), 1, "calls: --per soon is no time"),
-        (("rate_limit", "calls", "--limit", "5", "--per", "1h", "--per", "2h"), 1, "--per 1h --per 2h is no time"),
-        (("rate_limit", "calls", "--limit", "0", "--per", "1h"), 1, "calls: limit is a whole number from 1 on"),
+        (("rate_limit", "calls"), 2, "a rate_limit needs --limit and --within"),
+        (("rate_limit", "calls", "--limit", "5", "--within", "soon"), 2, "'soon' is no time"),
+        (("rate_limit", "calls", "--limit", "0", "--within", "1h"), 1, "calls: limit is a whole number from 1 on"),
         (("lease", "locks", "--keep", "5"), 2, "a lease takes --key here, not --keep"),
         (("capped", "visits"), 2, "a capped needs --per, --keep and --unique"),
     ):

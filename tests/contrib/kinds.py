@@ -37,8 +37,8 @@ def ranked(keep: int) -> Any:
 KINDS: list[tuple[Any, Any, Any]] = [  # declared, declared otherwise, and an operation that either takes
     (roost.Cache("k_cache"), None, lambda s: s.set("a", b"x", 60)),
     (
-        roost.RateLimit("k_limit", limit=5, per=60),
-        roost.RateLimit("k_limit", limit=9, per=60),
+        roost.RateLimit("k_limit", limit=5, within=60),
+        roost.RateLimit("k_limit", limit=9, within=60),
         lambda s: s.take("a"),
     ),
     (roost.Lease("k_lease"), None, lambda s: s.acquire("a", "ada", 60)),

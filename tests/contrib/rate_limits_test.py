@@ -66,7 +66,7 @@ def test_the_application_on_the_page_for_fastapi(tmp_path: Path, monkeypatch: py
 
 def test_the_middleware_on_the_page_for_django(tmp_path: Path) -> None:
     with roost.Store(f"sqlite:///{tmp_path}/app.db") as store:
-        store.create(roost.RateLimit("requests", limit=20, per=60))
+        store.create(roost.RateLimit("requests", limit=20, within=60))
     found = blocks(ROOT / "docs/rate-limits.md", "python")
     program = "\n".join([found[0], found[-1], DJANGO])
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -16,9 +16,8 @@ from roost.dialects import Control
 from roost.errors import Error
 from roost.structures.index.budget import Budget
 from roost.structures.index.bulk import args_of, bulk_of
-from roost.structures.index.guard import guarded
-from roost.structures.index.opened import OpenedIndex, open_index
-from roost.structures.index.runs import EachAlone, Shape
+from roost.structures.index.opened import OpenedIndex, guarded, open_index
+from roost.structures.index.runs import Bulk, Shape
 from tests.index.databases import Database, database
 from tests.lengths import length
 
@@ -109,7 +108,7 @@ def test_a_run_is_not_seen(server: Database, running: roost.Store, case: Any) ->
             return guarded(index.perform(shape.verb, args_of(index, shape, values, place)))
 
         results: list[Any] = []
-        bulk = bulk_of(index, shape, dialect) if together else EachAlone()
+        bulk = bulk_of(index, shape, dialect) if together else Bulk(index, shape)
         while len(results) < len(requests):
             rest = [column[len(results) :] for column in values]
             begin = len(results)

@@ -13,7 +13,7 @@ from tests.server.playing import Bench, bench
 
 MAKE = """
 import sys, roost
-logins, jobs = roost.RateLimit("logins", key=int, limit=3, per=86400), roost.Lease("jobs")
+logins, jobs = roost.RateLimit("logins", key=int, limit=3, within=86400), roost.Lease("jobs")
 with roost.Store(f"sqlite:///{sys.argv[1]}") as store:
     store.create(logins, jobs)
     store.run_all(logins.take(7, 2), jobs.acquire("daily", "ada", 86400))

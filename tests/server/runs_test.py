@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roost.protocols.handlersocket.opened import Opened, Session
-from roost.structures.index.ranges import Ranges
+from roost.structures.index.finds import Texts
 from tests.server.playing import Bench, bench
 
 SCHEMA = """
@@ -240,10 +240,10 @@ def test_ranges_are_searched_in_their_index_and_never_sorted(tmp_path: Path, lin
         assert made.say(session, line)[0].count("\t") >= 1
         target: Any = session.opened[line[0]].target
         (run,) = target.compiled.values()
-        assert isinstance(run, Ranges)
-        assert run.text is not None
-        values = (None,) * run.text.sql.count("?")
-        plan = [row[-1] for row in made.file._connection.fetch(f"EXPLAIN QUERY PLAN {run.text.sql}", values)]
+        assert isinstance(run, Texts)
+        assert run.template is not None
+        values = (None,) * run.template.sql.count("?")
+        plan = [row[-1] for row in made.file._connection.fetch(f"EXPLAIN QUERY PLAN {run.template.sql}", values)]
         assert [step.split()[0] for step in plan if step.split()[1] in ("t", "two")] == ["SEARCH"]
         assert not [step for step in plan if "TEMP B-TREE" in step]
     finally:

@@ -13,8 +13,8 @@ import roost
 from roost.catalog.catalog import drop
 from roost.store import bursts
 from roost.structures.registry import plan_for
-from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
+from tests.suite.capping.tables import INDEX, VISITS, Open, cap
 from tests.suite.shapes import Visit
 
 pytestmark = pytest.mark.needs("application")
@@ -38,9 +38,9 @@ WRONG: list[dict[str, Any]] = [
     {"id": None},
     {"id": [["id"]]},
     {"id": []},
-    {"newest_by": 5},
-    {"newest_by": ["at"]},
-    {"newest_by": ""},
+    {"by": 5},
+    {"by": ["at"]},
+    {"by": ""},
     {"index": "yes"},
     {"index": 1},
     {"name": "visits\0"},
@@ -131,10 +131,10 @@ def test_an_age_that_no_command_could_have_said_is_refused(
 ) -> None:
     visits("ALTER TABLE visits ADD COLUMN seen INT")
     store = open_store()
-    list(bursts.cap(store, bursts.inspect_age(store, "visits", "seen", 60, "s")))
+    list(bursts.cap(store, bursts.inspect(store, "visits", by="seen", older_than=60, epoch="s")))
     with written(visits, "visits", **facts):
         assert [(each.structure, each.rule) for each in store.check()] == [("visits", "catalog")]
-        for refused in (lambda: bursts.uncap(store, "visits"), lambda: bursts.inspect_age(store, "visits")):
+        for refused in (lambda: bursts.uncap(store, "visits"), lambda: bursts.inspect(store, "visits")):
             with pytest.raises(roost.Invalid):
                 refused()
 

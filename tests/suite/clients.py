@@ -107,7 +107,7 @@ class MariaDBClient(pymysql.connections.Connection):
             "  WHERE table_schema = DATABASE() AND (engine IS NULL OR engine = 'BLACKHOLE')\n"
             "UNION SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = DATABASE()\n"
             "UNION SELECT routine_name FROM information_schema.routines\n"
-            "  WHERE routine_schema = DATABASE() AND routine_name NOT LIKE 'roost%'"
+            "  WHERE routine_schema = DATABASE() AND routine_comment NOT LIKE 'a program%'"
         )
         return sorted(name for (name,) in found.fetchall())
 

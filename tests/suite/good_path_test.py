@@ -32,7 +32,7 @@ fading_members: Any = roost.Set("fading_members", key=int, member=int, keep_for=
 caches = roost.Cache("caches", key=int, value=int)
 texts = roost.Cache("texts", key=int, value=roost.text(100))
 bounded = roost.Cache("bounded", key=int, value=int, max_items=100)
-limits = roost.RateLimit("limits", key=int, limit=1_000, per=HOUR)
+limits = roost.RateLimit("limits", key=int, limit=1_000, within=HOUR)
 leases = roost.Lease("leases", key=int)
 
 
@@ -122,7 +122,7 @@ def test_no_call_is_run_again(structure: Any, open_store: Callable[..., Any]) ->
 
 @pytest.mark.needs("second store", "cache")
 def test_refused_takes_and_acquires_write_nothing(open_store: Callable[..., Any], statements: list[str]) -> None:
-    limit, jobs = roost.RateLimit("limit", limit=2, per=HOUR), roost.Lease("jobs")
+    limit, jobs = roost.RateLimit("limit", limit=2, within=HOUR), roost.Lease("jobs")
     store = open_store(limit, jobs)
     for _ in range(4):
         store.run(limit.take("a"))
@@ -141,7 +141,7 @@ def test_refused_takes_and_acquires_write_nothing(open_store: Callable[..., Any]
 
 @pytest.mark.needs("file", "cache")
 def test_a_refusal_does_not_wait_for_another_writer(open_store: Callable[..., Any], sql: Client) -> None:
-    limit, jobs = roost.RateLimit("limit", limit=1, per=HOUR), roost.Lease("jobs")
+    limit, jobs = roost.RateLimit("limit", limit=1, within=HOUR), roost.Lease("jobs")
     store = open_store(limit, jobs, timeout=0.5)
     store.run(limit.take("a"))
     store.run(jobs.acquire("a", "ada", HOUR))

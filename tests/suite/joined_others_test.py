@@ -20,7 +20,7 @@ from tests.suite.ways import App
 HOUR = 3600
 caches = roost.Cache("caches", key=int, value=int)
 bounded = roost.Cache("bounded", key=int, value=int, max_items=1_000)
-limits = roost.RateLimit("limits", key=int, limit=5, per=HOUR)
+limits = roost.RateLimit("limits", key=int, limit=5, within=HOUR)
 leases = roost.Lease("leases", key=int)
 rings = roost.Ring("rings", Visit, per="uid", keep=2)
 fading = roost.Ring("fading", Visit, per="uid", keep=2, keep_for=HOUR)

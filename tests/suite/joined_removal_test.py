@@ -17,7 +17,7 @@ DAY = 86_400
 pages = roost.Cache("pages")
 few = roost.Cache("few", max_items=1_000)
 jobs = roost.Lease("jobs")
-logins = roost.RateLimit("logins", limit=5, per=DAY)
+logins = roost.RateLimit("logins", limit=5, within=DAY)
 
 pytestmark = pytest.mark.needs("cache", "second store")
 STRUCTURES = pytest.mark.parametrize("structure", [pages, few, jobs, logins], ids=lambda each: each.name)

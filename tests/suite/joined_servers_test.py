@@ -24,8 +24,8 @@ from sqlalchemy.exc import PendingRollbackError
 import roost
 from tests.campaigns.processes import until
 from tests.lengths import length
-from tests.suite.adopted_test import VISITS, cap
 from tests.suite.application import Application
+from tests.suite.capping.tables import VISITS, cap
 from tests.suite.joined_test import ROW, WHO, comes_back, everything
 from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import WAYS, App, Way

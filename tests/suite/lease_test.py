@@ -18,7 +18,7 @@ import roost
 from roost.structures.clock import microseconds
 from roost.structures.registry import from_definition
 from tests.suite.clients import Client
-from tests.suite.passing import Hand, Jumping, passes
+from tests.suite.passing import Hand, Jumping, Time, passes
 from tests.suite.shapes import pageviews
 from tests.suite.ways import App
 
@@ -141,7 +141,7 @@ def test_tokens_grow_when_the_row_has_gone_and_when_the_clock_jumps_back(
             clock.jumps(jobs, 10)
         if n % 3 == 2:
             clock.jumps(jobs, 5)
-            store.run(jobs.acquire(f"other {n}", "x", 1))  # sweeps
+            store.run_all(jobs.acquire(f"other {n}", "x", 1), jobs.holder("daily"))  # a batch sweeps
             assert size(sql) <= 2
             clock.jumps(jobs, -DAY)
     assert tokens == sorted(set(tokens))
@@ -180,24 +180,19 @@ def test_a_row_from_a_clock_that_was_years_ahead_ends_after_its_time(open_store:
 @given(st.data())
 def test_what_random_calls_answer_is_what_a_model_answers(data: st.DataObject) -> None:
     clock, lease = Hand(), roost.Lease("lease")
-    begin = microseconds(clock())
     held: dict[str, tuple[str, int, int]] = {}
     last: dict[str, int] = {}
     grants: list[Any] = []
-    latest = ahead = raw = 0
+    time = Time()
     with roost.Store("sqlite://", clock=clock) as store:
         store.create(lease)
-        store.run(lease.acquire("begin", "x", 1))
-        for _ in range(data.draw(st.integers(1, 30))):
+        for number in range(data.draw(st.integers(1, 30))):
             moved = data.draw(
                 st.one_of(st.just(0), st.integers(0, 9_000_000), st.integers(-(10**9), -2_000_000)), "moved"
             )
             clock.time += dt.timedelta(microseconds=moved)
-            raw += moved
-            store.run(lease.acquire("tick", f"{raw}", 10**-6))  # a read alone does not mend time
-            ahead += max(0, latest - raw - ahead)
-            latest = raw + ahead
-            now = begin + latest
+            store.run(lease.acquire(f"tick {number}", "x", 10**-6))  # a read alone does not mend time
+            now = time.at(microseconds(clock()))
             key, holder = data.draw(st.sampled_from("ab")), data.draw(st.sampled_from("xyz"))
             ttl = data.draw(st.integers(1, 12))
             name, token, expires = held.get(key, ("", 0, 0))

@@ -98,7 +98,7 @@ def test_a_table_of_ones_own_cannot_be_capped(url: str) -> None:
     from roost.store import bursts
 
     with roost.Store(url) as store, pytest.raises(roost.Invalid, match="cannot be capped on mysql"):
-        bursts.inspect_age(store, "visits", "seen", 60, "s")
+        bursts.inspect(store, "visits", by="seen", older_than=60, epoch="s")
 
 
 def test_a_query_has_a_limit(url: str) -> None:

@@ -17,6 +17,21 @@ def passes(sql: Client, structure: Any, seconds: float) -> None:
     sql.execute(f"UPDATE {table} SET ahead = ahead + {round(seconds * SECOND)}")
 
 
+class Time:
+    """A structure's time, as it is described: it never goes back, and is stored where it differs by a second."""
+
+    def __init__(self) -> None:
+        self._latest = self._ahead = 0
+
+    def at(self, clock: int) -> int:
+        """Return the time of a write at a moment by the clock."""
+        late = self._latest - (clock + self._ahead)
+        if abs(late) >= SECOND:
+            self._ahead += max(late, 0)
+            self._latest = clock + self._ahead
+        return max(clock + self._ahead, self._latest)
+
+
 class Hand:
     """A store's clock that is set by hand."""
 

@@ -9,8 +9,8 @@ import pytest
 
 import roost
 from roost.store import bursts
-from tests.suite.adopted_test import INDEX, VISITS, Open, cap
 from tests.suite.application import Application
+from tests.suite.capping.tables import INDEX, VISITS, Open, cap
 
 postgresql = pytest.mark.needs("trims at commit")
 mariadb = pytest.mark.needs("trims in passes")

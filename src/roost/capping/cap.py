@@ -1,80 +1,56 @@
-"""Caps: how a table of the application's own is kept short, in the part common to all dialects.
+"""What a cap deletes, and how that is found: the SQL that all databases have in common.
 
-There is neither a head row nor a count: an excess row is found by its position in an index, which is correct whatever
-happened to the table before. It costs `keep` steps in the index. The triggers and the trimming are in the file of each
-dialect: `sqlite.py`, `postgresql.py`, `mariadb.py`.
+By number there is neither a head row nor a count: an excess row is found by its position in an index, which is correct
+whatever happened to the table before. It costs `keep` steps in the index.
+
+By age, rows that are too old are found by an index on the column with their time and the database's own clock, oldest
+first. The column stores the time in one of these ways:
+
+    zoned                    a time independent of the session's zone: timestamptz, MariaDB's TIMESTAMP
+    plain                    a time without a zone: timestamp, DATETIME, SQLite's texts; in UTC, or `offset` from UTC
+    date                     a day; its age counts from its end
+    seconds, milliseconds    since 1970, in an integer
+
+Values before 2 January 1970 are not times: 0, '0000-00-00', an empty text, -infinity. Such rows stay, as with NULL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
-from roost.structures.adopted.declaration import FACTS, Adopted
+from roost.errors import Invalid
+from roost.structures.adopted import DAY, PER_SECOND, Cap
 from roost.structures.plan import each
 
+Asking = Generator[Statement, Any, Any]
 
-@dataclass(frozen=True, slots=True)
-class Cap:
-    """How a table is capped."""
-
-    table: str
-    per: tuple[str, ...]
-    keep: int
-    newest_by: str | None  # None: the order of `id`
-    id: tuple[str, ...]  # the columns that identify a row: SQLite's rowid, or the primary key
-    index: bool = False  # whether Roost has made an index
-    # MariaDB: the account with whose rights triggers and event run; "" for the one that makes them.
-    definer: str = field(default="", compare=False)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts of the definition besides kind and name."""
-        return {fact: getattr(self, fact) for fact in FACTS}
-
-    @classmethod
-    def of(cls, structure: Adopted) -> Cap:
-        """Return how a structure from the catalog is capped."""
-        facts = structure.facts or {}
-        return cls(
-            structure.name, tuple(facts["per"]), facts["keep"], facts["newest_by"], tuple(facts["id"]), facts["index"]
-        )
-
-    @property
-    def definition(self) -> str:
-        """The definition in the catalog."""
-        return Adopted.from_facts(self.table, self.facts).definition
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """The columns that determine which row of a key is newer, in the order of their importance."""
-        return tuple(dict.fromkeys([*([self.newest_by] if self.newest_by else []), *self.id]))
-
-    @property
-    def led_to(self) -> str:
-        """The purpose of the index, in words."""
-        return "a key's rows in their order"
-
-    @property
-    def without_index(self) -> str:
-        """What a search without an index does, in words."""
-        return "every INSERT reads the table"
-
-    @property
-    def index_name(self) -> str:
-        """The name of the index that Roost makes if none gives a key's rows in their order."""
-        return f"roostcap_{self.table}"
+EPOCHS = {"s": "seconds", "ms": "milliseconds"}
+FIRST = "1970-01-02"  # earlier values are not times; MariaDB's TIMESTAMP has no earlier day in every zone
+EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers in another unit would be before 1980, or after 5138
 
 
-class CapWords:
-    """The parts of a cap's SQL that all dialects have in common."""
+def read(sql: str, *values: Any) -> Statement:
+    """Return a statement that reads, with one row of parameters."""
+    return Statement(each(sql), [values])
+
+
+def write(sql: str, *values: Any) -> Statement:
+    """Return a statement that writes."""
+    return Statement(Template(sql), [values])
+
+
+class Words:
+    """A cap in the SQL of one dialect."""
 
     def __init__(self, cap: Cap, dialect: Dialect) -> None:
         self.cap = cap
         self.dialect = dialect
         self.table = dialect.quoted(cap.table)
+        self.unit = PER_SECOND.get(cap.time, 0)  # of the numbers that are times
+        # By how many seconds the limit lies before the current UTC time, for the column's offset.
+        self.seconds = cap.older_than - cap.offset * 60
 
     def column(self, name: str) -> str:
         """Return a column qualified with its table: SQLite would take the bare name of a renamed column for a text."""
@@ -85,27 +61,45 @@ class CapWords:
         return ", ".join(prefix + self.dialect.quoted(name) for name in names)
 
     @property
-    def order(self) -> str:
-        """The order of a key's rows, newest first."""
-        return ", ".join(f"{self.column(name)} DESC" for name in self.cap.order)
+    def by(self) -> str:
+        """The column with the time."""
+        return self.dialect.quoted(self.cap.by or "")
 
     @property
     def key(self) -> str:
-        """The columns of the key."""
+        """The columns of the key, qualified."""
         return ", ".join(map(self.column, self.cap.per))
 
     @property
     def id(self) -> str:
-        """The columns that identify a row."""
+        """The columns that identify a row, qualified."""
         return ", ".join(map(self.column, self.cap.id))
 
-    def over(self, row: str) -> str:
-        """Return the condition that a row is too old; only for a cap by age."""
-        raise NotImplementedError
+    @property
+    def count_sql(self) -> str:
+        """The query for how many rows there are, how many without key or time, keys, full keys, and excess rows."""
+        if self.cap.older_than:
+            over = f"coalesce(sum(CASE WHEN {self.over('i')} THEN 1 ELSE 0 END), 0)"
+            return f"SELECT count(*), count(*) - count(i.{self.by}), 0, 0, {over} FROM {self.table} i"
+        keep, total = self.cap.keep, "coalesce(sum(CASE WHEN {} ELSE 0 END), 0)"
+        cases = (
+            "NOT keyed THEN n",
+            "keyed THEN 1",
+            f"keyed AND n > {keep} THEN 1",
+            f"keyed AND n > {keep} THEN n - {keep}",
+        )
+        return (
+            f"SELECT coalesce(sum(n), 0), {', '.join([total.format(case) for case in cases])}\n"
+            f"  FROM (SELECT count(*) AS n, {self.has_key} AS keyed FROM {self.table} GROUP BY {self.key}) counted"
+        )
 
-    def shown(self, expression: str) -> str:
-        """Return a time in a form that a driver can read."""
-        return expression
+    @property
+    def full_sql(self) -> str:
+        """The query for keys that have too many rows, and how many; {} is a condition, and the limit a parameter."""
+        return (
+            f"SELECT {self.key}, count(*) FROM {self.table} WHERE {self.has_key}{{}} GROUP BY {self.key}\n"
+            f"  HAVING count(*) > {self.cap.keep} ORDER BY {self.key} LIMIT {self.dialect.placeholder}"
+        )
 
     @property
     def has_key(self) -> str:
@@ -128,6 +122,11 @@ class CapWords:
         later = [" AND ".join([*(is_(j, "=") for j in range(i)), is_(i, ">")]) for i in range(len(self.cap.per))]
         return f"{is_(0, '>=')} AND ({' OR '.join(later)})"
 
+    @property
+    def triggers(self) -> Mapping[str, Any]:
+        """The triggers, by name."""
+        raise NotImplementedError
+
     def compares(self, name: str, how: str) -> str:
         """Return an operator for a column."""
         return how
@@ -137,15 +136,33 @@ class CapWords:
         """Return the parameters of `behind` for a key."""
         return (key[0], *[value for i in range(len(key)) for value in key[: i + 1]])
 
+    @property
+    def first(self) -> str:
+        """The least value that counts as a time, as a literal."""
+        return str(DAY * self.unit) if self.unit else f"'{FIRST}'"
+
+    def over(self, row: str) -> str:
+        """Return the condition that a row is too old."""
+        by = f"{row}.{self.by}"
+        return f"{by} > {self.first} AND {by} < {self.limit(by)}"
+
+    def limit(self, by: str) -> str:
+        """Return the time before which a row is too old, and what else has to be true of its column."""
+        raise NotImplementedError
+
+    def shown(self, expression: str) -> str:
+        """Return a time in a form that a driver can read."""
+        return expression
+
     def delete(self, which: str) -> str:
         """Return the statement that deletes one row."""
         return f"DELETE FROM {self.table} WHERE {f'({self.id})' if len(self.cap.id) > 1 else self.id} = {which}"
 
     @property
     def index_columns(self) -> tuple[str, ...]:
-        """The columns of the index that Roost makes if none gives a key's rows in their order."""
+        """The columns of the index that Roost makes if none leads to the rows in their order."""
         # In SQLite and MariaDB every index ends with the columns that identify a row.
-        newest = [self.cap.newest_by] if self.cap.newest_by and self.cap.id != (self.cap.newest_by,) else []
+        newest = [self.cap.by] if self.cap.by and self.cap.id != (self.cap.by,) else []
         return (*self.cap.per, *newest)
 
     @property
@@ -154,12 +171,35 @@ class CapWords:
         name = self.dialect.quoted(self.cap.index_name)
         return f"CREATE INDEX {name} ON {self.table} ({self.columns(self.index_columns)})"
 
+    @property
+    def drop_index_sql(self) -> str:
+        """The statement that drops the index."""
+        return f"DROP INDEX IF EXISTS {self.dialect.quoted(self.cap.index_name)}"
 
-def read(sql: str, *values: Any) -> Statement:
-    """Return a statement that reads, with one row of parameters."""
-    return Statement(each(sql), [values])
+
+def tells_no_time(cap: Cap, type_: str, epoch: str | None, integer: bool) -> Invalid:
+    """Return what is wrong with a column of this type."""
+    how = "say --epoch s or --epoch ms" if integer else "leave out --epoch" if epoch else "which tells no time"
+    return Invalid(f"{cap.table}.{cap.by} has the type {type_}: {how}")
 
 
-def write(sql: str, *values: Any) -> Statement:
-    """Return a statement that writes."""
-    return Statement(Template(sql), [values])
+def check_unit(cap: Cap, oldest: Any, newest: Any) -> None:
+    """Raise `Invalid` if the oldest or the newest value shows that the numbers have another unit.
+
+    A single extreme value proves nothing, such as 9999999999999 for "never": its row stays in any unit. Rows would be
+    lost if seconds were taken for milliseconds, which the oldest value shows.
+    """
+    unit = PER_SECOND[cap.time]
+    if not isinstance(oldest, (int, float)) or not isinstance(newest, (int, float)):
+        return
+    if newest / unit <= EIGHTIES:
+        which, value, hint = "greatest", newest, " in any unit" if unit == 1 else ": is it --epoch s?"
+    elif unit == 1 and oldest >= FAR:
+        which, value, hint = "least", oldest, ": is it --epoch ms?"
+    elif unit > 1 and oldest / unit <= EIGHTIES:
+        which, value, hint = "least", oldest, ": is it --epoch s?"
+    else:
+        return
+    raise Invalid(
+        f"{cap.table}.{cap.by}: its {which} value, {value:,}, is not a recent time in {cap.time} since 1970{hint}"
+    )

@@ -1,31 +1,30 @@
-"""Plans for adopted tables, as used from Python: only the catalog knows how a table is capped."""
+"""The reading plan of capped tables, as used from Python: only the catalog knows how a table is capped."""
 
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
-from roost.capping.cap import Cap, CapWords, read, write
-from roost.capping.installation import Adoption
+from roost.capping.adoption import Adoption
+from roost.capping.cap import Asking, Words, read, write
 from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.postgresql import PostgreSQLAdoption
 from roost.capping.sqlite import SQLiteAdoption
 from roost.dialects.dialect import Control, Dialect, Row, Statement
 from roost.errors import Error, Invalid, Mismatch
-from roost.structures.adopted.declaration import Adopted
-from roost.structures.aged.declaration import Aged
+from roost.structures.adopted import Adopted
 from roost.structures.plan import Context, Operations, Plan, StructurePlan
 from roost.structures.registry import from_definition
 
 MOST_TABLES = 100  # definitions and layouts whose SQL one plan caches
 
-ADOPTIONS: dict[str, Adoption] = {
+ADOPTIONS: dict[str, Adoption[Any]] = {
     each.dialect.name: each for each in (SQLiteAdoption(), PostgreSQLAdoption(), MariaDBAdoption())
 }
 
 
-def adoption_for(dialect: Dialect) -> Adoption:
+def adoption_for(dialect: Dialect) -> Adoption[Any]:
     """Return the adoption for a dialect; `Invalid` for one in which it was never tested."""
     if dialect.name not in ADOPTIONS:
         raise Invalid(f"a table of your own cannot be capped on {dialect.name} yet: there was no server to try it on")
@@ -43,9 +42,9 @@ class AdoptedPlan(StructurePlan):
         super().__init__(structure, dialect)
         self.adoption = dialect.choose(ADOPTIONS)
         self.tables = ()
-        self.made_by = f"`roost cap {structure.name} --per … --keep …` makes it a capped collection"
+        self.made_by = f"`roost cap {structure.name}` makes it a capped table"
         self.stored = self.adoption.stored(structure.name)
-        self.cap = Cap.of(structure) if structure.facts else None
+        self.cap = structure.cap
         self._told: dict[str, AdoptedPlan] = {}
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
 
@@ -57,10 +56,6 @@ class AdoptedPlan(StructurePlan):
                 stored = from_definition(definition)
             except Invalid as error:
                 return error
-            if isinstance(stored, Aged):
-                return Mismatch(
-                    f"{self.structure.name} is capped by the age of its rows, so it has no keys: read it with SQL"
-                )
             if not isinstance(stored, Adopted):
                 return Mismatch(
                     f"{self.structure.name} is a {stored.kind}, not a table that was capped; use its own declaration"
@@ -78,12 +73,36 @@ class AdoptedPlan(StructurePlan):
 
     def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
         """Read rows, newest first, by the index."""
+        return self._each(run, self._latest)
+
+    def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Count rows in the index."""
+        return self._each(run, self._count)
+
+    def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:
+        """List keys; a table that is capped by age is one, by its name."""
+        return self._each(run, self._keys)
+
+    def plan_state(self, run: Operations, _: Context, __: bool) -> Plan:
+        """Count the rows that are too old, and read the oldest and newest times, by the index."""
+        return self._each(run, self._state)
+
+    def _each(self, run: Operations, ask: Callable[..., Asking]) -> Plan:
         assert self.cap is not None
-        words = yield from self.adoption.reading(self.cap)
-        if isinstance(words, Invalid):
-            return [words] * len(run)
+        try:
+            words = yield from self.adoption.reading(self.cap)
+        except Invalid as error:
+            return [error] * len(run)
         results: list[Any] = []
-        names = yield from self.adoption.shown_columns(self.cap)
+        for op in run:
+            results.append((yield from ask(words, *op.args)))
+        return results
+
+    def _latest(self, words: Words, given: Row, n: int | None) -> Asking:
+        key = yield from self._key(given)
+        if not isinstance(key, tuple):
+            return key
+        names = tuple([each.name for each in (yield from self.adoption.columns(words.cap.table)) if each.shown])
         make = self._makers.get(names)
         if make is None:
             _bound(self._makers)
@@ -91,62 +110,50 @@ class AdoptedPlan(StructurePlan):
         shown = ", ".join(map(words.column, names))
         if self.dialect.placeholder == "%s":
             shown = shown.replace("%", "%%")
-        latest = (
-            f"SELECT {shown} FROM {words.table} WHERE {words.is_key()} ORDER BY {words.order}\n"
-            f"  LIMIT {self.dialect.placeholder}"
+        order = ", ".join(f"{words.column(name)} DESC" for name in words.cap.order)
+        which = f"{words.table} WHERE {words.is_key()} ORDER BY {order} LIMIT {self.dialect.placeholder}"
+        found = yield read(
+            f"SELECT {shown} FROM {which}",
+            *(*key, words.cap.keep if n is None else min(n, words.cap.keep)),
         )
-        for op in run:
-            given, n = op.args
-            key = yield from self._key(given)
-            if isinstance(key, Invalid):
-                results.append(key)
-                continue
-            found = yield read(latest, *key, self.cap.keep if n is None else min(n, self.cap.keep))
-            results.append([make(row) for row in found[0]])
-        return results
+        return [make(row) for row in found[0]]
 
-    def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Count rows in the index."""
-        assert self.cap is not None
-        words = yield from self.adoption.reading(self.cap)
-        if isinstance(words, Invalid):
-            return [words] * len(run)
-        results: list[Any] = []
-        for op in run:
-            key = yield from self._key(op.args[0])
-            if isinstance(key, Invalid):
-                results.append(key)
-                continue
-            found = yield read(f"SELECT count(*) FROM {words.table} WHERE {words.is_key()}", *key)
-            results.append(found[0][0][0])
-        return results
+    def _count(self, words: Words, given: Row) -> Asking:
+        key = yield from self._key(given)
+        if not isinstance(key, tuple):
+            return key
+        found = yield read(f"SELECT count(*) FROM {words.table} WHERE {words.is_key()}", *key)
+        return found[0][0][0]
 
-    def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:
-        """List keys."""
-        assert self.cap is not None
-        words = yield from self.adoption.reading(self.cap)
-        if isinstance(words, Invalid):
-            return [words] * len(run)
-        results: list[Any] = []
-        head = f"SELECT DISTINCT {words.key} FROM {words.table} WHERE {words.has_key}"
-        tail = f"ORDER BY {words.key} LIMIT {self.dialect.placeholder}"
-        for op in run:
-            after, n = op.args
-            if after is None:
-                found = yield read(f"{head} {tail}", n)
-            else:
-                key = yield from self._key(after)
-                if isinstance(key, Invalid):
-                    results.append(key)
-                    continue
-                found = yield read(f"{head} AND {words.behind} {tail}", *words.after(key), n)
-            results.append([self.structure.key.value(row) for row in found[0]])
-        return results
+    def _keys(self, words: Words, after: Row | None, n: int) -> Asking:
+        if words.cap.older_than:
+            name = words.cap.table
+            return [name][:n] if after is None or name > after[0] else []
+        key = None if after is None else (yield from self._key(after))
+        if isinstance(key, Error):
+            return key
+        behind, values = ("", ()) if key is None else (f" AND {words.behind}", words.after(key))
+        found = yield read(
+            f"SELECT DISTINCT {words.key} FROM {words.table} WHERE {words.has_key}{behind}"
+            f" ORDER BY {words.key} LIMIT {self.dialect.placeholder}",
+            *(*values, n),
+        )
+        return [self.structure.key.value(row) for row in found[0]]
+
+    def _state(self, words: Words) -> Asking:
+        if not words.cap.older_than:
+            return Mismatch(f"{self.structure.name} is not capped by the age of its rows")
+        by = words.column(words.cap.by or "")
+        over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
+        # In separate queries: a single one would read the whole table.
+        oldest = yield read(f"SELECT {words.shown(f'min({by})')} FROM {words.table} WHERE {by} > {words.first}")
+        newest = yield read(f"SELECT {words.shown(f'max({by})')} FROM {words.table}")
+        return over[0][0][0], oldest[0][0][0], newest[0][0][0]
 
     def plan_add(self, run: Operations, _: Context, __: bool) -> Plan:
         """Insert as the application does; delete the displaced rows here if triggers cannot."""
         assert self.cap is not None
-        words = CapWords(self.cap, self.dialect)
+        words = self.adoption.words(self.cap)
         grown: dict[Row, None] = {}
         for op in run:
             values = dict(op.args[0])
@@ -155,16 +162,20 @@ class AdoptedPlan(StructurePlan):
                 f"INSERT INTO {words.table} ({names}) VALUES ({self.dialect.holes(len(values))})", *values.values()
             )
             key = tuple(values.get(name) for name in self.cap.per)
-            if None not in key:
+            if key and None not in key:
                 grown[key] = None
         yield Control.LOCKED
         for key in grown:
             yield from self.adoption.added(self.cap, key)
         return [None] * len(run)
 
-    def _key(self, key: Sequence[Any]) -> Generator[Statement, Any, Row | Invalid]:
+    def _key(self, key: Row) -> Asking:
         # The values in the form of the columns, or an error.
         assert self.cap is not None
+        if self.cap.older_than:
+            return Mismatch(
+                f"{self.structure.name} is capped by the age of its rows, so it has no keys: read it with SQL"
+            )
         if len(key) != len(self.cap.per):
             wanted = ", ".join(self.cap.per)
             return Invalid(f"{self.structure.name}: {self.structure.key.value(key)!r} is no key; it takes {wanted}")

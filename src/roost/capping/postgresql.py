@@ -1,4 +1,4 @@
-"""How tables are capped in PostgreSQL: a transaction deletes, at its COMMIT, the rows that it has displaced.
+"""How tables are capped in PostgreSQL: a transaction deletes, at its COMMIT, what it has displaced or what is too old.
 
     AFTER INSERT, for the statement:  notes its keys in a setting of the transaction
     at COMMIT, by deferred triggers:  SELECT pg_advisory_xact_lock(…) FROM the keys' locks … ORDER BY 1;
@@ -17,36 +17,35 @@ Excess rows that are locked are skipped (SKIP LOCKED); otherwise a transaction t
 the lock of its key would deadlock. The next INSERT of the key deletes what was skipped. Each row is checked again under
 its lock (`at`), since it may have been changed since it was selected. Nor are locks on dependent rows of other tables
 waited for for long: after 100 ms the row is left to the next INSERT.
+
+By age a deferred trigger deletes, for the first row that a transaction has written, ten rows that are too old, twenty
+for the sixth, and so on, doubling each time, until no row is too old. After that it only reads a setting of the
+transaction for each row. The index entries of rows that the transaction itself has deleted, which each search passes
+again, are as many as its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
-from roost.capping.age import EPOCHS, Age
-from roost.capping.cap import Cap, CapWords, read, write
-from roost.capping.foreign_keys import Asking
-from roost.capping.installation import KEPT, PRIVATE, Adoption, Layout, Making
-from roost.capping.postgresql_age import PostgreSQLAgeWords
-from roost.capping.postgresql_sql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords, ReadingWords
-from roost.catalog.catalog import Catalog, make_private
-from roost.dialects.dialect import Control, Row, Statement
+from roost.capping.adoption import KEPT, Adoption, Column
+from roost.capping.cap import Asking, read, write
+from roost.capping.postgresql_sql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
+from roost.dialects.dialect import Row
 from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
+from roost.structures.adopted import Cap
 from roost.structures.views.postgresql import EXECUTED_BY_OTHERS
 
 LONGEST = 63  # bytes of a name; PostgreSQL would cut off what is longer
-KINDS = {"v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table", "S": "sequence"}
-NUMBERS = ("int2", "int4", "int8")
 # What compares in PostgreSQL as it does when it has been in Python.
-KEYS = frozenset(NUMBERS) | {"numeric", "bool", "text", "varchar", "bpchar", "citext", "bytea", "uuid"}
+KEYS = frozenset(["int2", "int4", "int8", "numeric", "bool", "text", "varchar", "bpchar", "citext", "bytea", "uuid"])
 KEYS |= {"date", "timestamp", "timestamptz"}
-TIMES = {"timestamptz": "zoned", "timestamp": "plain", "date": "date"}
 ACTIONS = "CASE c.confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' WHEN 'd' THEN 'SET DEFAULT'"
 ACTIONS += " WHEN 'r' THEN 'RESTRICT' ELSE 'NO ACTION' END"
 NAMED = "CASE WHEN pg_table_is_visible(r.oid) THEN r.relname ELSE r.relnamespace::regnamespace || '.' || r.relname END"
+OID = f"(SELECT r.oid FROM pg_class r WHERE {NAMED} = %s)"
 # The types of columns below their domains, what compares them in an index, and their collations.
 TYPES = """\
 WITH RECURSIVE below AS (
@@ -69,7 +68,7 @@ SELECT b.attname, b.typname, b.typtype::text, n.nspname,
   b.domain
   FROM below b JOIN pg_namespace n ON n.oid = b.typnamespace WHERE b.typtype <> 'd'"""
 HOME = """\
-SELECT n.nspname, o.rolname, o.rolname = current_user, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
+SELECT n.nspname, o.rolname, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
   o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE')
   FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace JOIN pg_roles o ON o.oid = r.relowner
   WHERE r.oid = to_regclass(%s)"""
@@ -87,257 +86,159 @@ SELECT p.proname, format('%%I.%%I(%%s)', n.nspname, p.proname, pg_get_function_i
   FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = ANY (%s)"""
 
 
-class PostgreSQLAdoption(Adoption):
+class PostgreSQLAdoption(Adoption[PostgreSQLWords]):
     """Triggers on the table."""
 
     dialect = POSTGRESQL
-    definition_of = "SELECT definition FROM roost_catalog WHERE name = {name}"
+    words_class = PostgreSQLWords
+    integers = frozenset(["int4", "int8"])
+    times: ClassVar = {"timestamptz": "zoned", "timestamp": "plain", "date": "date"}
     patience = ("SET LOCAL lock_timeout = '100ms'",)
+    definition_sql = "SELECT definition FROM roost_catalog WHERE name = %s"
+    table_sql = """\
+SELECT r.relname, CASE
+  WHEN r.relkind <> 'r' THEN 'is a ' || CASE r.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
+      WHEN 'p' THEN 'partitioned table' WHEN 'f' THEN 'foreign table' WHEN 'S' THEN 'sequence'
+      ELSE r.relkind::text END || '; only a table can be capped'
+  WHEN EXISTS (SELECT FROM pg_inherits WHERE r.oid IN (inhparent, inhrelid))
+    THEN 'is part of other tables, or has parts: rows that go into a part fire no trigger'
+  WHEN r.relpersistence = 't' THEN 'is a temporary table; only one that others see too can be capped'
+  WHEN NOT pg_has_role(r.relowner, 'USAGE') THEN 'belongs to somebody else, and only its owner can cap it'
+  WHEN r.relforcerowsecurity THEN 'has FORCE ROW LEVEL SECURITY: excess rows may be hidden' END
+  FROM pg_class r WHERE r.relname = %s AND pg_table_is_visible(r.oid)"""
+    columns_sql = """\
+SELECT a.attname, CASE
+    WHEN t.typtype = 'd' THEN 'domain over ' || (SELECT b.typname FROM pg_type b WHERE b.oid = t.typbasetype)
+    WHEN n.nspname <> 'pg_catalog' THEN n.nspname || '.' || t.typname ELSE t.typname::text END,
+  array_position(i.indkey::int2[], a.attnum) + 1, t.typname IN ('int2', 'int4', 'int8')
+    AND (a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%'), true
+  FROM pg_class r JOIN pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+  JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
+  LEFT JOIN pg_index i ON i.indrelid = r.oid AND i.indisprimary
+  LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
+  WHERE r.relname = %s AND pg_table_is_visible(r.oid) ORDER BY a.attnum"""
+    foreign_keys_sql = f"""\
+SELECT {NAMED}, c.conname, a.attname, {ACTIONS}
+  FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
+  JOIN LATERAL unnest(c.conkey) WITH ORDINALITY u(attnum, place) ON true
+  JOIN pg_attribute a ON (a.attrelid, a.attnum) = (c.conrelid, u.attnum)
+  WHERE c.contype = 'f' AND c.confrelid = {OID} AND c.conparentid = 0 ORDER BY 1, 2, u.place"""
+    made_sql = """\
+SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid
+  JOIN pg_proc p ON p.oid = t.tgfoid
+  WHERE NOT t.tgisinternal AND starts_with(t.tgname, 'roostcap_') AND pg_table_is_visible(r.oid)
+UNION ALL SELECT 'index', i.relname, r.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+  JOIN pg_class r ON r.oid = x.indrelid WHERE starts_with(i.relname, 'roostcap_') AND pg_table_is_visible(i.oid)"""
+    # Those that can be used for every row; a column is NULL where it is an expression.
+    indexes_sql = f"""\
+SELECT i.relname, a.attname, x.indoption[k.place - 1] IN (0, 3) AND o.opcdefault
+    AND x.indcollation[k.place - 1] = coalesce(a.attcollation, 0)
+  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am m ON m.oid = i.relam
+  JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(attnum, place) ON k.place <= x.indnkeyatts
+  JOIN pg_opclass o ON o.oid = x.indclass[k.place - 1]
+  LEFT JOIN pg_attribute a ON k.attnum > 0 AND (a.attrelid, a.attnum) = (x.indrelid, k.attnum)
+  WHERE x.indrelid = {OID} AND x.indisvalid AND x.indisready AND x.indpred IS NULL AND m.amname = 'btree'
+  ORDER BY i.relname, k.place"""
+    sorts_ties = True
+    fixed_sql = f"SELECT attname FROM pg_attribute WHERE attrelid = {OID} AND attnum > 0 AND attnotnull"
+    referring_sql = f"""\
+SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.conrelid, c.conkey[1])), a.attname
+  FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid
+  JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = ANY (c.confkey)
+  WHERE c.contype = 'f' AND c.confrelid = {OID} AND c.confupdtype NOT IN ('c', 'n')"""
 
-    def words(self, cap: Cap) -> PostgreSQLWords:
-        """Return a cap in PostgreSQL's words, without what the server alone knows; see `here`."""
-        return self._words(cap)
-
-    @staticmethod
-    def _words(cap: Cap, home: Home | None = None) -> PostgreSQLWords:
-        return PostgreSQLAgeWords(cap, home) if isinstance(cap, Age) else PostgreSQLWords(cap, home)
-
-    def unsafe(self, table: str) -> Asking:
-        """Return an `Invalid` where a superuser would run code of the table's owner.
+    def safe(self, table: str) -> Asking:
+        """Raise `Invalid` where a superuser would run code of the table's owner.
 
         The planner calls functions in the predicates of indexes, in constraints and statistics; and operators that the
         owner has made in the table's schema may be taken for the system's.
         """
         found = yield read(OWNER, self.dialect.quoted(table))
         for (owner,) in found[0]:
-            return Invalid(
+            raise Invalid(
                 f"{table} belongs to {owner}, and code of {owner} would run with the rights of a superuser: run this "
                 f"as {owner}, or as a member of {owner} that is no superuser"
             )
-        return None
-
-    def _guarded(self, table: str) -> Asking:
-        if unsafe := (yield from self.unsafe(table)):
-            raise unsafe
 
     def here(self, cap: Cap) -> Asking:
         """Return a cap in the words for the table as it is now."""
-        yield from self._guarded(cap.table)
-        table = self.dialect.quoted(cap.table)
-        found = yield read(HOME, table)
+        yield from self.safe(cap.table)
+        found = yield read(HOME, self.dialect.quoted(cap.table))
         if not found[0]:
             raise Missing(f"the database has no table {cap.table!r}")
-        schema, owner, own, *_ = found[0][0]
         types = yield from self._types(cap, [*cap.per, *cap.order])
         if lost := [name for name in (*cap.per, *cap.order) if name not in types]:
             raise Invalid(f"{cap.table} has no column {lost[0]} any more")
-        return self._words(cap, Home(schema, owner, own, types))
+        return PostgreSQLWords(cap, self.dialect, Home(types, *found[0][0]))
+
+    def reading(self, cap: Cap) -> Asking:
+        """Return a cap in the words by which its rows are read."""
+        yield from self.safe(cap.table)
+        return PostgreSQLWords(cap, self.dialect, Home((yield from self._types(cap, cap.per))))
 
     def folded(self, name: str) -> str:
         """Return the name: PostgreSQL compares it as it is."""
         return name
 
-    def layout(self, table: str, newest_by: str | None) -> Asking:
-        """Return a table's `Layout`, or raise what keeps it from being capped."""
-        yield from self._guarded(table)
-        found = yield read(
-            "SELECT r.oid::bigint, r.relkind::text, r.relpersistence::text, pg_has_role(r.relowner, 'USAGE'),\n"
-            "  EXISTS (SELECT FROM pg_inherits WHERE r.oid IN (inhparent, inhrelid)), r.relforcerowsecurity\n"
-            "  FROM pg_class r WHERE r.relname = %s AND pg_table_is_visible(r.oid)",
-            table,
-        )
-        if not found[0]:
-            raise Missing(f"the database has no table {table!r}")
-        oid, kind, persistence, owned, inherits, hidden = found[0][0]
-        if kind != "r":
-            raise Invalid(f"{table} is a {KINDS.get(kind, kind)}; only a table can be capped")
-        if table.startswith(PRIVATE):
-            raise Invalid(f"{table} belongs to roost; only a table of your own can be capped")
-        if inherits:
-            raise Invalid(f"{table} is part of other tables, or has parts: rows that go into a part fire no trigger")
-        if persistence == "t":
-            raise Invalid(f"{table} is a temporary table; only one that others see too can be capped")
-        if not owned:
-            raise Invalid(f"{table} belongs to somebody else, and only its owner can cap it")
-        if hidden:
-            raise Invalid(f"{table} has FORCE ROW LEVEL SECURITY: excess rows may be hidden")
-        found = yield read(
-            "SELECT a.attname, t.typname, a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%'\n"
-            "  FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)\n"
-            "  JOIN pg_type t ON t.oid = a.atttypid\n"
-            "  LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)\n"
-            "  WHERE i.indrelid = %s AND i.indisprimary ORDER BY array_position(i.indkey::int2[], a.attnum)",
-            oid,
-        )
-        primary = found[0]
-        if not primary:
-            raise Invalid(f"{table} has no primary key, so nothing tells its rows apart")
-        if newest_by is None and not (len(primary) == 1 and primary[0][1] in NUMBERS and primary[0][2]):
-            raise Invalid(
-                f"{table}: its primary key is not numbered by the database, so nothing tells which row is newer: "
-                "say --newest-by COLUMN"
-            )
-        columns = yield from self._columns(table)
-        return Layout(table, columns, tuple(name for name, *_ in primary))
-
-    def _columns(self, table: str) -> Asking:
-        found = yield read(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped\n"
-            "  ORDER BY attnum",
-            self.dialect.quoted(table),
-        )
-        return tuple([name for (name,) in found[0]])
-
-    def fits(self, cap: Cap) -> Asking:
-        """Raise `Invalid` when a name or a type cannot be used."""
-        odd = [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]
-        if odd:
+    def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
+        if odd := [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]:
             raise Invalid(f"{cap.table}: a table whose names have % in them, as {odd[0]!r}, cannot be capped")
-        long = max([*self.words(cap).triggers, self.words(cap).probe], key=len)
+        words: PostgreSQLWords = yield from self.here(cap)
+        long = max([*words.triggers, words.probe], key=len)
         if len(long.encode()) > LONGEST:
             raise Invalid(f"{cap.table}: its name is too long, since {long} has to be one of {LONGEST} bytes")
-        types = yield from self._types(cap, cap.per)
-        for name, type_ in types.items():
+        for name in cap.per:
+            type_ = words.home.types[name]
             known = (type_.name in KEYS and type_.system) or (type_.name == "citext" and type_.kind == "b")
             if not known and type_.kind != "e":
                 raise Invalid(f"{cap.table}.{name} is a {type_.name}, which cannot be a key")
-        found = yield read(HOME, self.dialect.quoted(cap.table))
-        schema, owner, _, *allowed = found[0][0]
-        for may, right in zip(allowed, ("USAGE", "CREATE"), strict=True):
-            if not may:
-                raise Invalid(
-                    f"{cap.table} belongs to {owner}, and so do the functions that keep it short; {owner} has no right "
-                    f"{right} on the schema {schema} where they are: GRANT {right} ON SCHEMA {schema} TO {owner}"
-                )
-
-    def time(self, age: Age, epoch: str | None) -> Asking:
-        """Return how the column tells the time, by its type."""
-        type_: KeyType = (yield from self._types(age, [age.by]))[age.by]
-        integer = type_.system and not type_.domain and type_.name in NUMBERS[1:]
-        if integer and epoch is not None:
-            return EPOCHS[epoch]
-        if epoch is not None or type_.domain or not type_.system or type_.name not in TIMES:
-            raise age.tells_no_time(f"domain over {type_.name}" if type_.domain else type_.name, epoch, integer)
-        return TIMES[type_.name]
+        home = words.home
+        if not (home.may_use and home.may_create):
+            right = "CREATE" if home.may_use else "USAGE"
+            raise Invalid(
+                f"{cap.table} belongs to {home.owner}, and so do the functions that keep it short; {home.owner} has no "
+                f"right {right} on the schema {home.schema} where they are: GRANT {right} ON SCHEMA {home.schema} TO "
+                f"{home.owner}"
+            )
 
     def _types(self, cap: Cap, names: Sequence[str]) -> Asking:
         found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))
         return {name: KeyType(*facts) for name, *facts in found[0]}
 
-    def leftovers(self, cap: Cap) -> Statement:
-        """Return the query for objects of a cap that kept their names when their table was renamed."""
-        words, table = self.words(cap), self.dialect.quoted(cap.table)
-        return read(
-            "SELECT 'trigger', t.tgname, r.relname FROM pg_trigger t JOIN pg_class r ON r.oid = t.tgrelid\n"
-            "  JOIN pg_proc p ON p.oid = t.tgfoid WHERE NOT t.tgisinternal AND CASE WHEN r.oid = to_regclass(%s)\n"
-            "    THEN starts_with(t.tgname, 'roostcap_') AND t.tgname <> ALL (%s)\n"
-            "    ELSE p.proname = ANY (%s) AND p.pronamespace = r.relnamespace AND pg_table_is_visible(r.oid) END\n"
-            "UNION ALL SELECT 'index', i.relname, r.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid\n"
-            "  JOIN pg_class r ON r.oid = x.indrelid\n"
-            "  WHERE i.relname = %s AND pg_table_is_visible(i.oid) AND r.oid <> to_regclass(%s)",
-            *(table, list(words.triggers), list(words.functions), cap.index_name, table),
-        )
+    # Installing
 
-    def foreign_keys(self, parent: str) -> Asking:
-        """Return the foreign keys to a table: rows of table, name, column and what ON DELETE says."""
-        found = yield read(
-            f"SELECT {NAMED}, c.conname, a.attname, {ACTIONS}\n"
-            "  FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid\n"
-            "  JOIN LATERAL unnest(c.conkey) WITH ORDINALITY u(attnum, place) ON true\n"
-            "  JOIN pg_attribute a ON (a.attrelid, a.attnum) = (c.conrelid, u.attnum)\n"
-            f"  WHERE c.contype = 'f' AND c.confrelid = ({self._oid}) AND c.conparentid = 0 ORDER BY 1, 2, u.place",
-            parent,
-        )
-        return found[0]
-
-    _oid = f"SELECT r.oid FROM pg_class r WHERE {NAMED} = %s"
-
-    def fixed_columns(self, table: str) -> Asking:
-        """Return the names of the columns that may not be NULL."""
-        found = yield read(
-            f"SELECT attname FROM pg_attribute WHERE attrelid = ({self._oid}) AND attnum > 0 AND attnotnull", table
-        )
-        return [name for (name,) in found[0]]
-
-    def referring(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return table and column of the foreign keys that forbid to change some columns."""
-        found = yield read(
-            f"SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.conrelid, c.conkey[1]))\n"
-            "  FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid\n"
-            "  JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = ANY (c.confkey)\n"
-            f"  WHERE c.contype = 'f' AND c.confrelid = ({self._oid}) AND a.attname = ANY (%s)\n"
-            "    AND c.confupdtype NOT IN ('c', 'n')",
-            table,
-            list(columns),
-        )
-        return found[0]
-
-    def is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
-        """Return whether rows are found by these columns without reading all of them."""
-        found = yield from self._indexes(f"({self._oid})", table)
-        return any(set(names[: len(columns)]) == set(columns) for _, names, _ in found)
-
-    def _indexes(self, of: str, table: str) -> Asking:
-        # Those that can be used for every row: name, columns (None: an expression), and whether they are in order.
-        found = yield read(
-            "SELECT i.relname, array_agg(a.attname::text ORDER BY k.place),\n"
-            "  array_agg(x.indoption[k.place - 1] IN (0, 3) AND o.opcdefault\n"
-            "    AND x.indcollation[k.place - 1] = coalesce(a.attcollation, 0) ORDER BY k.place)\n"
-            "  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am m ON m.oid = i.relam\n"
-            "  JOIN LATERAL unnest(x.indkey::int2[]) WITH ORDINALITY k(attnum, place) ON k.place <= x.indnkeyatts\n"
-            "  JOIN pg_opclass o ON o.oid = x.indclass[k.place - 1]\n"
-            "  LEFT JOIN pg_attribute a ON k.attnum > 0 AND (a.attrelid, a.attnum) = (x.indrelid, k.attnum)\n"
-            f"  WHERE x.indrelid = {of} AND x.indisvalid AND x.indisready AND x.indpred IS NULL\n"
-            "    AND m.amname = 'btree' GROUP BY 1 ORDER BY 1",
-            table,
-        )
-        return found[0]
-
-    def index(self, cap: Cap) -> Asking:
-        """Return the index that has a key's rows in their order; only rows that are equal in it are sorted."""
-        width = len(cap.per)
-        for name, columns, ordered in (yield from self._indexes("to_regclass(%s)", self.dialect.quoted(cap.table))):
-            if set(columns[:width]) == set(cap.per) and columns[width : width + 1] in ([cap.order[0]], []):
-                led = columns[width:] or cap.order[0] in cap.per
-                if led and all(ordered[: width + 1]):
-                    return f"{name} ({', '.join(column or '…' for column in columns)})"
-        return ""
-
-    def before(self, cap: Cap, make_index: bool) -> Generator[Statement, Any, None]:
+    def before(self, cap: Cap, make_index: bool) -> Asking:
         """Make the index while writers go on; an earlier try that was broken off has left one that is not valid."""
         if make_index:
             words = self.words(cap)
-            yield write(f"DROP INDEX CONCURRENTLY IF EXISTS {self.dialect.quoted(cap.index_name)}")
+            yield write(words.drop_index_sql.replace("INDEX", "INDEX CONCURRENTLY", 1))
             yield write(words.index_sql.replace("INDEX", "INDEX CONCURRENTLY", 1))
 
-    def install(self, catalog: Catalog, cap: Cap, old: Cap | None, make_index: bool) -> Making:
-        """Make the triggers: from then on no key gets more rows. To make one waits for all who write the table."""
-        yield Control.LOCK_CATALOG
-        for sql in self.patience:
-            yield write(sql)
-        yield from self.probe(cap)
-        yield from make_private(catalog)
-        yield from self.still(cap, old)
-        cap = replace(cap, index=cap.index or make_index)
+    def _make(self, cap: Cap, old: Cap | None, make_index: bool) -> Asking:
+        # To make a trigger waits for all who write the table.
         yield from self.leads(cap)
         if old is not None and old.index and not cap.index:
-            yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
+            yield write(self.words(cap).drop_index_sql)
         words: PostgreSQLWords = yield from self.here(cap)
-        yield from self._drop_former(cap)
+        yield from self._drop_former(words)
         yield from self._drop_strangers(words)
         for sql in words.function_sql:
             yield write(sql)
-        stored = yield from self._stored(cap)
-        before = {} if old is None else self._words(old, words.home).triggers
+        stored = yield from self._stored(words)
+        before = {} if old is None else PostgreSQLWords(old, self.dialect, words.home).triggers
         for name, (kind, function, sql) in words.triggers.items():
             if before.get(name, ())[2:] == (sql,) and stored.get(name) == [kind, "O", function, True]:
-                continue  # to replace a trigger would wait for all who write the table
+                continue
             if name in stored:
                 yield write(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
             yield write(sql)
-        yield from self._works(words)
-        yield from self.entered(catalog, cap, old)
-        return cap
+        # Before COMMIT: a function that fails would make every INSERT of the application fail.
+        found = yield read(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped\n"
+            "  AND attgenerated = '' ORDER BY attnum LIMIT 1",
+            words.table,
+        )
+        yield from self._tried(words, words.working(found[0][0][0]), "with the triggers no row could be inserted")
 
     def _drop_strangers(self, words: PostgreSQLWords) -> Asking:
         # Functions of an earlier owner of the table, or of an earlier version of Roost; or somebody's who knew what
@@ -345,7 +246,7 @@ class PostgreSQLAdoption(Adoption):
         strangers = []
         for name, function, owner, ours, *_ in (yield from self._functions(words)):
             arguments = function.rpartition("(")[2]
-            if owner == words.home.owner and arguments == (f"{words.takes})" if name == words.functions[-1] else ")"):
+            if owner == words.home.owner and arguments == (f"{words.takes})" if name == words.names[-1] else ")"):
                 continue
             if ours:
                 yield write(f"DROP FUNCTION {function} CASCADE")
@@ -359,25 +260,17 @@ class PostgreSQLAdoption(Adoption):
             )
 
     def _functions(self, words: PostgreSQLWords) -> Asking:
-        return (yield read(FUNCTIONS, words.home.schema, list(words.functions)))[0]
+        return (yield read(FUNCTIONS, words.home.schema, words.names))[0]
 
-    def probe(self, cap: Cap) -> Asking:
-        """Delete a row by the rights of the table's owner and put it back: as it will be done in others' INSERT."""
+    def _probe(self, cap: Cap) -> Asking:
+        # By the rights of the table's owner, as it will be done in others' INSERT.
         words: PostgreSQLWords = yield from self.here(cap)
-        refused = f"its rows cannot be deleted by its owner's rights and with search_path = {PATH}, as it would be done"
-        if (yield from self._probe(words, words.deleting, refused, f"SET search_path = {PATH}")):
+        path = PATH.replace("=", " = ")
+        refused = f"its rows cannot be deleted by its owner's rights and with {path}, as it would be done"
+        if (yield from self._tried(words, words.deleting_one, refused, f"SET {path}")):
             raise Invalid(f"{cap.table}: {KEPT}")
 
-    def _works(self, words: PostgreSQLWords) -> Asking:
-        # Before COMMIT: a function that fails would make every INSERT of the application fail.
-        found = yield read(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped\n"
-            "  AND attgenerated = '' ORDER BY attnum LIMIT 1",
-            words.table,
-        )
-        yield from self._probe(words, words.working(found[0][0][0]), "with the triggers no row could be inserted")
-
-    def _probe(self, words: PostgreSQLWords, body: str, refused: str, path: str = "") -> Asking:
+    def _tried(self, words: PostgreSQLWords, body: str, refused: str, path: str = "") -> Asking:
         yield write("SAVEPOINT roost_probe")
         found = yield read(FUNCTIONS, words.home.schema, [words.probe])
         for _, function, *_ in found[0]:
@@ -394,31 +287,30 @@ class PostgreSQLAdoption(Adoption):
         yield write("RELEASE SAVEPOINT roost_probe")
         return found[0][0][0]
 
-    def drop(self, cap: Cap, keep_index: bool) -> Asking:
-        """Remove triggers and functions, wherever the table went, and the index if Roost has made it."""
+    def _drop(self, cap: Cap, index: bool) -> Asking:
+        # Wherever the table went.
         for sql in self.patience:
             yield write(sql)
-        yield from self._drop_former(cap)
+        words = self.words(cap)
+        yield from self._drop_former(words)
         found = yield read(
             "SELECT format('%%I.%%I', n.nspname, p.proname) FROM pg_proc p\n"
             "  JOIN pg_namespace n ON n.oid = p.pronamespace\n"
             "  WHERE p.proname = ANY (%s) AND pg_function_is_visible(p.oid)",
-            list(self.words(cap).functions),
+            words.names,
         )
         for (name,) in found[0]:
             yield write(f"DROP FUNCTION {name} CASCADE")
-        if cap.index and not keep_index:
-            yield write(f"DROP INDEX IF EXISTS {self.dialect.quoted(cap.index_name)}")
+        if index:
+            yield write(words.drop_index_sql)
 
-    def _drop_former(self, cap: Cap) -> Asking:
+    def _drop_former(self, words: PostgreSQLWords) -> Asking:
         # A table that was moved to another schema takes its triggers along; their functions stay, and do not find it.
-        words = self.words(cap)
-        functions = list(words.functions)
         found = yield read(
             "SELECT t.tgname, p.pronamespace::bigint FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
             "  JOIN pg_class c ON c.oid = t.tgrelid\n"
             "  WHERE c.oid = to_regclass(%s) AND p.proname = ANY (%s) AND p.pronamespace <> c.relnamespace",
-            *(words.table, functions),
+            *(words.table, words.names),
         )
         if not found[0]:
             return
@@ -429,19 +321,20 @@ class PostgreSQLAdoption(Adoption):
             "  WHERE p.proname = ANY (%s) AND p.pronamespace::bigint = ANY (%s) AND pg_has_role(p.proowner, 'USAGE')\n"
             "    AND NOT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid\n"
             "      WHERE f.pronamespace = p.pronamespace AND f.proname = ANY (%s))",
-            *(functions, [schema for _, schema in found[0]], functions),
+            *(words.names, [schema for _, schema in found[0]], words.names),
         )
         for (function,) in found[0]:
             yield write(f"DROP FUNCTION {function}")
 
-    def cut(self, words: CapWords, key: Row, is_over: Callable[[], bool]) -> Asking:
-        """Delete what nobody holds; the locks are on rows that nobody writes any more."""
-        assert isinstance(words, PostgreSQLWords)
+    # Trimming and checking
+
+    def _cut(self, words: PostgreSQLWords, key: Row, is_over: Callable[[], bool]) -> Asking:
+        # What nobody holds; the locks are on rows that nobody writes any more.
         found = yield read(words.cut, *key)
         gone = found[0][0][0] if found[0] else 0
         return gone, gone < CUT
 
-    def _stored(self, cap: Cap) -> Asking:
+    def _stored(self, words: PostgreSQLWords) -> Asking:
         # Our triggers on the table: kind, whether they fire, their function, and how they compare OLD and NEW.
         found = yield read(
             "SELECT t.tgname, t.tgtype::int, t.tgenabled::text,\n"
@@ -449,35 +342,24 @@ class PostgreSQLAdoption(Adoption):
             f"  t.tgqual IS NULL OR strpos(pg_get_triggerdef(t.oid), ' WHEN ({CHANGED}(ROW(') > 0\n"
             "  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid\n"
             "  WHERE t.tgrelid = to_regclass(%s) AND t.tgname = ANY (%s)",
-            self.dialect.quoted(cap.table),
-            list(self.words(cap).triggers),
+            words.table,
+            list(words.triggers),
         )
         return {name: facts for name, *facts in found[0]}
 
-    def changed(self, cap: Cap) -> Asking:
-        """Return the names of the triggers and functions that are not as Roost makes them."""
+    def _changed(self, cap: Cap) -> Asking:
         words: PostgreSQLWords = yield from self.here(cap)
-        stored = yield from self._stored(cap)
+        stored = yield from self._stored(words)
         functions = {name: facts for name, _, *facts in (yield from self._functions(words))}
         changed = [
             name
             for name, (kind, function, _) in words.triggers.items()
             if stored.get(name) != [kind, "O", function, True]
         ]
-        for name, body in words.bodies.items():
+        for name, made in words.functions.items():
             owner, _, *facts = functions.get(name, ("", True))
             if owner not in ("", words.home.owner):
                 changed.append(f"{name}, which belongs to {owner} while the table belongs to {words.home.owner},")
-            elif facts != [f" {body} ", *words.settings(name), False] and name not in changed:
+            elif facts != [f" {made.body} ", made.definer, made.settings, False] and name not in changed:
                 changed.append(name)
         return changed
-
-    def reading(self, cap: Cap) -> Asking:
-        """Return a cap in the words by which its rows are read; a domain's values are compared as those of its type."""
-        if unsafe := (yield from self.unsafe(cap.table)):
-            return unsafe
-        return ReadingWords(cap, (yield from self._types(cap, cap.per)))
-
-    def shown_columns(self, cap: Cap) -> Asking:
-        """Return the names of the columns that SELECT * shows."""
-        return (yield from self._columns(cap.table))

@@ -17,21 +17,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from roost.capping.cap import Cap, CapWords
+from roost.capping.cap import Words
+from roost.dialects.dialect import Dialect
 from roost.dialects.postgresql import POSTGRESQL
+from roost.structures.adopted import Cap
 from roost.structures.views.postgresql import only_on, revoked
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
 SPARE = 10  # rows that an INSERT deletes beyond its own: an earlier one may have had to leave some
 NOTES = 8_000  # bytes of one setting: each addition to a setting copies it
 BUCKETS = 512  # locks that all transactions on one table share; a server has about 8,000 for all tables
+NONE_LEFT = 2_000_000_000
+MOST = 1_000_000  # rows that are deleted at once by their age
 # Limits of the wait for locks that cannot be checked in advance: on rows of other tables that are deleted with a row,
 # and in triggers of the application.
 PATIENCE, SHORT, TRIES = 100, 10, 10  # milliseconds, milliseconds of each further attempt, and their number
-STATEMENT_INSERTED, INSERTED, UPDATED = 4, 5, 17  # pg_trigger.tgtype
-PATH = "pg_catalog, pg_temp"
+HELD = "lock_not_available OR deadlock_detected OR serialization_failure"
+STATEMENT_INSERTED, INSERTED, UPDATED, TIMED = 4, 5, 17, 21  # pg_trigger.tgtype; the last: for each row, either
+PATH = "search_path=pg_catalog, pg_temp"
+# A plan that was made when the table was small is kept until the session ends: other plans than the one by the index on
+# the time are disabled.
+PLANS = ";enable_indexscan=on;enable_seqscan=off;enable_sort=off;enable_bitmapscan=off"
 CHANGED = "record_image_ne"  # compares OLD and NEW, byte by byte
+TYPES = {"zoned": "timestamptz", "plain": "timestamp", "date": "date"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,45 +75,40 @@ class KeyType:
 class Home:
     """Facts about a table that is to be capped, from the server's catalog."""
 
-    schema: str
-    owner: str
-    own: bool  # whether the current account is the owner
     types: Mapping[str, KeyType] = field(default_factory=dict)
+    schema: str = ""
+    owner: str = ""
+    may_use: bool = True  # whether the owner has USAGE on the schema
+    may_create: bool = True
 
 
-class ReadingWords(CapWords):
-    """A cap's SQL for reading. Domains are cast, since no operators are found for a domain over an enum."""
+class Function(NamedTuple):
+    """A function of a cap."""
 
-    def __init__(self, cap: Cap, types: Mapping[str, KeyType]) -> None:
-        super().__init__(cap, POSTGRESQL)
-        self._types = types
-
-    def column(self, name: str) -> str:
-        """Return a column with the type that its operator takes."""
-        return super().column(name) + (self._types[name].cast if name in self._types else "")
+    body: str
+    definer: bool = True  # whether it runs as its owner
+    settings: str = PATH  # while it runs, as the server returns them
 
 
-class PostgreSQLWords(CapWords):
+class PostgreSQLWords(Words):
     """A cap's SQL for PostgreSQL."""
 
-    def __init__(self, cap: Cap, home: Home | None = None) -> None:
-        super().__init__(cap, POSTGRESQL)
-        self.home = home or Home("", "", own=True)
+    def __init__(self, cap: Cap, dialect: Dialect, home: Home | None = None) -> None:
+        super().__init__(cap, dialect)
+        self.home = home or Home()
+        # The functions that note keys, the one that COMMIT calls, and the one that deletes; its parameter.
+        whats = ("age", "trim") if cap.older_than else ("insert", "update", "commit", "trim")
+        self.names = [f"roostcap_{cap.table}_{what}" for what in whats]
+        self.takes, self.nothing = ("bigint", "0") if cap.older_than else ("json", "'[]'")
 
-    takes = "json"  # the parameter of the function that deletes
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """The functions: two that note keys, the one that COMMIT calls, and the one that deletes."""
-        insert, update, commit, trim = (
-            f"roostcap_{self.cap.table}_{what}" for what in ("insert", "update", "commit", "trim")
-        )
-        return insert, update, commit, trim
+    def column(self, name: str) -> str:
+        """Return a column with the type that its operator takes: none is found for a domain over an enum."""
+        return super().column(name) + (self.home.types[name].cast if name in self.home.types else "")
 
     @property
     def index_columns(self) -> tuple[str, ...]:
-        """The columns of the index that Roost makes if no index gives a key's rows in their order."""
-        return tuple(dict.fromkeys([*self.cap.per, *self.cap.order]))
+        """The columns of the index that Roost makes if none leads to the rows in their order."""
+        return tuple(dict.fromkeys([*self.cap.per, *(self.cap.order[:1] if self.cap.older_than else self.cap.order)]))
 
     def named(self, name: str) -> str:
         """Return a name with the table's schema."""
@@ -115,11 +120,31 @@ class PostgreSQLWords(CapWords):
         return f"ONLY {self.named(self.cap.table)}"
 
     @property
+    def first(self) -> str:
+        """The least value that counts as a time, as a literal of the column's own type."""
+        return super().first if self.unit else f"{super().first}::{TYPES[self.cap.time]}"
+
+    def limit(self, by: str) -> str:
+        """Return the time before which a row is too old, by the beginning of the transaction."""
+        if self.unit:
+            return f"floor(extract(epoch FROM now()) * {self.unit})::bigint - {self.cap.older_than * self.unit}"
+        now = "now()" if self.cap.time == "zoned" else "(now() AT TIME ZONE 'UTC')"
+        now = f"{now} - '{self.seconds} seconds'::interval"
+        return f"({now})::date" if self.cap.time == "date" else now
+
+    def shown(self, expression: str) -> str:
+        """Return a time in a form that a driver can read: Python does not support all of them."""
+        return f"{expression}::text"
+
+    @property
     def cut(self) -> str:
-        """The statement that deletes some of the excess rows of one key, which is its parameter."""
-        notes = self._note([f"i.{self.dialect.quoted(name)}" for name in self.cap.per], str(CUT - SPARE))
+        """The statement that deletes some of the excess rows: of one key, which is its parameter, or by age."""
+        trim = self.named(self.names[-1])
+        if self.cap.older_than:
+            return f"SELECT {trim}({CUT})"
+        note = self._note(self._row("i"), str(CUT - SPARE))
         return (
-            f"SELECT {self.named(self.functions[-1])}(json_build_array({notes})) FROM {self.only} i\n"
+            f"SELECT {trim}(json_build_array({note})) FROM {self.only} i\n"
             f"  WHERE {self._same(self.cap.per, 'i', lambda *_: '%s')} LIMIT 1"
         )
 
@@ -147,45 +172,53 @@ class PostgreSQLWords(CapWords):
         types, quoted = self.home.types, self.dialect.quoted
         return self._same(self.cap.id, row, lambda _, name: f"{other}.{quoted(name)}{types[name].cast}")
 
+    def _row(self, row: str) -> list[str]:
+        return [f"{row}.{self.dialect.quoted(name)}" for name in self.cap.per]
+
+    def too_old(self, limit: str) -> str:
+        """Return the query that locks the oldest of the rows that are too old."""
+        return (
+            f"SELECT {self.columns(self.cap.id, 'v.')} FROM {self.only} v WHERE {self.over('v')}\n"
+            f"    ORDER BY v.{self.by} LIMIT {limit} FOR UPDATE SKIP LOCKED"
+        )
+
     @property
-    def _delete(self) -> str:
-        # Deletes excess rows of some keys, but not all of them: a key may have millions until `cap` has trimmed it.
-        cap, quoted, types = self.cap, self.dialect.quoted, self.home.types
-        table = self.only
-        ks = [f"r.k{i}" for i in range(len(cap.per))]
+    def _too_many(self) -> str:
+        # Excess rows of some keys, but not all of them: a key may have millions until `cap` has trimmed it.
+        cap, quoted, types, table = self.cap, self.dialect.quoted, self.home.types, self.only
+        ks = ", ".join(f"r.k{i}" for i in range(len(cap.per)))
         columns = ", ".join(
             f"k{i} {types[name].named}{types[name].collation and f' COLLATE {types[name].collation}'}"
             for i, name in enumerate(cap.per)
         )
         order = ", ".join(f"i.{quoted(name)} DESC" for name in cap.order)
         is_key = [self._same(cap.per, row, lambda i, _: f"k.k{i}") for row in ("i", "v")]
-        return f"""DELETE FROM {table} d USING (SELECT {self.columns(cap.id, "v.")}
-    FROM (SELECT {", ".join(ks)}, sum(r.n) AS n FROM json_to_recordset(roostcap.given) r(n bigint, {columns})
-      GROUP BY {", ".join(ks)}) k
+        return f"""SELECT {self.columns(cap.id, "v.")}
+    FROM (SELECT {ks}, sum(r.n) AS n FROM json_to_recordset(roostcap.given) r(n bigint, {columns}) GROUP BY {ks}) k
     CROSS JOIN LATERAL (SELECT {self.columns(cap.order, "i.")} FROM {table} i WHERE {is_key[0]}
       ORDER BY {order} LIMIT k.n + {SPARE} OFFSET {cap.keep}) o
     JOIN {table} v ON {self._same_id("v", "o")}
       AND ROW({self.columns(cap.order, "v.")})::record *= ROW({self.columns(cap.order, "o.")})::record AND {is_key[1]}
-    FOR UPDATE OF v SKIP LOCKED) g WHERE {self._same_id("d", "g")};
-  GET DIAGNOSTICS gone = ROW_COUNT;"""
+    FOR UPDATE OF v SKIP LOCKED"""
 
     @property
-    def bodies(self) -> dict[str, str]:
-        """The bodies of the functions, by name."""
-        insert, update, commit, trim = self.functions
-        ks = [f"{self._row('n')[i]} AS k{i}" for i in range(len(self.cap.per))]
+    def functions(self) -> dict[str, Function]:
+        """The functions, by name."""
+        limited = f"{PATH};lock_timeout={PATIENCE}"
+        if self.cap.older_than:
+            commit, trim = self.names
+            return {commit: Function(self._aging), trim: Function(self._trimming, True, limited + PLANS)}
+        insert, update, commit, trim = self.names
+        ks = [f"{value} AS k{i}" for i, value in enumerate(self._row("n"))]
         has_key = " AND ".join(f"{value} IS NOT NULL" for value in self._row("n"))
         rows = f"SELECT {', '.join(ks)}, count(*) AS n FROM new_rows n WHERE {has_key}"
         row = ", ".join(f"{value} AS k{i}" for i, value in enumerate(self._row("NEW")))
         return {
-            insert: self._noting(f"{rows} GROUP BY {', '.join(self._row('n'))}", self._at_once),
-            update: self._noting(f"SELECT {row}, 1 AS n"),
-            commit: self._committing,
-            trim: self._trimming,
+            insert: Function(self._noting(f"{rows} GROUP BY {', '.join(self._row('n'))}", self._at_once)),
+            update: Function(self._noting(f"SELECT {row}, 1 AS n"), False),
+            commit: Function(self._committing),
+            trim: Function(self._trimming, True, limited),
         }
-
-    def _row(self, row: str) -> list[str]:
-        return [f"{row}.{self.dialect.quoted(name)}" for name in self.cap.per]
 
     def _noting(self, keys: str, at_once: str = "") -> str:
         ks = [f"k.k{i}" for i in range(len(self.cap.per))]
@@ -244,7 +277,7 @@ END"""
     SELECT e.lock::bigint AS lock FROM unnest(string_to_array(
       btrim(current_setting('roostcap.locks', true), ' ,'), ', ')) e(lock) ORDER BY 1) l;
   PERFORM set_config('roostcap.locks', '', true);
-  PERFORM {self.named(self.functions[-1])}(('[' || substr(noted, 2) || ']')::json);"""
+  PERFORM {self.named(self.names[-1])}(('[' || substr(noted, 2) || ']')::json);"""
 
     @property
     def _committing(self) -> str:
@@ -265,6 +298,25 @@ BEGIN
 END"""
 
     @property
+    def _aging(self) -> str:
+        return f"""<<roostcap>>
+DECLARE
+  setting text := 'roostcap.a' || TG_RELID;
+  free integer := coalesce(nullif(current_setting('roostcap.a' || TG_RELID, true), ''), '0')::integer;
+  lot integer;
+BEGIN
+  {self._only_here}
+  IF free = {NONE_LEFT} THEN RETURN NULL; END IF;
+  IF free = 0 THEN  -- two rows go for each that comes, or more
+    lot := coalesce(nullif(current_setting('roostcap.l' || TG_RELID, true), ''), '{SPARE}')::integer;
+    free := CASE WHEN {self.named(self.names[-1])}(lot) < lot THEN {NONE_LEFT + 1} ELSE lot / 2 END;
+    PERFORM set_config('roostcap.l' || TG_RELID, least(lot * 2, {MOST})::text, true);
+  END IF;
+  PERFORM set_config(setting, (free - 1)::text, true);
+  RETURN NULL;
+END"""
+
+    @property
     def _only_here(self) -> str:
         # Whoever may execute the function could put it on a table of their own, whose types have casts of their own.
         table = self.named(self.cap.table)
@@ -273,16 +325,33 @@ END"""
         )
 
     @property
-    def _where_owned(self) -> str:
-        # The beginning of the function that deletes, up to the case in which no lock can make it wait. A subtransaction
-        # uses up a transaction id, which VACUUM has to freeze later, so there is one only if it may have to wait. A
-        # snapshot may be older than a change of the table's owner: then the table's row in pg_class was deleted since.
-        oid = f"{self.dialect.literal(self.named(self.cap.table))}::regclass"
-        return f"""\
+    def _trimming(self) -> str:
+        # First all at once. If a lock is held on something that is deleted with a row, each key alone, or each row that
+        # is too old; what is left then is deleted by the next write. A subtransaction uses up a transaction id, which
+        # VACUUM has to freeze later, so there is one only if it may have to wait. A snapshot may be older than a change
+        # of the table's owner: then the table's row in pg_class was deleted since. A snapshot that is too old for the
+        # rows fails at once, and then nothing is done.
+        oid, table = f"{self.dialect.literal(self.named(self.cap.table))}::regclass", self.only
+        done = "GET DIAGNOSTICS gone = ROW_COUNT;"
+        if self.cap.older_than:
+            victims = self.too_old("$1")
+            each, alone = victims, f"DELETE FROM {table} d WHERE {self._same_id('d', 'roostcap.each')};"
+        else:
+            victims = self._too_many
+            each = "SELECT json_build_array(e.v) AS key FROM json_array_elements($1) e(v)"
+            alone = f"given := each.key;\n        {self._deleting(victims)}"
+        at_once = self._deleting(victims)
+        return f"""<<roostcap>>
+DECLARE
+  given {self.takes} := $1;
+  each record;
+  gone bigint := 0;
+  deleted bigint := 0;
+  failed integer := 0;
   latest bigint := txid_snapshot_xmax(txid_current_snapshot());
 BEGIN
   IF NOT has_table_privilege({oid}, 'DELETE') THEN RETURN 0; END IF;
-  LOCK TABLE {self.only} IN ROW EXCLUSIVE MODE;
+  LOCK TABLE {table} IN ROW EXCLUSIVE MODE;
   IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = {oid} AND pg_get_userbyid(c.relowner) = current_user
     AND CASE WHEN current_setting('transaction_isolation') = 'read committed' OR c.xmax = '0' THEN true
       ELSE txid_status(roostcap.latest - 2147483648
@@ -290,67 +359,65 @@ BEGIN
     RETURN 0;
   END IF;
   IF current_setting('transaction_isolation') = 'read committed'
-    AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = {oid} AND t.tgtype & 8 <> 0) THEN"""
-
-    @property
-    def _trimming(self) -> str:
-        # First all keys at once. If a lock is held on something that is deleted with a row, each key alone; what is
-        # left then is deleted by the next INSERT of its key.
-        return f"""<<roostcap>>
-DECLARE
-  given json := $1;
-  gone bigint;
-  deleted bigint := 0;
-  failed integer := 0;
-{self._where_owned}
-  {self._delete}
+    AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = {oid} AND t.tgtype & 8 <> 0) THEN
+    {at_once}
+    {done}
     RETURN gone;
   END IF;
-  FOR given IN SELECT $1 UNION ALL SELECT json_build_array(e.v) FROM json_array_elements($1) e(v) LOOP
-    BEGIN
-  {self._delete}
-      deleted := deleted + gone;
-      EXIT WHEN failed = 0;
-    EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
-      failed := failed + 1;
-      EXIT WHEN failed > {TRIES};
-      PERFORM set_config('lock_timeout', '{SHORT}', true);
-    END;
-  END LOOP;
+  BEGIN
+    {at_once}
+    {done}
+    RETURN gone;
+  EXCEPTION WHEN {HELD} THEN
+    PERFORM set_config('lock_timeout', '{SHORT}', true);
+  END;
+  BEGIN
+    FOR each IN {each} LOOP
+      BEGIN
+        {alone}
+        {done}
+        deleted := deleted + gone;
+      EXCEPTION WHEN {HELD} THEN
+        failed := failed + 1;
+        EXIT WHEN failed > {TRIES};
+      END;
+    END LOOP;
+  EXCEPTION WHEN {HELD} THEN
+    RETURN 0;
+  END;
   RETURN deleted;
 END"""
 
-    def settings(self, function: str) -> tuple[bool, str]:
-        """Return whether a function runs as its owner, and the settings while it runs, as the server returns them."""
-        insert, _, commit, trim = self.functions
-        limit = f";lock_timeout={PATIENCE}" if function == trim else ""
-        return function in (insert, commit, trim), f"search_path={PATH}{limit}"
+    def _deleting(self, victims: str) -> str:
+        delete = f"DELETE FROM {self.only} d USING g WHERE {self._same_id('d', 'g')};"
+        return f"WITH g AS MATERIALIZED ({victims})\n    {delete}"
 
     @property
     def function_sql(self) -> list[str]:
         """The statements that create the functions."""
         made = []
-        for name, body in self.bodies.items():
-            deletes = name == self.functions[-1]
+        for name, function in self.functions.items():
+            deletes = name == self.names[-1]
             takes = self.takes if deletes else ""
-            definer, settings = self.settings(name)
             made.append(
                 f"CREATE OR REPLACE FUNCTION {self.named(name)}({takes})\n"
                 f"  RETURNS {'bigint' if deletes else 'trigger'} LANGUAGE plpgsql"
-                f"{' SECURITY DEFINER' if definer else ''} SET {settings.replace(';', ' SET ')}\n"
-                f"  AS $roost$ {body} $roost$"
+                f"{' SECURITY DEFINER' if function.definer else ''} SET {function.settings.replace(';', ' SET ')}\n"
+                f"  AS $roost$ {function.body} $roost$"
             )
-            made += self.give(f"{self.named(name)}({takes})")
+            made += self._give(f"{self.named(name)}({takes})")
         return made
 
-    def give(self, function: str) -> list[str]:
-        """Return the statements that give a function to the table's owner, and let nobody else call it."""
-        owner = [] if self.home.own else [f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}"]
-        return [f"DO $roost$ DECLARE other regrole; BEGIN\n{revoked(function)}\nEND $roost$", *owner]
+    def _give(self, function: str) -> list[str]:
+        # To the table's owner, and nobody else can call it.
+        return [
+            f"DO $roost$ DECLARE other regrole; BEGIN\n{revoked(function)}\nEND $roost$",
+            f"ALTER FUNCTION {function} OWNER TO {self.dialect.quoted(self.home.owner)}",
+        ]
 
     @property
     def probe(self) -> str:
-        """The name of the function that tries to delete a row; it does not exist any more when the table is capped."""
+        """The name of the function that tries something; it does not exist any more when the table is capped."""
         return f"roostcap_{self.cap.table}_probe"
 
     def probe_sql(self, body: str, path: str) -> list[str]:
@@ -362,12 +429,12 @@ END"""
         return [
             f"CREATE FUNCTION {function} RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER {path}\n"
             f"  AS $roost$ DECLARE gone bigint; BEGIN\n{body}\nEND $roost$",
-            *self.give(function),
+            *self._give(function),
             f"SELECT {function}",
         ]
 
     @property
-    def deleting(self) -> str:
+    def deleting_one(self) -> str:
         """What tells whether a row still exists after it was deleted."""
         table, ids = self.only, self.columns(self.cap.id, "i.")
         return (
@@ -383,33 +450,36 @@ END"""
         column: one that is not generated.
         """
         table, name = self.named(self.cap.table), self.dialect.quoted(column)
-        nothing = {"json": "'[]'", "bigint": "0"}[self.takes]
         return (
             f"  INSERT INTO {table} ({name}) OVERRIDING SYSTEM VALUE SELECT i.{name} FROM {self.only} i WHERE false;\n"
-            f"  PERFORM {self.named(self.functions[-1])}({nothing});\n  RETURN false;"
+            f"  PERFORM {self.named(self.names[-1])}({self.nothing});\n  RETURN false;"
         )
 
     @property
     def triggers(self) -> dict[str, tuple[int, str, str]]:
         """The triggers by name: their type, their function, and the statement that creates them."""
-        quoted = self.dialect.quoted
-        insert, update, commit, _ = self.functions
-        old, new = ", ".join(self._row("OLD")), ", ".join(self._row("NEW"))
-        # A function, since the server returns operators without their schema, and pg_dump writes them so. IS DISTINCT
-        # FROM looks its operators up in any search path, and rows that *<> compares lose the cast that they need.
-        changed = f"FOR EACH ROW WHEN (pg_catalog.{CHANGED}(ROW({old}), ROW({new})))"
-        deferred = "DEFERRABLE INITIALLY DEFERRED"
-        made = {
-            insert: (STATEMENT_INSERTED, insert, "AFTER INSERT", "REFERENCING NEW TABLE AS new_rows"),
-            update: (UPDATED, update, "AFTER UPDATE", changed),
-            f"{insert}ed": (INSERTED, commit, "AFTER INSERT", f"{deferred} FOR EACH ROW"),
-            f"{update}d": (UPDATED, commit, "AFTER UPDATE", f"{deferred} {changed}"),
-        }
+        deferred = "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+        if self.cap.older_than:
+            commit, _ = self.names
+            made = {commit: (TIMED, commit, f"AFTER INSERT OR UPDATE OF {self.by}", deferred)}
+        else:
+            insert, update, commit, _ = self.names
+            old, new = ", ".join(self._row("OLD")), ", ".join(self._row("NEW"))
+            # A function, since the server returns operators without their schema, and pg_dump writes them so. IS
+            # DISTINCT FROM looks its operators up in any search path, and rows that *<> compares lose the cast that
+            # they need.
+            changed = f" WHEN (pg_catalog.{CHANGED}(ROW({old}), ROW({new})))"
+            made = {
+                insert: (STATEMENT_INSERTED, insert, "AFTER INSERT", "REFERENCING NEW TABLE AS new_rows"),
+                update: (UPDATED, update, "AFTER UPDATE", f"FOR EACH ROW{changed}"),
+                f"{insert}ed": (INSERTED, commit, "AFTER INSERT", deferred),
+                f"{update}d": (UPDATED, commit, "AFTER UPDATE", deferred + changed),
+            }
         return {
             name: (
                 kind,
                 function,
-                f"CREATE {'CONSTRAINT ' if deferred in how else ''}TRIGGER {quoted(name)} {when} "
+                f"CREATE {'CONSTRAINT ' if deferred in how else ''}TRIGGER {self.dialect.quoted(name)} {when} "
                 f"ON {self.named(self.cap.table)}\n  {how} EXECUTE FUNCTION {self.named(function)}()",
             )
             for name, (kind, function, when, how) in made.items()

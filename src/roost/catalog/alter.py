@@ -127,10 +127,8 @@ def _change(
     if old != new and plan.routines:
         former = yield Statement(catalog.former, [(name,)])
         yield from make_variants(plan, [definition for (definition,) in former[0]])
-    kind = plan.structure.kind
     return changes + [
-        f"{fact}: {fact_in_words(kind, fact, old.get(fact))} -> {fact_in_words(kind, fact, new.get(fact))}"
-        for fact in changed
+        f"{fact}: {fact_in_words(fact, old.get(fact))} -> {fact_in_words(fact, new.get(fact))}" for fact in changed
     ]
 
 

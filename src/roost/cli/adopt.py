@@ -5,22 +5,22 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import click
 
 import roost
-from roost.capping.age import EPOCHS, Age
-from roost.capping.cap import Cap
-from roost.capping.installation import Inspection
+from roost.capping.adoption import Inspection
+from roost.capping.cap import EPOCHS
 from roost.cli.app import Failure, GlobalOptions, must_agree, shared, uninterrupted
 from roost.cli.durations import Duration, Offset
 from roost.cli.screen import answer, counted, progress_bar
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
+from roost.structures.adopted import Cap
+from roost.structures.durations import in_words
 
 
 @click.command()
@@ -33,7 +33,9 @@ from roost.store.bursts import EVERY, NARROW, SMALL
 @click.option("--older-than", type=Duration(), metavar="TIME", help="The age at which a row is deleted: 12h, 30d.")
 @click.option("--by", metavar="COLUMN", help="The column with a row's time (--older-than).")
 @click.option("--epoch", type=click.Choice(list(EPOCHS)), help="Its numbers are seconds or milliseconds since 1970.")
-@click.option("--utc-offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]")
+@click.option(
+    "--utc-offset", "offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]"
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
 @click.option("--make-index", is_flag=True, help="Make a missing index, even if writers must wait for long.")
 @click.option(
@@ -44,20 +46,7 @@ from roost.store.bursts import EVERY, NARROW, SMALL
 @shared
 @click.pass_obj
 def cap(
-    settings: GlobalOptions,
-    table: str,
-    per: str | None,
-    keep: int | None,
-    newest_by: str | None,
-    older_than: int | None,
-    by: str | None,
-    epoch: str | None,
-    utc_offset: int | None,
-    dry_run: bool,
-    make_index: bool,
-    definer: str,
-    watch: bool,
-    yes: bool,
+    settings: GlobalOptions, /, table: str, dry_run: bool, make_index: bool, watch: bool, yes: bool, **rule: Any
 ) -> None:
     """Keep a table of yours short: the newest rows per key, or those that are not too old.
 
@@ -81,18 +70,15 @@ def cap(
       roost cap requests --older-than 12h --by at --epoch ms
       roost cap visits --watch --store mysql://user@host/app
     """
-    columns = [] if per is None else [each.strip() for each in per.split(",")]
-    by_key = bool({per, keep, newest_by} - {None})
-    by_age = bool({older_than, by, epoch, utc_offset} - {None})
-    if by_key and by_age:
+    given = {option for option, value in rule.items() if value is not None}
+    if given & {"per", "keep", "newest_by"} and given & {"older_than", "by", "epoch", "offset"}:
         raise click.UsageError("a table is kept short by --per and --keep, or by --older-than and --by, not by both")
-    if definer and not all(definer.rpartition("@")):
+    if rule["definer"] and not all(rule["definer"].rpartition("@")):
         raise click.UsageError("--definer is an account with its host, as roostcap@localhost")
+    if rule["per"] is not None:
+        rule["per"] = [each.strip() for each in rule["per"].split(",")]
     with settings.open() as store:
-        if by_age or (not by_key and isinstance(bursts.capped(store, table), Age)):
-            found = bursts.inspect_age(store, table, by, older_than, epoch, utc_offset, definer)
-        else:
-            found = bursts.inspect(store, table, columns, keep, newest_by, definer)
+        found = bursts.inspect(store, table, **rule)
         if dry_run:
             answer(settings, _document(found), _told(found))
             return
@@ -103,13 +89,13 @@ def cap(
             must_agree(f"{_loss(found)}. Go on?", yes)
         if watch:
             bursts.claim(store, found.cap)
-        done = _trim(store, found)
-        keeper = "watch" if watch else bursts.keeper(store, found.cap)
-        table = found.cap.table
-        document = {"table": table, "deleted": done.deleted, "seconds": round(done.seconds, 3), "kept_by": keeper}
-        answer(settings, document, [f"{table}: {done.summary}; {_rule(found)}{_KEPT[keeper].format(table=table)}"])
+        deleted, seconds = _trim(store, found)
+        keeper, table = "watch" if watch else bursts.keeper(store, found.cap), found.cap.table
+        document = {"table": table, "deleted": deleted, "seconds": round(seconds, 3), "kept_by": keeper}
+        kept, done = _KEPT[keeper].format(table=table), _summary(found.cap, deleted, seconds)
+        answer(settings, document, [f"{table}: {done}; {_rule(found)}{kept}"])
         if watch:
-            _watch(store, done.made)
+            _watch(store, table)
 
 
 TELL = 60.0  # seconds between lines that tell the progress where no terminal shows a bar
@@ -125,150 +111,121 @@ _KEPT = {
 def _agreed_before(found: Inspection) -> bool:
     # Whether the user agreed to deleting these rows when the table was capped. So a service is not asked at each start.
     old, cap = found.old, found.cap
-    if isinstance(old, Age) and isinstance(cap, Age):
-        same = (old.by, old.time, old.offset) == (cap.by, cap.time, cap.offset)
-        return same and cap.older_than >= old.older_than
-    return old is not None and (old.per, old.newest_by) == (cap.per, cap.newest_by) and cap.keep >= old.keep
+    same = old is not None and replace(cap, keep=old.keep, older_than=old.older_than, index=old.index) == old
+    return same and old is not None and (cap.keep, cap.older_than) >= (old.keep, old.older_than)
 
 
-def _watch(store: roost.Store, made: Cap) -> None:
-    with _ended() as ended:
+def _watch(store: roost.Store, table: str) -> None:
+    # Ctrl-C and SIGTERM take effect at the end of a transaction, and are no failure: a watch is meant to end by them.
+    ended, made = threading.Event(), bursts.capped(store, table)
+    before = {each: signal.signal(each, lambda *_: ended.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        if made is None:
+            raise Failure(f"{table} was uncapped meanwhile")
         while not ended.wait(EVERY):
             with suppress(roost.Busy):  # rows that ON DELETE CASCADE would delete are locked: left to the next pass
                 for _ in bursts.work_off(store, made):
                     if ended.is_set():
                         break
-
-
-@contextmanager
-def _ended() -> Iterator[threading.Event]:
-    # Ctrl-C and SIGTERM take effect at the end of a transaction, and are no failure: a watch is meant to end by them.
-    ended = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda *_: ended.set()) for each in signals]
-    try:
-        yield ended
     finally:
-        for each, handler in zip(signals, before, strict=True):
+        for each, handler in before.items():
             signal.signal(each, handler)
 
 
 def _may_make_index(found: Inspection, make_index: bool) -> None:
     if found.index or make_index or not found.bytes or (found.rows <= SMALL and found.bytes <= NARROW):
         return
-    columns = ", ".join(dict.fromkeys([*found.cap.per, *([found.cap.newest_by] if found.cap.newest_by else [])]))
+    columns = ", ".join([*found.cap.per, *([found.cap.by] if found.cap.by else [])])
     raise Failure(
         f"{found.cap.table} has no index on ({columns}), and making one on {counted(found.rows, 'row')} holds up every "
         f"writer for about {found.rows / 1e6:.1f} s. Make it when that may be (CREATE INDEX …), or say --make-index"
     )
 
 
-@dataclass
-class _Done:
-    """The number of deleted rows, and the time it took."""
-
-    made: Cap
-    deleted: int = 0
-    seconds: float = 0.0
-
-    @property
-    def summary(self) -> str:
-        """Both in words."""
-        if not self.deleted:
-            return "no row was too old" if isinstance(self.made, Age) else "no row was too many"
-        rate = f" ({self.deleted / self.seconds:,.0f}/s)" if self.seconds else ""
-        return f"{counted(self.deleted, 'row')} deleted in {self.seconds:.1f} s{rate}"
+def _summary(cap: Cap, deleted: int, seconds: float) -> str:
+    if not deleted:
+        return "no row was too old" if cap.older_than else "no row was too many"
+    rate = f" ({deleted / seconds:,.0f}/s)" if seconds else ""
+    return f"{counted(deleted, 'row')} deleted in {seconds:.1f} s{rate}"
 
 
-def _trim(store: roost.Store, found: Inspection) -> _Done:
-    done, began, told = _Done(found.cap), time.perf_counter(), 0.0
+def _trim(store: roost.Store, found: Inspection) -> tuple[int, float]:
+    # Returns how many rows were deleted, and how long that took.
+    table, began, told, total, seconds = found.cap.table, time.perf_counter(), 0.0, 0, 0.0
     steps = bursts.cap(store, found)
     try:
         with progress_bar("rows") as bar:
             task = bar.add_task("", total=found.excess)
-            deleted: int | None = 0
-            while deleted is not None:
+            while True:
                 with uninterrupted():  # Ctrl-C takes effect after the transaction, so that its rows are counted
-                    try:
-                        deleted = next(steps)
-                    except StopIteration as end:
-                        deleted, done.made = None, end.value
-                    done.deleted += deleted or 0
-                    done.seconds = time.perf_counter() - began
-                bar.update(task, completed=done.deleted, total=max(found.excess, done.deleted))
-                if bar.disable and done.seconds - told >= TELL:
-                    told = done.seconds
-                    click.echo(f"{found.cap.table}: {done.summary} so far, of {found.excess:,}", err=True)
+                    deleted = next(steps, None)
+                    total += deleted or 0
+                    seconds = time.perf_counter() - began
+                bar.update(task, completed=total, total=max(found.excess, total))
+                if deleted is None:
+                    return total, seconds
+                if bar.disable and seconds - told >= TELL:
+                    told = seconds
+                    click.echo(f"{table}: {_summary(found.cap, total, seconds)} so far, of {found.excess:,}", err=True)
     except KeyboardInterrupt:
-        click.echo(f"\n{found.cap.table}: {done.summary}; `roost cap {found.cap.table}` goes on", err=True)
+        click.echo(f"\n{table}: {_summary(found.cap, total, seconds)}; `roost cap {table}` goes on", err=True)
         raise
     except roost.Error as error:
-        if not done.deleted:
+        if not total:
             raise
-        raise Failure(f"{error}\n{done.summary}; `roost cap {found.cap.table}` goes on") from error
+        raise Failure(f"{error}\n{_summary(found.cap, total, seconds)}; `roost cap {table}` goes on") from error
     finally:
         steps.close()
-    return done
 
 
 def _rule(found: Inspection) -> str:
-    if isinstance(found.cap, Age):
-        return f"rows go when {found.cap.by} is older than {found.cap.older_than_in_words}"
-    by = f" by {found.cap.newest_by}" if found.cap.newest_by else ""
-    return f"every {', '.join(found.cap.per)} keeps its newest {found.cap.keep:,}{by}"
+    cap = found.cap
+    if cap.older_than:
+        return f"rows go when {cap.by} is older than {in_words(cap.older_than)}"
+    return f"every {', '.join(cap.per)} keeps its newest {cap.keep:,}{f' by {cap.by}' if cap.by else ''}"
 
 
 def _loss(found: Inspection) -> str:
-    if isinstance(found.cap, Age):
-        return (
-            f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those whose "
-            f"{found.cap.by} is older than {found.cap.older_than_in_words}"
+    cap = found.cap
+    which = (
+        f"those whose {cap.by} is older than {in_words(cap.older_than)}"
+        if cap.older_than
+        else (
+            f"those beyond the newest {cap.keep:,} of {', '.join(cap.per)} by {found.by}, which {found.full:,} of "
+            f"{counted(found.keys, 'key')} have"
         )
-    per, by = ", ".join(found.cap.per), found.by
-    return (
-        f"{found.cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, those beyond the newest "
-        f"{found.cap.keep:,} of {per} by {by}, which {found.full:,} of {counted(found.keys, 'key')} have"
     )
+    return f"{cap.table}: {found.excess:,} of {counted(found.rows, 'row')} are deleted, {which}"
 
 
 def _document(found: Inspection) -> dict[str, Any]:
-    facts = found.cap.facts
-    if isinstance(found.cap, Age):
-        return {
-            "table": found.cap.table,
-            **{fact: facts[fact] for fact in ("by", "older_than", "time", "offset")},
-            "others": list(found.others),
-            "rows": found.rows,
-            "excess": found.excess,
-            "untimed": found.keyless,
-            "index": found.index or None,
-            "capped": found.old is not None,
-        }
+    counts = ("rows", "excess", "keyless", *(() if found.cap.older_than else ("keys", "full")))
     return {
         "table": found.cap.table,
-        **{fact: facts[fact] for fact in ("per", "keep", "newest_by")},
-        "others": list(found.others),
-        **{fact: getattr(found, fact) for fact in ("rows", "keys", "full", "excess", "keyless")},
+        **found.cap.rule,
+        **{fact: getattr(found, fact) for fact in ("others", *counts)},
         "index": found.index or None,
         "capped": found.old is not None,
     }
 
 
 def _told(found: Inspection) -> list[str]:
-    too = "too old" if isinstance(found.cap, Age) else "too many"
-    lines = [_loss(found) if found.excess else f"{found.cap.table}: no row of {counted(found.rows, 'row')} is {too}"]
+    cap = found.cap
+    too = "too old" if cap.older_than else "too many"
+    lines = [_loss(found) if found.excess else f"{cap.table}: no row of {counted(found.rows, 'row')} is {too}"]
     if found.others:
         lines.append(f"rows of {', '.join(found.others)} are deleted with them, by ON DELETE CASCADE")
     if found.keyless:
-        columns = [found.cap.by] if isinstance(found.cap, Age) else found.cap.per
-        lines.append(f"{counted(found.keyless, 'row')} with NULL in {', '.join(columns)}: left alone")
-    if isinstance(found.cap, Age) and found.cap.time in ("plain", "date"):
-        lines.append(f"its times are taken for those of UTC{found.cap.zone}; --utc-offset says otherwise")
+        columns = ", ".join(cap.per) or cap.by
+        lines.append(f"{counted(found.keyless, 'row')} with NULL in {columns}: left alone")
+    if cap.time in ("plain", "date"):
+        hours, minutes = divmod(abs(cap.offset), 60)
+        zone = f"{'-' if cap.offset < 0 else '+'}{hours:02d}:{minutes:02d}" if cap.offset else ""
+        lines.append(f"its times are taken for those of UTC{zone}; --utc-offset says otherwise")
     if found.runs_as:
         lines.append(found.runs_as)
     lines.append(f"rows are found by: {found.index}" if found.index else f"an index would be made: {found.index_sql}")
-    lines.append("nothing was changed")
-    return lines
+    return [*lines, "nothing was changed"]
 
 
 @click.command()

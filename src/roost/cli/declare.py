@@ -43,6 +43,9 @@ SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one
 MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Maximum number of values (cache).")
 MAX_BYTES = click.option("--max-bytes", type=int, metavar="N", help="Maximum bytes of keys and values (cache).")
 LIMIT = click.option("--limit", type=int, metavar="N", help="The number of requests allowed at once (rate_limit).")
+WITHIN = click.option(
+    "--within", type=Duration(), metavar="TIME", help="The time in which the limit is refilled (rate_limit)."
+)
 ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="What happens beyond N rows (capped).")
 ON_DUPLICATE = click.option(
     "--on-duplicate",
@@ -58,10 +61,11 @@ def declaring(command: F) -> F:
         click.option(
             "--per",
             multiple=True,
-            metavar="NAME:TYPE | TIME",
-            help="A column of the key (ring, capped, ranked); the time in which the limit is refilled (rate_limit).",
+            metavar="NAME:TYPE",
+            help="A column of the key (ring, capped, ranked).",
         ),
         LIMIT,
+        WITHIN,
         KEEP,
         KEEP_FOR,
         click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped, ranked)."),

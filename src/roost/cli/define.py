@@ -20,12 +20,12 @@ from roost.cli.declare import (
     ON_DUPLICATE,
     ON_FULL,
     SLOTS,
+    WITHIN,
     altered,
     declared,
     declaring,
     imported,
 )
-from roost.cli.durations import Duration
 from roost.cli.screen import answer
 from roost.databases import dialect_of
 from roost.structures.overlap import difference
@@ -59,7 +59,7 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points
       roost create set likes --key int --member 'text(40)' --no-view
       roost create expiring_set online --member int --keep-for 5m
-      roost create rate_limit logins --limit 5 --per 15m
+      roost create rate_limit logins --limit 5 --within 15m
       roost create lease jobs --key 'text(40)'
     """
     structures = declared(targets, options)
@@ -87,7 +87,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @KEEP
 @KEEP_FOR
 @LIMIT
-@click.option("--per", type=Duration(), metavar="TIME", help="The time in which the limit is refilled (rate_limit).")
+@WITHIN
 @MAX_ITEMS
 @MAX_BYTES
 @click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")
@@ -112,7 +112,7 @@ def alter(settings: GlobalOptions, /, target: str, view: bool | None, yes: bool,
       roost alter visits --add score:int=0
       roost alter baskets --on-full evict --on-duplicate refresh
       roost alter pageviews --slots 8
-      roost alter logins --limit 10 --per 1h
+      roost alter logins --limit 10 --within 1h
       roost alter likes --view
     """
     by_option = view is not None or any([value not in (None, ()) for value in options.values()])

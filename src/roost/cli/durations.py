@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from roost.structures.aged.declaration import FURTHEST
+from roost.structures.adopted import FURTHEST
 from roost.structures.counter.declaration import SECONDS
 from roost.structures.durations import WANTED, seconds_of
 

@@ -9,7 +9,8 @@ from roost.dialects.mariadb import BYTEWISE, MARIADB
 from roost.types.columns import Column
 
 
-def _with_its_collation(type_: Callable[[Column], str]) -> Callable[[Column], str]:
+def with_its_collation(type_: Callable[[Column], str]) -> Callable[[Column], str]:
+    """Return the types of columns that MariaDB has, with a collation of MySQL's that compares bytes."""
     return lambda column: type_(column).replace(BYTEWISE, "CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin")
 
 
@@ -18,7 +19,7 @@ MYSQL = replace(
     name="mysql",
     read_committed="@@transaction_isolation = 'READ-COMMITTED'",
     # utf8mb4_bin pads blanks here too, and what MariaDB has beside it is not known.
-    types={kind: _with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
+    types={kind: with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
     views=False,
     singles=False,  # it has no SET STATEMENT
     for_share=" FOR SHARE",

@@ -15,12 +15,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from roost.capping.age import Age
-from roost.capping.cap import Cap
-from roost.capping.installation import Adoption, Inspection
+from roost.capping.adoption import Adoption, Inspection, Waiting
+from roost.capping.cap import EPOCHS
 from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.plan import adoption_for
 from roost.databases.engine import Connection, commit, drive
@@ -28,6 +28,7 @@ from roost.dialects import MARIADB, Control
 from roost.errors import Busy, Conflict, Invalid
 from roost.store.core import Core
 from roost.store.store import Store
+from roost.structures.adopted import Cap
 
 T = TypeVar("T")
 
@@ -38,60 +39,62 @@ PAUSE = 0.030  # seconds for which they are free between bursts, at least
 KEYS = 1000  # keys listed at once
 SMALL, NARROW = 50_000, 8 * 2**20  # rows and bytes of a table on which an index is made in the time of a burst or two
 LEFT = 100  # after a pass that deleted fewer rows no other pass follows: the next writes delete the rest
+# Settings of SQLite by which the table's foreign keys apply to the deleted rows too, and no burst waits for the disk
+# while it holds the lock: a burst that a power cut undoes is repeated by a later pass.
+SPARING = ("foreign_keys = ON", "synchronous = NORMAL", "wal_autocheckpoint = 0")
 EVERY = 1.0  # seconds between two passes, if triggers cannot keep the table short
 
 
 def inspect(
-    store: Store, table: str, per: Sequence[str], keep: int | None, newest_by: str | None, definer: str = ""
-) -> Inspection:
-    """Return what capping a table would do; change nothing. Without `per` or `keep`, the present ones are used.
-
-    definer: MariaDB's account with whose rights triggers and event run; by default the one that they have, or the
-        store's own.
-
-    `Missing` if there is no such table, `Invalid` with the reason if it cannot be capped.
-    """
-    core, adoption = store._core, _adoption(store)
-    old: Cap | None = capped(store, table)
-    if not per or keep is None:
-        if old is None:
-            raise Invalid(f"{table} is not capped yet: {SAY}")
-        if isinstance(old, Age):
-            raise Invalid(f"{table} is capped by --older-than; `roost uncap {table}` first")
-        per, newest_by = (per, newest_by) if per else (old.per, newest_by or old.newest_by)
-        keep = old.keep if keep is None else keep
-    elif newest_by is None and old is not None and old.per == tuple(per):
-        newest_by = old.newest_by
-    found: Inspection = core.snapshot(partial(adoption.look, table, per, keep, newest_by, definer))
-    return found
-
-
-def inspect_age(
     store: Store,
     table: str,
+    per: Sequence[str] | None = None,
+    keep: int | None = None,
+    newest_by: str | None = None,
+    *,
     by: str | None = None,
     older_than: int | None = None,
     epoch: str | None = None,
     offset: int | None = None,
     definer: str = "",
 ) -> Inspection:
-    """Return what capping a table by age would do; change nothing. None means the present value.
+    """Return what capping a table would do; change nothing. What is not given is as it is now.
 
-    older_than: in seconds. by: the column with the time. epoch: the unit of its numbers, s or ms. offset: the minutes
-        by which a time without a zone is ahead of UTC. definer: as for `inspect`.
+    per, keep, newest_by: the rule by number.
 
-    Raises as `inspect` does.
+    older_than: the rule by age, in seconds. by: the column with the time. epoch: the unit of its numbers, s or ms.
+    offset: the minutes by which a time without a zone is ahead of UTC.
+
+    definer: MariaDB's account with whose rights triggers and event run; by default the one that they have, or the
+        store's own.
+
+    `Missing` if there is no such table, `Invalid` with the reason if it cannot be capped.
     """
-    core, adoption = store._core, _adoption(store)
+    adoption = _adoption(store)
     old = capped(store, table)
-    if isinstance(old, Age):
-        if by is None or by == old.by:
-            epoch, offset = epoch or old.epoch, old.offset if offset is None else offset
-        by, older_than = by or old.by, older_than or old.older_than
-    if by is None or older_than is None:
-        raise Invalid(f"{table} is not capped by age yet: use --older-than TIME and --by COLUMN")
-    look = partial(adoption.look_at_age, table, by, older_than, epoch, offset or 0, definer)
-    found: Inspection = core.snapshot(look)
+    by_number = bool(per) or {keep, newest_by} != {None}
+    by_age = {by, older_than, epoch, offset} != {None}
+    if old is not None and (by_age if not old.older_than else by_number):
+        raise Invalid(
+            f"{table} is capped by {'--older-than' if old.older_than else '--keep'} already, and a table is kept short "
+            f"by one rule alone; `roost uncap {table}` first"
+        )
+    if old is not None and old.older_than:
+        if by in (None, old.by):
+            by, offset = old.by, old.offset if offset is None else offset
+            epoch = epoch or {time: epoch for epoch, time in EPOCHS.items()}.get(old.time)
+        older_than = older_than or old.older_than
+    elif old is not None:
+        if not per or tuple(per) == old.per:
+            newest_by = newest_by or old.by
+        per, keep = per or old.per, keep or old.keep
+    if older_than and by is not None:
+        asked = Cap(table, (), by, older_than=older_than, offset=offset or 0, definer=definer)
+    elif per and keep:
+        asked = Cap(table, (), newest_by, tuple(per), keep, definer=definer)
+    else:
+        raise Invalid(f"{table} is not capped yet: {SAY}")
+    found: Inspection = store._core.snapshot(partial(adoption.look, asked, epoch))
     return found
 
 
@@ -108,10 +111,10 @@ def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
     time: finished bursts stay committed. A missing index is made first; see `SMALL`.
     """
     core, adoption = store._core, _adoption(store)
-    manners = _manners(core)
     make_index = not found.index
+    usual = ("foreign_keys = OFF", f"synchronous = {core.engine.durability or 'FULL'}", "wal_autocheckpoint = 1000")
     try:
-        core.with_writer(manners.come)
+        core.with_writer(lambda connection: _pragmas(core, connection, *SPARING))
         core.with_writer(lambda connection: drive(adoption.before(found.cap, make_index), connection))
         made: Cap = _patiently(
             core, lambda: core.exclusive(adoption.install(core.known.catalog, found.cap, found.old, make_index))
@@ -119,23 +122,23 @@ def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
         yield from _sweep(core, adoption, made)
         yield from work_off(store, made)
     finally:
-        core.with_writer(manners.leave)
+        core.with_writer(lambda connection: _pragmas(core, connection, *usual))
     return made
 
 
-def _sweep(core: Core, adoption: Adoption, made: Cap) -> Generator[int, None, None]:
+def _sweep(core: Core, adoption: Adoption[Any], made: Cap) -> Generator[int, None, None]:
     # Repeat until nothing is left: locked rows are skipped, and on servers other sessions go on writing meanwhile.
     deadline = time.monotonic() + core.timeout
     while True:
         deleted, after = 0, None
-        while keys := core.snapshot(partial(adoption.full_keys, made, after, KEYS)):
-            after = keys[-1]
-            for gone in _bursts(core, deque(keys), lambda waiting, is_over: adoption.burst(made, waiting, is_over)):
+        while waiting := core.snapshot(partial(adoption.waiting, made, after, KEYS)):
+            after = waiting[-1][0]
+            for gone in _bursts(core, adoption, made, waiting):
                 deleted += gone
                 yield gone
         if after is None or not adoption.by_itself:  # if regular passes follow, the remaining keys are noted for them
             return
-        if isinstance(made, Age) and deleted < LEFT:  # rows go on becoming too old, so there may always be a few
+        if made.older_than and deleted < LEFT:  # rows go on becoming too old, so there may always be a few
             return
         if deleted:
             deadline = time.monotonic() + core.timeout
@@ -148,15 +151,13 @@ def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
     core, adoption = store._core, _adoption(store)
     if not isinstance(adoption, MariaDBAdoption):
         return
-    if isinstance(made, Age):
+    if made.older_than:
         yield from _sweep(core, adoption, made)
         return
     after = 0
-    while True:
-        noted, after = core.snapshot(partial(adoption.noted, made, after, KEYS))
-        if not noted:
-            return
-        yield from _bursts(core, noted, lambda waiting, is_over: adoption.work_off(made, waiting, is_over))
+    while noted := core.snapshot(partial(adoption.noted, made, after, KEYS)):
+        after = max(number for _, numbers in noted for number in numbers)
+        yield from _bursts(core, adoption, made, noted)
 
 
 def claim(store: Store, made: Cap) -> None:
@@ -185,7 +186,7 @@ def uncap(store: Store, table: str) -> Cap:
     return released
 
 
-def _adoption(store: Store) -> Adoption:
+def _adoption(store: Store) -> Adoption[Any]:
     if store._core.engine.dialect is MARIADB:  # or MySQL: told by the first connection
         store._core.with_writer(lambda connection: None)
     return adoption_for(store._core.engine.dialect)
@@ -204,94 +205,49 @@ def _patiently(core: Core, work: Callable[[], T]) -> T:
         time.sleep(PAUSE)
 
 
-def _bursts(core: Core, waiting: deque[Any], work: Callable[[deque[Any], Callable[[], bool]], Any]) -> Any:
-    working, manners = BURST / 4, _manners(core)
+def _bursts(core: Core, adoption: Adoption[Any], made: Cap, waiting: deque[Waiting]) -> Generator[int, None, None]:
+    working = BURST / 4
     while waiting:
-        step = _Burst(work, waiting, working, manners)
+        step = _Burst(core, adoption, made, waiting, working)
         _patiently(core, lambda step=step: core.with_writer(step.run))  # type: ignore[misc]
         yield step.deleted
         working = min(max(working * BURST / step.held, working / 2), working * 1.25, BURST)
-        time.sleep(manners.pause(step.held))
+        # On SQLite the lock is free for so long that every waiting session tries to take it.
+        time.sleep(max(PAUSE, step.held) if core.engine.dialect.name == "sqlite" else min(PAUSE, step.held / 2))
 
 
+@dataclass
 class _Burst:
     """One short transaction."""
 
-    def __init__(
-        self,
-        work: Callable[[deque[Any], Callable[[], bool]], Any],
-        waiting: deque[Any],
-        seconds: float,
-        manners: _Manners,
-    ) -> None:
-        self._work = work
-        self._waiting = waiting
-        self._seconds = seconds
-        self._manners = manners
-        self.deleted = 0
-        self.held = 0.0
+    core: Core
+    adoption: Adoption[Any]
+    made: Cap
+    waiting: deque[Waiting]
+    seconds: float
+    deleted: int = 0
+    held: float = 0.0
 
     def run(self, connection: Connection) -> None:
         """Delete rows for as long as the burst may take."""
-        self._manners.come(connection)  # the connection may be a new one
+        _pragmas(self.core, connection, *SPARING)  # the connection may be a new one
         connection.execute(Control.BEGIN_ALONE)
         began = time.monotonic()
-        waiting = deque(self._waiting)  # a copy, since a rolled-back burst has done nothing
+        waiting = deque(self.waiting)  # a copy, since a rolled-back burst has done nothing
         try:
-            self.deleted = drive(self._work(waiting, lambda: time.monotonic() - began > self._seconds), connection)
+            work = self.adoption.burst(self.made, waiting, lambda: time.monotonic() - began > self.seconds)
+            self.deleted = drive(work, connection)
             commit(connection)
         finally:
             connection.settle()
-        while len(self._waiting) > len(waiting):
-            self._waiting.popleft()
+        while len(self.waiting) > len(waiting):
+            self.waiting.popleft()
         self.held = time.monotonic() - began
-        self._manners.done(connection)
+        # Without the lock; the application's next COMMIT would have to do it else.
+        _pragmas(self.core, connection, "wal_checkpoint(PASSIVE)")
 
 
-class _Manners:
-    """Settings of a connection that spare other sessions while it trims; servers need none."""
-
-    def come(self, connection: Connection) -> None:
-        """Prepare the connection: called before the first burst, and before each."""
-
-    def done(self, connection: Connection) -> None:
-        """Clean up after a burst: called after each."""
-
-    def leave(self, connection: Connection) -> None:
-        """Restore the connection: called after the last burst."""
-
-    def pause(self, held: float) -> float:
-        """Return the seconds to pause after a burst that held its locks for `held` seconds."""
-        return min(PAUSE, held / 2)
-
-
-class _FileManners(_Manners):
-    """Settings of SQLite by which no burst waits for the disk while it holds the lock."""
-
-    def __init__(self, durability: str) -> None:
-        self._durability = durability
-
-    def come(self, connection: Connection) -> None:
-        """Write without waiting for the disk: a burst that a power cut undoes is repeated by a later pass."""
-        connection.raw.execute("PRAGMA foreign_keys = ON")  # the table's foreign keys apply to the deleted rows too
-        connection.raw.execute("PRAGMA synchronous = NORMAL")
-        connection.raw.execute("PRAGMA wal_autocheckpoint = 0")
-
-    def done(self, connection: Connection) -> None:
-        """Checkpoint the write-ahead log without the lock; the application's next COMMIT would have to do it else."""
-        connection.raw.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    def leave(self, connection: Connection) -> None:
-        """Restore the settings of Roost's other connections."""
-        connection.raw.execute("PRAGMA foreign_keys = OFF")
-        connection.raw.execute(f"PRAGMA synchronous = {self._durability}")
-        connection.raw.execute("PRAGMA wal_autocheckpoint = 1000")
-
-    def pause(self, held: float) -> float:
-        """Leave the lock free for so long that every waiting session tries to take it."""
-        return max(PAUSE, held)
-
-
-def _manners(core: Core) -> _Manners:
-    engine = core.engine
-    return _FileManners(engine.durability or "FULL") if engine.dialect.name == "sqlite" else _Manners()
+def _pragmas(core: Core, connection: Connection, *settings: str) -> None:
+    # Servers need none.
+    for each in settings if core.engine.dialect.name == "sqlite" else ():
+        connection.raw.execute(f"PRAGMA {each}")

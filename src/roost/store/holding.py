@@ -24,7 +24,7 @@ from roost.databases.shield import whole
 from roost.errors import Busy, Error, LeaseLost
 from roost.store.runner import AsyncRunner, Runner
 from roost.structures.clock import SECOND
-from roost.structures.lease.declaration import Grant, Lease
+from roost.structures.lease import Grant, Lease
 from roost.structures.operation import Operation
 
 K = TypeVar("K")

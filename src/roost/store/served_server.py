@@ -40,8 +40,7 @@ from roost.store.served import Database, Opening, Reasons, kept, not_begun
 from roost.store.store import utc_now
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
-from roost.structures.index.guard import guarded
-from roost.structures.index.opened import READ_TABLE, OpenedIndex, index_of
+from roost.structures.index.opened import READ_TABLE, OpenedIndex, guarded, index_of
 from roost.structures.index.runs import Columns, Results, Shape
 from roost.structures.index.schema import Table
 from roost.structures.plan import Careful, Context, each

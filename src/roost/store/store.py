@@ -38,8 +38,8 @@ from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.single import UNANSWERED
 from roost.structures.cache.computing import MAKE, get_or_set
-from roost.structures.kinds import Adopted, Aged, Cache
-from roost.structures.lease.declaration import Lease
+from roost.structures.kinds import Adopted, Cache
+from roost.structures.lease import Lease
 from roost.structures.operation import Operation
 from roost.structures.plan import in_utc
 from roost.structures.registry import from_definition
@@ -107,7 +107,7 @@ class _Base:
         for structure in structures:
             if not isinstance(structure, Structure):
                 raise Invalid(f"{structure!r} is not a structure")
-            if isinstance(structure, (Adopted, Aged)):
+            if isinstance(structure, Adopted):
                 raise Invalid(
                     f"{structure.name} is a table of your own; `roost cap {structure.name}` makes and changes it, "
                     f"`roost uncap {structure.name}` undoes it"

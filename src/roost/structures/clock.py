@@ -28,7 +28,7 @@ window takes the place of `latest`.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -163,13 +163,17 @@ def shown_now(plan: StructurePlan) -> str:
     return dialect.choose(NOW).format(table=table, clock=dialect.choose(CLOCK))
 
 
-def time_table(plan: StructurePlan) -> tuple[str, ...]:
+def time_table(plan: StructurePlan, more: Mapping[Column, str]) -> tuple[str, ...]:
     """Return the statements that make the table of a structure's time, and its row.
 
     The row is made at once: if an application's transaction created it, others would wait for that to end.
+
+    more: what reads need of the declaration.
     """
     name = f"roost_{plan.structure.name}_clock"
-    return plan.create(name, _COLUMNS, "id"), FIRST.format(table=name)
+    columns, values = [*_COLUMNS, *more], ", ".join(["0"] * len(_COLUMNS) + [*more.values()])
+    insert = f"INSERT INTO {name} ({plan.dialect.names(columns)}) VALUES ({values})"
+    return plan.create(name, columns, "id"), insert
 
 
 class Clock:

@@ -72,9 +72,7 @@ class Console(Generic[S]):
         ]
         hidden = ("kind", "name", "per", *columns)
         shown = {
-            name: fact_in_words(self.structure.kind, name, fact)
-            for name, fact in facts.items()
-            if name not in hidden and fact is not None
+            name: fact_in_words(name, fact) for name, fact in facts.items() if name not in hidden and fact is not None
         }
         return ", ".join(f"{name} {'+'.join(fact) if isinstance(fact, list) else fact}" for name, fact in shown.items())
 

@@ -10,7 +10,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WANTED = "a whole number with s, m, h or d behind it, such as 90s or 30d"
 
 _WRITTEN = re.compile(r"(\d{1,12})([smhd])", re.ASCII)
-_FACTS = ("keep_for", "older_than", "window")  # of definitions: in seconds, the window of a rate limit in microseconds
+_FACTS = {"keep_for": 1, "older_than": 1, "window": 1, "within": SECOND}  # of definitions: the units of a second
 
 
 def seconds_of(text: str) -> int | None:
@@ -35,12 +35,10 @@ def in_words(seconds: float) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
-def fact_in_words(kind: str, fact: str, value: Any) -> Any:
+def fact_in_words(fact: str, value: Any) -> Any:
     """Return a fact of a definition for display: a duration as text, anything else unchanged.
 
-    >>> fact_in_words("ring", "keep_for", 3600), fact_in_words("ring", "keep", 3600)
-    ('1h', 3600)
+    >>> fact_in_words("keep_for", 3600), fact_in_words("within", 500_000), fact_in_words("keep", 3600)
+    ('1h', '0.5s', 3600)
     """
-    if fact not in _FACTS or type(value) is not int:
-        return value
-    return in_words(value / SECOND if kind == "rate_limit" else value)
+    return in_words(value / _FACTS[fact]) if fact in _FACTS and type(value) is int else value

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from roost.structures.adopted.declaration import Adopted
-from roost.structures.aged.declaration import Aged
+from roost.structures.adopted import Adopted
 from roost.structures.cache.console import CacheConsole
 from roost.structures.cache.declaration import Cache
 from roost.structures.cache.plan import CachePlan
@@ -19,16 +18,12 @@ from roost.structures.expiring_capped.plan import ExpiringCappedPlan
 from roost.structures.expiring_set.console import ExpiringSetConsole
 from roost.structures.expiring_set.declaration import ExpiringSet
 from roost.structures.expiring_set.plan import ExpiringSetPlan
-from roost.structures.lease.console import LeaseConsole
-from roost.structures.lease.declaration import Lease
-from roost.structures.lease.plan import LeasePlan
+from roost.structures.lease import Lease, LeaseConsole, LeasePlan
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.ranked.console import RankedConsole
 from roost.structures.ranked.declaration import Ranked
 from roost.structures.ranked.plan import RankedPlan
-from roost.structures.rate_limit.console import RateLimitConsole
-from roost.structures.rate_limit.declaration import RateLimit
-from roost.structures.rate_limit.plan import RateLimitPlan
+from roost.structures.rate_limit import RateLimit, RateLimitConsole, RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring import Ring, RingConsole, RingPlan
 from roost.structures.set.console import SetConsole
@@ -37,7 +32,6 @@ from roost.structures.set.plan import SetPlan
 
 __all__ = [
     "Adopted",
-    "Aged",
     "Cache",
     "Capped",
     "Counter",

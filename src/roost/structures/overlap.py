@@ -59,7 +59,7 @@ def difference(stored: str, declared: str) -> str:
         if _are_columns(before) and _are_columns(after):
             differences.append(_columns_difference(before, after))
         else:
-            words = [_shown(fact_in_words(old["kind"], fact, value)) for value in (before, after)]
+            words = [_shown(fact_in_words(fact, value)) for value in (before, after)]
             differences.append(f"{fact} is {words[0]} in the database and {words[1]} in the declaration")
         if fact == "kind":
             break

@@ -65,6 +65,7 @@ NOW, MOST, MAKES = number("roost_now"), number("roost_most"), number("roost_make
 ALL = 2**31 - 1  # the limit of a query that reads all rows
 
 Calling = Generator[Wanted, Any, list[Any]]
+Answering = tuple[str, Callable[[int], Any]]  # an expression, and what makes a result of its value
 
 
 class Write(NamedTuple):
@@ -74,12 +75,16 @@ class Write(NamedTuple):
     rows: the rows that an operation gives to it, as they are stored.
     result: makes the operation's result, or the error with which it is refused, of their outcomes.
     makes: whether a key that is not there is made.
+    answer: for one operation in one exchange, a number from 0 on that is made of the outcome, whose columns are named
+        in braces, and what makes the result of it; NULL: nothing was changed, and a batch runs the operation. None:
+        this operation needs a batch. By default the number is the first column.
     """
 
     program: str
     rows: Callable[[Operation[Any]], Sequence[Row]]
     result: Callable[[Operation[Any], Sequence[Any]], Any] = lambda _, __: None
     makes: bool = True
+    answer: Callable[[Operation[Any], Context], Answering | None] | None = None
 
 
 class Read(NamedTuple):
@@ -132,6 +137,8 @@ class ProgramPlan(StructurePlan):
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         self.words = dialect.choose(WORDS)(structure.name, dialect, structure.key.columns)
+        if not self.heads:
+            self.words.head = self.words.rows
         rows = getattr(structure, "rows", None)
         if rows is not None:
             self.form = [each.name for each in (*rows.others, *rows.unknown)]
@@ -145,10 +152,9 @@ class ProgramPlan(StructurePlan):
         self._around: dict[str, tuple[Read | None, Read | None]] = {}
         self._owed = 0  # writes since expired rows were deleted
         self._swept = 0  # when that was, by the store's clock
-        self._latest = 0  # the last moment that was read
         self.tables = tuple(self.made())
         if self.expires and self.own_time:
-            self.tables += time_table(self)
+            self.tables += time_table(self, self.timing())
         routines = []
         for program in self.programs():
             if program.many and isinstance(self.words, SQLiteWords):
@@ -159,12 +165,14 @@ class ProgramPlan(StructurePlan):
                 continue
             self._programs[program.verb] = program
             routines.append(self.words.routine(program))
+            if (door := self.words.door(program)) is not None:
+                routines.append(door)
         self.routines: tuple[Routine, ...] = tuple(routines)
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
         for verb, program in self._programs.items():
             self._call(verb, program)
-        if self.heads or not self.expires:
-            self.seize = seizing(dialect, self.head_table if self.heads else self.rows_table, structure.key.columns)
+        if not self.heads:
+            self.seize = seizing(dialect, self.rows_table, structure.key.columns)
         if self.heads and dialect.lock_table:  # in the order of the programs
             self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "SHARE ROW EXCLUSIVE")
         self.writes, self.asks = dict(self.written()), dict(self.asked())
@@ -184,6 +192,10 @@ class ProgramPlan(StructurePlan):
     def made(self) -> Iterable[str]:
         """Return the statements that make its tables and indexes."""
         return self.tables
+
+    def timing(self) -> Mapping[Column, str]:
+        """Return what reads need of the declaration, beside the structure's time."""
+        return {}
 
     def programs(self) -> Iterable[Program]:
         """Return the programs, one for each verb that writes; those for many rows are made on servers."""
@@ -286,14 +298,37 @@ class ProgramPlan(StructurePlan):
                 raise Careful from None  # one by one: some may have been stored before the one that is refused
             return [None] * len(rows)
         outcomes = []
-        for row in rows:
-            outcomes.append((yield from self._once(verb, row + now)))
+        if context.careful or self.refusals(verb):
+            for row in rows:
+                outcomes.append((yield from self._once(verb, row + now)))
+            return outcomes
+        # What is asked around the calls is right for calls of different keys.
+        begin = 0
+        while begin < len(rows):
+            end, keys = begin, set[Row]()
+            while end < len(rows) and (key := rows[end][: self.key_width]) not in keys:
+                keys.add(key)
+                end += 1
+            outcomes += yield from self._at_once(verb, [row + now for row in rows[begin:end]])
+            begin = end
         return outcomes
+
+    def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
+        # Rows of different keys, on SQLite.
+        program, (first, last) = self._programs[verb], self._around.get(verb, (None, None))
+        before = [next(iter(each), None) for each in (yield first.statement(rows))] if first else [None] * len(rows)
+        called = [row for row, found in zip(rows, before, strict=True) if found is None or not program.idle(found)]
+        if called:
+            yield Statement(self._many[verb], called)
+        after = [next(iter(each), None) for each in (yield last.statement(rows))] if last else [None] * len(rows)
+        return [program.tell(*found) for found in zip(before, after, strict=True)]
 
     def _once(self, verb: str, given: Row) -> Generator[Wanted, Any, Any]:
         # One row on SQLite; what the trigger does to it is told by what is asked around the call.
         first, last = self._around.get(verb, (None, None))
         before = (yield first.alone(given))[0] if first else []
+        if before and self._programs[verb].idle(before[0]):
+            return self._programs[verb].tell(before[0], None)
         try:
             yield Statement(Template(self._one[verb]), [given])
         except StatementFailed as error:
@@ -356,7 +391,7 @@ class ProgramPlan(StructurePlan):
         if len(rows) != 1 or op.verb in RUNS or (self.expires and not context.joined and self._is_due(context)):
             return None
         if self.dialect.exchanges:
-            return self._exchange(write, op, rows[0])
+            return self._exchange(write, op, rows[0], context)
         return self._by_itself(write, op, rows[0] + self.moment(context))
 
     def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
@@ -370,21 +405,29 @@ class ProgramPlan(StructurePlan):
             raise Careful
         return result
 
-    def _exchange(self, write: Write, op: Operation[Any], row: Row) -> Exchange:
+    def _exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
         # An outcome that is not a small number from 0 on is for a batch, which is asked the same again.
         call, gives = self._one[write.program], self._programs[write.program].gives
+        on_postgresql = self.dialect.family == "postgresql"
+        outs = [f'a."{each.name}"' for each in gives]
+        if not on_postgresql:
+            outs = ["`the count`", *(f"@roost_{place}" for place in range(1, len(gives)))][: len(gives)]
+        answer, source = _BOUNDED.format(outs[0]) if outs else "0", "FROM a"
         result: Callable[[int], Any] | None = None
-        if gives:
+        if write.answer is not None:
+            answering = write.answer(op, context)
+            if answering is None:
+                return None
+            text, result = answering
+            found = text.format(**{each.name: out for each, out in zip(gives, outs, strict=True)})
+            answer, source = _BOUNDED.format(found), f"FROM a WHERE ({found}) IS NOT NULL"
+        elif gives:
             more = [None] * (len(gives) - 1)
             result = lambda outcome: write.result(op, [(outcome, *more) if more else outcome])  # noqa: E731
-        if self.dialect.family == "postgresql":
-            answer = _BOUNDED.format(f'a."{gives[0].name}"') if gives else "0"
-            columns = f'SELECT o."{gives[0].name}" FROM' if len(gives) > 1 else "SELECT o.* FROM"
-            named = f'a ("{gives[0].name}")' if gives else "a"
-            return Exchange(f"{named} AS ({columns} {call} AS o)", row, answer, "FROM a", result)
-        outs = ["`the count`", *(f"@roost_{place}" for place in range(1, len(gives)))][: len(gives)]
-        work = call.format(result="".join(f", {each}" for each in outs))
-        return Exchange(work, row, _BOUNDED.format("`the count`") if gives else "0", "", result)
+        if on_postgresql:
+            named = f'a ("{gives[0].name}")' if len(gives) == 1 else "a"
+            return Exchange(f"{named} AS (SELECT o.* FROM {call} AS o)", row, answer, source, result)
+        return Exchange(call.format(result="".join(f", {each}" for each in outs)), row, answer, "", result)
 
     # --- what expires ---------------------------------------------------------------------------------------------
 
@@ -410,21 +453,14 @@ class ProgramPlan(StructurePlan):
         else:
             yield from self.call_each("sweep", [(most,)])
 
-    def stands(self, moment: int, context: Context) -> bool:
-        """Whether a structure's time, as a read has it, has not advanced since the last read: only a sweep mends that.
-
-        Somebody who waits for an expiry would wait until the clock has caught up.
-        """
-        before, self._latest = self._latest, max(self._latest, moment)
-        return moment <= before if not self._by_store else moment - self.moment(context)[0] >= SECOND
-
     # --- locks ----------------------------------------------------------------------------------------------------
 
     def lock_program(self) -> Program:
         """Return the program that locks the heads of keys that operations of several kinds write."""
-        columns = [column.name for column in self.layout[self.head_table][self.key_width :]]
+        columns = self.layout[self.head_table if self.heads else self.rows_table][self.key_width :]
+        numbers, texts = ([each.name for each in columns if each.type.kind == kind] for kind in ("int", "text"))
         given = [*self.structure.key.columns, MAKES]
-        return Program("lock", given, lambda w: iter([Head(columns, makes=f"{w.new(MAKES.name)} = 1")]))
+        return Program("lock", given, lambda w: iter([Head(numbers, f"{w.new(MAKES.name)} = 1", texts)]))
 
     def row_locks(self) -> Iterator[Program]:
         """Yield the program that locks the row of a key that is written, where the rows are their own heads."""
@@ -460,9 +496,17 @@ class ProgramPlan(StructurePlan):
     @property
     def now(self) -> str:
         """The structure's time in a query; on SQLite it has the parameter `:roost_now`."""
-        if self._by_store:
-            return self.words.now.replace(self.words.clock, f":{NOW.name}")
-        return self.words.now.replace(self.words.clock, CLOCK[self.dialect.family])
+        return self.words.now.replace(self.words.clock, self.clock)
+
+    @property
+    def stands(self) -> str:
+        """The condition that this time stands still."""
+        return self.words.stands.replace(self.words.clock, self.clock)
+
+    @property
+    def clock(self) -> str:
+        """The clock in a query."""
+        return f":{NOW.name}" if self._by_store else CLOCK[self.dialect.family]
 
     @property
     def timed(self) -> tuple[Column, ...]:

@@ -26,7 +26,7 @@ from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
-from roost.structures.steps import Do, Give, Next, Now, Program, Step, number
+from roost.structures.steps import Do, Door, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
 from roost.structures.views.sqlite import ViewWords
 from roost.structures.wire import EntriesWire
@@ -161,7 +161,7 @@ class RingPlan(ProgramPlan):
         """Yield the programs."""
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
-        yield Program("push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, after=after)
+        yield Program("push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, after=after, door=Door())
         if self.dialect.row_locks:
             gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
             yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)

@@ -17,6 +17,7 @@ from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 INT: ColumnType[int] = ColumnType("int")
+TEXT: ColumnType[str] = ColumnType("text", 255)
 TOTAL: ColumnType[int] = ColumnType("decimal", 65)  # a sum of 64-bit integers
 
 # The outcomes that refuse a row, each with the SQLSTATE and MySQL's number that a stranger's INSERT gets.
@@ -29,10 +30,22 @@ class Head(NamedTuple):
 
     makes: whether it is created where it is missing, with zeros; or the condition for that. Otherwise the program ends
         there with the outcome 0: a key without a head has no rows, and whoever adds the first may be about to commit.
+    texts: columns of text, which are remembered, too, and are empty at first.
     """
 
     columns: Sequence[str]
     makes: bool | str = True
+    texts: Sequence[str] = ()
+
+    @property
+    def remembered(self) -> Sequence[Column]:
+        """The columns that later steps can read."""
+        return [*map(number, self.columns), *(Column(each, TEXT) for each in self.texts)]
+
+    @property
+    def first(self) -> Mapping[str, str]:
+        """The values of a created head."""
+        return {**dict.fromkeys(self.columns, "0"), **dict.fromkeys(self.texts, "''")}
 
 
 class Next(NamedTuple):
@@ -126,6 +139,25 @@ class Give(NamedTuple):
 Step = Head | Next | Now | Let | Do | Refuse | Leave | Count | Take | Each | Give
 
 
+class Door(NamedTuple):
+    """What SQL clients call, NAME_VERB, where they want the outcome of a program as a row.
+
+    On MariaDB and MySQL it is a procedure that begins a transaction where none is open, calls the program, and selects
+    the row. On PostgreSQL the program's function is called directly, unless the door differs from it. In expressions,
+    `{n}` is a parameter or a column of the program's outcome.
+
+    given: the parameters; by default those of the program.
+    passes: what the program is given, by column, where it is not the parameter of that name.
+    refuses: conditions under which a call is an error, with what the client is told.
+    gives: the columns of the row; by default those of the outcome.
+    """
+
+    given: Sequence[Column] | None = None
+    passes: Mapping[str, str] = {}
+    refuses: Mapping[str, str] = {}
+    gives: Mapping[Column, str] = {}
+
+
 class Program(NamedTuple):
     """One verb of a structure.
 
@@ -136,6 +168,8 @@ class Program(NamedTuple):
     whole: it is given whole rows. `alter` leaves a form of it for each former declaration that had fewer columns.
     before, after: on SQLite queries that are asked before and after a call, with the given columns and `roost_now` as
         named parameters; `tell` makes the outcome of their first rows. Without them there is no outcome.
+    idle: whether a call would change nothing, as the first row of `before` tells; then it is left out.
+    door: how SQL clients call it, if they want its outcome.
     """
 
     verb: str
@@ -149,6 +183,8 @@ class Program(NamedTuple):
     tell: Callable[[Sequence[Any] | None, Sequence[Any] | None], Any] = lambda before, after: (before or after or [0])[
         0
     ]
+    idle: Callable[[Sequence[Any]], bool] = lambda before: False
+    door: Door | None = None
 
 
 class Routine(NamedTuple):

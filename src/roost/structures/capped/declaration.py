@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from roost.errors import Invalid
-from roost.structures.adopted.declaration import Adopted
+from roost.structures.adopted import Adopted
 from roost.structures.operation import Operation
 from roost.structures.rows import Rows, RowStructure, keep_limit, names, option, row_from
 from roost.structures.structure import Group, column_facts

@@ -14,14 +14,14 @@ from typing import Any
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
 from roost.structures.checks import RuleWords
-from roost.structures.clock import CLOCK, datetime_of
+from roost.structures.clock import datetime_of
 from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
 from roost.structures.counter.relation import VIEWS
 from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
-from roost.structures.program import MAKES, MOST, NOW, Ask, Calling, ProgramPlan, Write, first
-from roost.structures.steps import INT, TOTAL, Count, Do, Each, Give, Let, Program, Step, Take, number
+from roost.structures.program import MAKES, MOST, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.steps import INT, TOTAL, Count, Do, Door, Each, Give, Let, Program, Step, Take, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -70,7 +70,13 @@ class CounterPlan(ProgramPlan):
         yield Program("add", [*key, N], lambda w: self._adding(w, upper))
         yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
         yield Program(
-            "increment", [*key, N], self._incrementing, [TOTALS], after=self._summing(current=True), tell=_told
+            "increment",
+            [*key, N],
+            self._incrementing,
+            [TOTALS],
+            after=self._summing(current=True),
+            tell=_told,
+            door=Door(),
         )
         yield Program("clear", key, self._clearing, [TOTALS], before=self._summing(), tell=_told)
         if self.dialect.row_locks:
@@ -244,13 +250,13 @@ class CounterPlan(ProgramPlan):
         # SQLite's SUM fails beyond 64 bits: halves of 32 bits are summed instead, and give the same order.
         where = f" FROM {self.rows_table} WHERE {self.mine()}"
         if self.structure.size:
-            start = self.start(self._clock)
+            start = self.start(self.clock)
             where += f" AND start = {start}" if current else f" AND {self._kept}"
         return f"SELECT {self._summed}{where}"
 
     @property
     def _kept(self) -> str:
-        return f"start >= {self.start(self._clock)} - {self._back(None)}" if self.structure.size else ""
+        return f"start >= {self.start(self.clock)} - {self._back(None)}" if self.structure.size else ""
 
     @property
     def _summed(self) -> str:
@@ -258,15 +264,11 @@ class CounterPlan(ProgramPlan):
             return "coalesce(sum(n >> 32), 0), coalesce(sum(n & 4294967295), 0)"
         return "0, coalesce(sum(n), 0)"
 
-    @property
-    def _clock(self) -> str:
-        return f":{NOW.name}" if self.dialect.family == "sqlite" else self.dialect.choose(CLOCK)
-
     def asked(self) -> Mapping[str, Ask]:
         """Return what the verbs that only read ask."""
         dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
         names, mine = dialect.names(key), self.mine()
-        start = self.start(self._clock) if self.structure.size else ""
+        start = self.start(self.clock) if self.structure.size else ""
         self._windowed: tuple[Column, ...] = (*self.timed, BACK) if start else ()
         since = f" AND start >= {start} - :{BACK.name}" if start else ""
         all_since = f" WHERE start >= {start} - :{BACK.name}" if start else ""

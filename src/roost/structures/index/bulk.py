@@ -1,18 +1,16 @@
-"""Chooses how similar requests of an opened index are run together."""
+"""From operations to runs: the shape of a request, what runs requests of a shape, and a request's arguments again."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from roost.dialects.dialect import Dialect
-from roost.structures.index import many, many_changes
-from roost.structures.index.changes import Deletes, Inserts, Updates
-from roost.structures.index.declaration import Where
-from roost.structures.index.lookups import Lookups
+from roost.structures.index.changes import changes_of
+from roost.structures.index.declaration import Where, While
+from roost.structures.index.finds import FileLookups, ServerLookups, finds_of
 from roost.structures.index.opened import OpenedIndex
-from roost.structures.index.ranges import Ranges
-from roost.structures.index.runs import Bulk, Columns, EachAlone, Shape
-from roost.structures.index.sums import Sums
+from roost.structures.index.runs import Bulk, Columns, Shape
+from roost.structures.operation import Operation
 
 MOST_SHAPES = 64  # compiled shapes that are cached per opened index
 
@@ -24,43 +22,50 @@ def bulk_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk:
     except KeyError:
         if len(index.compiled) >= MOST_SHAPES:
             index.compiled.clear()
-        found = index.compiled[shape] = _compiled(index, shape, dialect) or EachAlone()
+        found = index.compiled[shape] = _compiled(index, shape, dialect) or Bulk(index, shape)
     return found
 
 
 def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
-    if dialect.exchanges:
-        return _of_server(index, shape)
-    if shape.verb == "insert":
-        return Inserts.of(index, shape)
-    whole = _is_whole(index, shape)
-    if shape.verb == "find":
-        if whole and not shape.bounded and not shape.filters:
-            return Lookups(index, dialect)
-        return Ranges.of(index, dialect, shape)
-    if not whole or shape.bounded or shape.filters or index.table.triggers:
+    key, table, server = index.key, index.table, dialect.exchanges
+    lookup = shape.op == "=" and shape.keys == len(key.parts) and key.unique and not table.view
+    lookup = lookup and not shape.bounded and not shape.filters
+    if shape.verb != "find":
+        return changes_of(index, shape, dialect) if table.undoes and (lookup or shape.verb == "insert") else None
+    if lookup and not server:
+        return FileLookups(index, shape, dialect)
+    if lookup and (lookups := ServerLookups(index, shape, dialect)).template is not None:
+        return lookups
+    return finds_of(index, shape, dialect)
+
+
+def shape_of(operation: Operation[Any], *, changes: bool) -> Shape | None:
+    """Return the shape of an operation; None for one that runs alone.
+
+    changes: whether inserts, and modifications of one row, run together, too.
+    """
+    verb, args = operation.verb, operation.args
+    if verb == "insert":
+        return Shape(verb, to=len(args[0])) if changes else None
+    op, values, limit, offset, in_, filters, *more = args
+    if in_ is not None or any([isinstance(each, While) for each in filters]):
         return None
-    if shape.verb == "delete":
-        return Deletes(index)
-    return Updates.of(index, shape) if shape.verb == "update" else Sums.of(index, shape, dialect)
+    bounded = (limit, offset) != (1, 0)
+    if verb == "find":
+        index: Any = operation.structure
+        columns = [(each.op, index.filters.index(each.column)) for each in filters]
+        return Shape(verb, op, len(values), bounded, tuple(columns))
+    to, returns = more
+    return None if not changes or returns or filters or bounded else Shape(verb, op, len(values), to=len(to))
 
 
-def _is_whole(index: OpenedIndex, shape: Shape) -> bool:
-    return shape.op == "=" and shape.keys == len(index.key.parts) and index.key.unique and not index.table.view
-
-
-def _of_server(index: OpenedIndex, shape: Shape) -> Bulk | None:
-    if shape.verb != "find" and not index.table.undoes:
-        return None
+def values_of(shape: Shape, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return an operation's values, in the order of its shape's columns."""
     if shape.verb == "insert":
-        return many_changes.Inserts.of(index, shape)
-    if _is_whole(index, shape) and not shape.bounded and not shape.filters:
-        if shape.verb != "find":
-            return many_changes.of(index, shape)
-        lookups = many.Lookups(index)
-        if lookups.template is not None:
-            return lookups
-    return many.Finds.of(index, shape) if shape.verb == "find" else None
+        return args[0]  # type: ignore[no-any-return]
+    if shape.verb != "find":
+        return (*args[1], *args[6])
+    return (*args[1], *(args[2:4] if shape.bounded else ()), *[each.value for each in args[5]])
 
 
 def args_of(index: OpenedIndex, shape: Shape, columns: Columns, place: int) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ class While(NamedTuple):
     value: Value
 
 
-In: TypeAlias = tuple[int, Iterable[Value]]
+In: TypeAlias = tuple[int, Iterable[Value]] | None
 Filters: TypeAlias = Iterable[Where | While | tuple[str, Comparison, Value]]
 
 
@@ -114,25 +114,15 @@ class Index(Target):
         arguments = [repr(op), repr(values)]
         if more and operation.verb != "delete":
             arguments.append(repr(more[0]))
-        for name, value, usual in (
-            ("limit", limit, 1),
-            ("offset", offset, 0),
-            ("in_", in_, None),
-            ("filters", filters, ()),
-        ):
-            if value != usual:
+        usual = {"limit": 1, "offset": 0, "in_": None, "filters": ()}
+        for name, value in zip(usual, (limit, offset, in_, filters), strict=True):
+            if value != usual[name]:
                 arguments.append(f"{name}={value!r}")
         call = f"{self.name}.{operation.verb}({', '.join(arguments)})"
         return f"{self.name}.returning({call})" if more and more[-1] is True else call
 
     def find(
-        self,
-        op: Op,
-        values: Values,
-        limit: int = 1,
-        offset: int = 0,
-        in_: In | None = None,
-        filters: Filters = (),
+        self, op: Op, values: Values, limit: int = 1, offset: int = 0, in_: In = None, filters: Filters = ()
     ) -> Operation[FoundRows]:
         """Read rows in the order of the index: ascending for `=`, `>`, `>=`, descending for `<` and `<=`.
 
@@ -160,59 +150,38 @@ class Index(Target):
         return Operation(self, "insert", (row,))
 
     def update(
-        self,
-        op: Op,
-        values: Values,
-        to: Values,
-        limit: int = 1,
-        offset: int = 0,
-        in_: In | None = None,
-        filters: Filters = (),
+        self, op: Op, values: Values, to: Values, limit: int = 1, offset: int = 0, in_: In = None, filters: Filters = ()
     ) -> Operation[int]:
         """Set the columns of the rows that `find` would find; columns beyond the length of `to` do not change.
 
         Returns the number of rows. Each row is changed once, even if the change moves it along the index.
         """
-        return self._modify("update", op, values, limit, offset, in_, filters, self._values(to))
+        return self._modify("update", self._values(to), op, values, limit, offset, in_, filters)
 
     def delete(
-        self, op: Op, values: Values, limit: int = 1, offset: int = 0, in_: In | None = None, filters: Filters = ()
+        self, op: Op, values: Values, limit: int = 1, offset: int = 0, in_: In = None, filters: Filters = ()
     ) -> Operation[int]:
         """Delete the rows that `find` would find; return how many there were."""
-        return self._modify("delete", op, values, limit, offset, in_, filters, ())
+        return self._modify("delete", (), op, values, limit, offset, in_, filters)
 
     def increment(
-        self,
-        op: Op,
-        values: Values,
-        by: Values,
-        limit: int = 1,
-        offset: int = 0,
-        in_: In | None = None,
-        filters: Filters = (),
+        self, op: Op, values: Values, by: Values, limit: int = 1, offset: int = 0, in_: In = None, filters: Filters = ()
     ) -> Operation[int]:
         """Add numbers to the columns of the rows that `find` would find; None leaves a column unchanged.
 
         A column that is NULL stays NULL. A sum that the column cannot hold raises `StatementFailed`; nothing changes.
         """
-        return self._modify("increment", op, values, limit, offset, in_, filters, self._values(by))
+        return self._modify("increment", self._values(by), op, values, limit, offset, in_, filters)
 
     def decrement(
-        self,
-        op: Op,
-        values: Values,
-        by: Values,
-        limit: int = 1,
-        offset: int = 0,
-        in_: In | None = None,
-        filters: Filters = (),
+        self, op: Op, values: Values, by: Values, limit: int = 1, offset: int = 0, in_: In = None, filters: Filters = ()
     ) -> Operation[int]:
         """Subtract numbers, as `increment` adds them.
 
         A row in which a column would change its sign is neither changed nor counted; a change from or to 0 is not a
         change of sign.
         """
-        return self._modify("decrement", op, values, limit, offset, in_, filters, self._values(by))
+        return self._modify("decrement", self._values(by), op, values, limit, offset, in_, filters)
 
     def returning(self, operation: Operation[int]) -> Operation[FoundRows]:
         """Return the same modification, with the rows as they were before it as its result.
@@ -226,30 +195,18 @@ class Index(Target):
             raise Invalid(f"{operation!r} is not a modification of {self!r}")
         return Operation(self, operation.verb, (*operation.args[:-1], True))
 
-    def _modify(
-        self,
-        verb: str,
-        op: Op,
-        values: Values,
-        limit: int,
-        offset: int,
-        in_: In | None,
-        filters: Filters,
-        to: tuple[Value, ...],
-    ) -> Operation[int]:
+    def _modify(self, verb: str, to: tuple[Value, ...], *search: Any) -> Operation[int]:
         if len(to) > len(self.columns):
             raise Invalid(f"{self.name}: {len(to)} values, and {len(self.columns)} columns")
-        return Operation(self, verb, (*self._search(op, values, limit, offset, in_, filters), to, False))
+        return Operation(self, verb, (*self._search(*search), to, False))
 
-    def _search(
-        self, op: str, values: Values, limit: int, offset: int, in_: In | None, filters: Filters
-    ) -> tuple[Any, ...]:
+    def _search(self, op: str, values: Values, limit: int, offset: int, in_: In, filters: Filters) -> tuple[Any, ...]:
         if op not in OPS:
             raise Invalid(f"{self.name}: {shown(op)} is not one of {' '.join(OPS)}")
         row = self._values(values)
         if not row:
             raise Invalid(f"{self.name}: a find takes a value of the index's first column at least")
-        bounds: list[int] = []
+        bounds = []
         for what, number, least in (("limit", limit, 1), ("offset", offset, 0)):
             found = whole(number, least, MOST)
             if found is None:

@@ -110,10 +110,7 @@ def single(value: Any) -> Any:
 def text(value: Any, fits: Callable[[str], bool]) -> Any:
     """Return a text that fits; a number becomes Python's text of it."""
     if type(value) is bytes:
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            return UNHELD
+        value = _made(bytes.decode, value)
     elif type(value) in (int, float, Decimal):
         value = str(value)
     if not isinstance(value, str) or not is_utf8(value):
@@ -145,9 +142,7 @@ def time(digits: int, value: Any) -> Any:
     if isinstance(value, str):
         found = _TIME.fullmatch(value)
         value = UNHELD if found is None else _clock(found)
-    if not isinstance(value, dt.time) or value.tzinfo is not None:
-        return UNHELD
-    return _precise(digits, value, value.microsecond)
+    return _precise(dt.time, digits, value)
 
 
 def moment(digits: int, value: Any) -> Any:
@@ -161,21 +156,14 @@ def moment(digits: int, value: Any) -> Any:
         value = UNHELD if hour is UNHELD else dt.datetime.combine(begin, hour)
     elif isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         value = dt.datetime.combine(value, dt.time())
-    if not isinstance(value, dt.datetime) or value.tzinfo is not None:
-        return UNHELD
-    return _precise(digits, value, value.microsecond)
+    return _precise(dt.datetime, digits, value)
 
 
 def zoned(digits: int, value: Any) -> Any:
     """Return a datetime, which must have a zone."""
     if isinstance(value, str):
-        try:
-            value = dt.datetime.fromisoformat(value)
-        except ValueError:
-            return UNHELD
-    if not isinstance(value, dt.datetime) or value.tzinfo is None:
-        return UNHELD
-    return _precise(digits, value, value.microsecond)
+        value = _made(dt.datetime.fromisoformat, value)
+    return _precise(dt.datetime, digits, value, zoned=True)
 
 
 def span(digits: int, most: dt.timedelta, value: Any) -> Any:
@@ -187,9 +175,9 @@ def span(digits: int, most: dt.timedelta, value: Any) -> Any:
         seconds = int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4] or 0)
         made = dt.timedelta(seconds=seconds, microseconds=int((found[5] or "").ljust(6, "0")))
         value = -made if found[1] else made
-    if not isinstance(value, dt.timedelta) or abs(value) > most:
+    if not isinstance(value, dt.timedelta) or abs(value) > most or value.microseconds % 10 ** (6 - digits):
         return UNHELD
-    return _precise(digits, value, value.microseconds)
+    return value
 
 
 def unique_id(value: Any) -> Any:
@@ -225,5 +213,7 @@ def _clock(found: re.Match[str]) -> Any:
     return _made(dt.time, int(hour), int(minute), int(second or 0), int((fraction or "").ljust(6, "0")))
 
 
-def _precise(digits: int, value: Any, microseconds: int) -> Any:
-    return UNHELD if microseconds % 10 ** (6 - digits) else value
+def _precise(kind: type[dt.time | dt.datetime], digits: int, value: Any, zoned: bool = False) -> Any:
+    if not isinstance(value, kind) or (value.tzinfo is not None) is not zoned:
+        return UNHELD
+    return UNHELD if value.microsecond % 10 ** (6 - digits) else value

@@ -14,22 +14,14 @@ from roost.dialects.dialect import Gather, Row, Together
 from roost.dialects.mariadb import literal
 from roost.errors import StatementFailed
 from roost.structures.index import exact
-from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
+from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import UNHELD, as_bytes
-from roost.structures.index.words import IndexWords
 from roost.structures.plan import each
 
 WORDS: Final = IndexWords(
-    "mariadb",
-    "`",
-    "%s",
-    nothing="() VALUES ()",
-    locks=" FOR UPDATE",
-    orders_equals=False,
-    row_by_row=True,
-    same="<=>",
-    counts=False,
-)
+    *("mariadb", "`", "%s"), nothing="() VALUES ()", locks=" FOR UPDATE", orders_equals=False, row_by_row=True,
+    same="<=>", counts=False,
+)  # fmt: skip
 
 MYSQL: Final = replace(WORDS, lists=Gather.ROW_LIST, returning=False)
 
@@ -85,20 +77,11 @@ _TWO_BYTES: Final = ("utf8mb3", "utf8", "ucs2")  # characters up to U+FFFF
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _MOST_TIME: Final = dt.timedelta(hours=838, minutes=59, seconds=59, microseconds=999_999)
-_SHAPES: Final = frozenset(
-    [
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "geomcollection",
-        "vector",
-    ]
-)  # these have no text form: their stored bytes are shown
+# These have no text form: their stored bytes are shown.
+_SHAPES: Final = frozenset([
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
+    "geomcollection", "vector",
+])  # fmt: skip
 # A key ends before a column of these types: the order of the index is not that of the values.
 _UNORDERED: Final = _SHAPES | {"set", "bit"}
 _AS_STORED: Final = _SHAPES | {"blob", "bit"}
@@ -135,7 +118,7 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
             return None
     else:
         return None
-    columns = {row[0]: _column(*row, wire=wire) for row in listed}
+    columns = {row[0]: _column(row, wire) for row in listed}
     automatic = next((row[0] for row in listed if "auto_increment" in row[10].lower()), None)
     keys = () if view else _keys(parts, columns)
     singles = {row[0] for row in listed if row[1] == "float"}
@@ -149,7 +132,7 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
         keys,
         tuple([part.column.sql for part in identity]),
         tuple([f"{part.column.sql} = {part.column.hole}" for part in identity]),
-        tuple([_column(*row, wire=True) for part in identity for row in listed if row[0] == part.column.name]),
+        tuple([_column(row, True) for part in identity for row in listed if row[0] == part.column.name]),
         clustered=primary.parts if primary and engine == "InnoDB" else (),
         automatic=automatic,
         triggers=view,  # only an INSERT shows whether a view accepts rows
@@ -176,15 +159,8 @@ def _keys(rows: Sequence[Row], columns: dict[str, TableColumn]) -> tuple[Key, ..
         for _, _, column, collation, prefix, _, _ in parts:
             if prefix is not None or column is None or columns[column].kind in _UNORDERED:
                 break  # the columns from here on are not in an order for which a find could ask
-            made.append(
-                Part(
-                    columns[column],
-                    collation == "D",
-                    columns[column].sql,
-                    collation != "D",
-                    len(made) == MOST_PARTS - 1,
-                )
-            )
+            part, down = columns[column], collation == "D"
+            made.append(Part(part, down, part.sql, not down, len(made) == MOST_PARTS - 1))
         if kind != "BTREE" or ignored == "YES" or not made:
             continue
         whole = len(made) == len(parts)
@@ -198,43 +174,33 @@ def _names_rows(key: Key, singles: set[str]) -> bool:
     return key.unique and not any([part.column.nullable or part.column.name in singles for part in key.parts])
 
 
-def _column(
-    name: str,
-    kind: str,
-    declared: str,
-    nullable: str,
-    characters: int | None,
-    octets: int | None,
-    precision: int | None,
-    scale: int | None,
-    fraction: int | None,
-    charset: str | None,
-    extra: str,
-    generated: str,
-    collation: str | None,
-    *,
-    wire: bool,
-) -> TableColumn:
-    unsigned = "unsigned" in declared
-    held: exact.Held = exact.never
-    compares: exact.Held | None = None
-    addend: exact.Held | None = None
-    meaning, ranged = kind, ""
-    digits = fraction or 0
+def _column(row: Row, wire: bool) -> TableColumn:
+    name, kind, declared, nullable, characters, octets, precision, scale, fraction, charset, _, generated, collation = (
+        row
+    )
+    unsigned, meaning, ranged, digits = "unsigned" in declared, kind, "", fraction or 0
+    makes: dict[str, exact.Held] = {
+        "year": _year,
+        "decimal": partial(exact.decimal, precision or 10, scale or 0, 0 if unsigned else None),
+        "float": partial(_real, exact.single, scale, unsigned),
+        "double": partial(_real, exact.real, scale, unsigned),
+        "date": exact.date,
+        "datetime": partial(exact.moment, digits),
+        "timestamp": partial(exact.moment, digits),
+        "time": partial(exact.span, digits, _MOST_TIME),
+        "uuid": exact.unique_id,
+        "inet4": partial(_address, ipaddress.IPv4Address),
+        "inet6": partial(_address, ipaddress.IPv6Address),
+    }
+    held = makes.get(kind, exact.never)
     if kind in _INTEGERS:
         bits = _INTEGERS[kind]
         low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         meaning, held = "integer", partial(exact.integer, low, high)
-    elif kind == "year":
-        held = _year
     elif kind == "bit":
-        held = partial(_bits, precision or 1)
-        held = partial(_of_bytes, held) if wire else held
-    elif kind == "decimal":
-        held = partial(exact.decimal, precision or 10, scale or 0, 0 if unsigned else None)
+        held = partial(_bits, precision or 1, wire)
     elif kind in ("float", "double"):
         meaning = "real"
-        held = partial(_real, exact.single if kind == "float" else exact.real, scale, unsigned)
     elif kind == "enum":
         labels = [_ESCAPED.sub(lambda found: _ESCAPES[found[1]], label) for label in _LABEL.findall(declared)]
         spelt = str.lower if (collation or "").endswith("_ci") else str
@@ -242,22 +208,10 @@ def _column(
         ranged = f"FIELD(%s, {', '.join([literal(label).replace('%', '%%') for label in labels])})"
     elif charset is not None:
         meaning = kind if kind == "set" else "text"
-        held = partial(exact.text, fits=_fits(charset, characters or 0, octets or 0))
+        held = partial(exact.text, fits=partial(_fits, charset, characters or 0, octets or 0))
     elif kind in ("binary", "varbinary") or kind.endswith("blob"):
         meaning, held = "blob", partial(exact.binary, octets, kind == "binary")
-    elif kind == "date":
-        held = exact.date
-    elif kind in ("datetime", "timestamp"):
-        held = partial(exact.moment, digits)
-    elif kind == "time":
-        held = partial(exact.span, digits, _MOST_TIME)
-    elif kind == "uuid":
-        held = exact.unique_id
-    elif kind in ("inet4", "inet6"):
-        held = partial(_address, ipaddress.IPv4Address if kind == "inet4" else ipaddress.IPv6Address)
-    if meaning in ("integer", "decimal", "real"):
-        compares = exact.whole_or_exact
-        addend = exact.real if meaning == "real" else exact.whole_or_exact
+    numeric = meaning in ("integer", "decimal", "real")
     shown_by = ("", "")
     if wire and charset is not None and charset not in _UTF8:
         shown_by = _BYTES
@@ -265,26 +219,14 @@ def _column(
     elif wire and charset is None and meaning not in _AS_STORED and (meaning != "integer" or "zerofill" in declared):
         shown_by = _TEXT
     return TableColumn(
-        name,
-        meaning,
-        nullable == "YES",
-        generated == "ALWAYS",
-        held,
-        WORDS.quoted(name),
-        "%s",
-        ranged,
-        ranged,
-        compares,
-        addend=addend,
+        *(name, meaning, nullable == "YES", generated == "ALWAYS", held, WORDS.quoted(name), "%s", ranged, ranged),
+        compares=exact.whole_or_exact if numeric else None,
+        addend=None if not numeric else exact.real if meaning == "real" else exact.whole_or_exact,
         array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
         summed_by=("", " + 0e0") if kind == "float" else ("", ""),
         named_as=_MOMENT if kind == "timestamp" else "",
         shown_by=shown_by,
     )
-
-
-def _of_bytes(held: exact.Held, value: Any) -> Any:
-    return held(as_bytes(value) if isinstance(value, str) else value)
 
 
 def _decoded(codec: str, held: exact.Held, value: Any) -> Any:
@@ -297,20 +239,15 @@ def _decoded(codec: str, held: exact.Held, value: Any) -> Any:
         return UNHELD
 
 
-def _fits(charset: str, characters: int, octets: int) -> Callable[[str], bool]:
-    codec = _CODECS.get(charset, "ascii")
-
-    def fits(text: str) -> bool:
-        if len(text) > characters or (charset in _TWO_BYTES and not text.isascii() and max(text) > "\uffff"):
-            return False
-        if text.isascii() and len(text) <= octets // 4:
-            return True
-        try:
-            return len(text.encode(codec)) <= octets
-        except UnicodeEncodeError:
-            return False
-
-    return fits
+def _fits(charset: str, characters: int, octets: int, text: str) -> bool:
+    if len(text) > characters or (charset in _TWO_BYTES and not text.isascii() and max(text) > "\uffff"):
+        return False
+    if text.isascii() and len(text) <= octets // 4:
+        return True
+    try:
+        return len(text.encode(_CODECS.get(charset, "ascii"))) <= octets
+    except UnicodeEncodeError:
+        return False
 
 
 def _year(value: Any) -> Any:
@@ -318,7 +255,8 @@ def _year(value: Any) -> Any:
     return found if found == 0 or (found is not UNHELD and found > 1900) else UNHELD
 
 
-def _bits(most: int, value: Any) -> Any:
+def _bits(most: int, wire: bool, value: Any) -> Any:
+    value = as_bytes(value) if wire and isinstance(value, str) else value
     return exact.integer(0, 2**most - 1, int.from_bytes(value) if isinstance(value, bytes) else value)
 
 

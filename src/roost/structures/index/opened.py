@@ -8,7 +8,7 @@ not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any, Final
@@ -18,9 +18,9 @@ from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index import mariadb, postgresql, sqlite
 from roost.structures.index.declaration import Where, While
 from roost.structures.index.exact import DIGITS
-from roost.structures.index.scan import Filtering, Finder, Rows, Scan, Texts, filtering
+from roost.structures.index.scan import Filtering, Finder, RangeTexts, Rows, Scan, filtering
 from roost.structures.index.schema import Key, Reading, Table, TableColumn, ask, opened_key
-from roost.structures.index.values import UNHELD, Unheld, number
+from roost.structures.index.values import UNHELD, number
 from roost.structures.plan import each, write
 from roost.types.column_types import INT_MAX
 
@@ -48,28 +48,21 @@ class OpenedIndex:
     bulk = True  # requests of the same form run together
 
     def __init__(
-        self,
-        table: Table,
-        key: Key,
-        columns: Sequence[TableColumn],
-        fcolumns: Sequence[TableColumn] = (),
-        *,
+        self, table: Table, key: Key, columns: Sequence[TableColumn], fcolumns: Sequence[TableColumn] = (), *,
         undecoded: bool = False,
-    ) -> None:
-        self.table = table
-        self.key = key
-        self.columns = tuple(columns)
-        self.fcolumns = tuple(fcolumns)
-        self.width = len(self.columns)
-        self.parts = len(key.parts)
+    ) -> None:  # fmt: skip
+        self.table, self.key = table, key
+        self.columns, self.fcolumns = tuple(columns), tuple(fcolumns)
+        self.width, self.parts = len(self.columns), len(key.parts)
         self.filters = [column.name for column in self.fcolumns]
         self.compiled: dict[Any, Any] = {}  # what runs requests of one shape together, by shape; see bulk.py
         shown = [_bytes_of(column.sql) if undecoded else column.shown() for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
         named, names = len(table.identity), ", ".join(table.naming())
-        self.inexact = [place for place, column in enumerate(self.columns) if column.summed_by[1]]
-        summed = [self.columns[place].sql.join(self.columns[place].summed_by) for place in self.inexact]
+        inexact = [(place, column) for place, column in enumerate(self.columns) if column.summed_by[1]]
+        self.inexact = [place for place, _ in inexact]
+        summed = [column.sql.join(column.summed_by) for _, column in inexact]
         met = named + max(1, self.width) + len(summed)
         self._meet = Finder(table, key, ", ".join([names, self.shown, *summed]), met, locks=True)
         self._name = Finder(table, key, names, named, locks=True)
@@ -98,17 +91,10 @@ class OpenedIndex:
             # A transaction that is run again would be done twice, and rows are not locked between reading and writing.
             message = f"{self.table.name} has an engine without transactions; its rows can be read, and not modified"
             raise worded(Invalid(message), "notimpl")
+        work = self._perform(verb, args)
         if verb == "find" or not self.table.triggers or self.table.words.row_by_row:
-            return (yield from self._perform(verb, args))
-        yield Control.SAVEPOINT  # a trigger's RAISE(FAIL) ends a statement without undoing it
-        try:
-            result = yield from self._perform(verb, args)
-        except Error:
-            yield Control.BACK
-            yield Control.RELEASE
-            raise
-        yield Control.RELEASE
-        return result
+            return (yield from work)
+        return (yield from undoing(work))  # a trigger's RAISE(FAIL) ends a statement without undoing it
 
     def _perform(self, verb: str, args: Sequence[Any]) -> Working:
         if verb == "insert":
@@ -119,17 +105,11 @@ class OpenedIndex:
         return (yield from self._modify(verb, scan, *args[6:]))
 
     def _scan(
-        self,
-        op: str,
-        values: Sequence[Any],
-        limit: int,
-        offset: int,
-        in_: tuple[int, Sequence[Any]] | None,
-        filters: Sequence[Where | While],
+        self, op: str, values: Sequence[Any], limit: int, offset: int, in_: Any, filters: Sequence[Where | While]
     ) -> Scan:
         # Returns the search, with the values in the form in which the columns store them.
         columns = [part.column for part in self.key.parts]
-        if len(values) > len(columns):
+        if len(values) > self.parts:
             message = f"the key {self.key.name} of {self.table.name} has {len(columns)} columns, not {len(values)}"
             raise worded(Invalid(message), "kpnum")
         held = tuple([column.holds(value) for column, value in zip(columns, values, strict=False)])
@@ -140,7 +120,7 @@ class OpenedIndex:
         made = [filtering(isinstance(f, While), f.op, column, column.against(f.value)) for column, f in judged]
         return Scan(op, held, limit, offset, place, tuple(listed), tuple(made))
 
-    def statements(self, op: str, values: tuple[Any, ...], filters: Sequence[Filtering]) -> tuple[Texts, ...]:
+    def statements(self, op: str, values: tuple[Any, ...], filters: Sequence[Filtering]) -> tuple[RangeTexts, ...]:
         """Return the statements of a find of this form, in their order."""
         return self._read.texts(op, values, filters)
 
@@ -174,7 +154,8 @@ class OpenedIndex:
             else:
                 _, (found,) = yield Together((Statement(write(text), [row]), ask(LAST_ID)))
         except StatementFailed as error:
-            raise self._refused(error, "151") from self._cause(error)
+            # An error with a cause makes the caller undo more than the statement.
+            raise self._refused(error, "151") from (error.__cause__ if table.words.aborts else None)
         return found[0][0] if numbered and found else 0
 
     def insertion(self, given: dict[TableColumn, Any]) -> tuple[str, tuple[Any, ...]]:
@@ -189,19 +170,18 @@ class OpenedIndex:
 
     def _stored(self, column: TableColumn, value: Any) -> Any:
         if column.generated:
-            raise worded(StatementFailed(f"{self.table.name}.{column.name} is a generated column"), "generated")
+            raise self._cannot(column, " is a generated column", "generated")
         stored = column.holds(value)
         if stored is UNHELD:
-            raise worded(StatementFailed(f"{self.table.name}.{column.name} ({column.kind}) cannot hold it"), "type")
+            raise self._cannot(column, f" ({column.kind}) cannot hold it", "type")
         return stored
+
+    def _cannot(self, column: TableColumn, why: str, word: str) -> StatementFailed:
+        return worded(StatementFailed(f"{self.table.name}.{column.name}{why}"), word)
 
     def _refused(self, error: StatementFailed, word: str) -> StatementFailed:
         # The error does not tell which side of a foreign key was violated; the statement decides it.
         return worded(error, word) if error.word == "foreign" else error
-
-    def _cause(self, error: StatementFailed) -> BaseException | None:
-        # An error with a cause makes the caller undo more than the statement.
-        return error.__cause__ if self.table.words.aborts else None
 
     # --- modify ---------------------------------------------------------------------------------------------------
 
@@ -229,7 +209,7 @@ class OpenedIndex:
         elif verb == "update":
             changed = yield from self._update(rows, to)
         else:
-            changed = yield from self._write(f"DELETE FROM {self.table.sql}", (), rows, "152")
+            changed = yield from self._write(f"DELETE FROM {self.table.sql}", [()] * len(rows), rows, "152")
         return before if returning else changed
 
     def _exact(self, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -246,61 +226,51 @@ class OpenedIndex:
             return len(rows)
         own = {column.name for column, _ in zip(self.columns, values, strict=False)}
         word = "151" if own & self.table.children else "152"
-        return (yield from self._write(self._setting(list(given)), tuple(given.values()), rows, word))
+        return (yield from self._write(self.setting(list(given)), [tuple(given.values())] * len(rows), rows, word))
 
-    def _setting(self, columns: Sequence[TableColumn]) -> str:
+    def setting(self, columns: Iterable[TableColumn]) -> str:
+        """Return the beginning of an UPDATE of these columns."""
         sets = ", ".join([f"{column.sql} = {column.hole}" for column in columns])
         return f"UPDATE {self.table.words.resolution}{self.table.sql} SET {sets}"
 
     def _add(self, rows: Rows, before: Rows, verb: str, to: Sequence[Any]) -> Working:
+        # The rows are locked, so their new values are known.
         addends = self.addends(to)
-        passed = []
+        columns = [self.columns[place] for place, _ in addends]
+        passed, changed = [], []
         for row, old in zip(rows, before, strict=True):
             sums = self.sums(old, addends, verb)
             if sums is not None:
-                passed.append((row, sums))
+                passed.append(row)
+                changed.append(tuple(dict(zip(columns, sums, strict=True)).values()))
         if not passed or not addends:
             return len(passed)
-        own = {self.columns[place].name for place, _ in addends}
-        if self.table.words.row_by_row:  # the rows are locked, so their new values are known
-            given = dict.fromkeys([self.columns[place] for place, _ in addends])
-            text = f"{self._setting(list(given))} WHERE {self.table.one}"
-            made = []
-            for row, sums in passed:
-                given.update({self.columns[place]: value for (place, _), value in zip(addends, sums, strict=True)})
-                made.append((*given.values(), *self.named(row)))
-            return (yield from self._write_rows(text, made, "152"))
-        terms: dict[str, list[int | float]] = {}
-        for place, addend in addends:
-            terms.setdefault(self.columns[place].sql, []).append(addend)
-        sign = " + ?" if verb == "increment" else " - ?"
-        text = f"UPDATE OR ABORT {self.table.sql} SET " + ", ".join(
-            [f"{column} = {column}{sign * len(each_)}" for column, each_ in terms.items()]
-        )
-        bound = tuple([addend for each_ in terms.values() for addend in each_])
-        # Whether a unique value is free depends on the rows changed before, so the order of the scan matters.
-        moves = bool(own & self.table.unique)
-        return (yield from self._write(text, bound, [row for row, _ in passed], "152", moves))
+        # SQLite adds to many rows by one statement. Whether a unique value is free depends on the rows changed before.
+        own = {column.name for column in columns}
+        if not self.table.words.row_by_row and len(own) == len(columns) and not own & self.table.unique:
+            sign = "+" if verb == "increment" else "-"
+            sets = ", ".join([f"{column.sql} = {column.sql} {sign} ?" for column in columns])
+            text = f"UPDATE OR ABORT {self.table.sql} SET {sets}"
+            return (yield from self._write(text, [tuple([a for _, a in addends])] * len(passed), passed, "152"))
+        return (yield from self._write(self.setting(dict.fromkeys(columns)), changed, passed, "152"))
 
-    def addends(self, to: Sequence[Any]) -> list[tuple[int, int | float]]:
+    def addends(self, to: Sequence[Any]) -> list[tuple[int, Any]]:
         """Return the places of the columns with the numbers to be added; a column with NULL or no value is left out."""
         found = []
         for place, (column, value) in enumerate(zip(self.columns, to, strict=False)):
             if value is None:
                 continue
-            addend = number(value) if column.addend is None else column.addend(value)
-            name = f"{self.table.name}.{column.name}"
             if column.kind not in ("integer", "real", "decimal", "numeric", "any"):
-                raise worded(StatementFailed(f"{name} ({column.kind}) is not numeric"), "type")
+                raise self._cannot(column, f" ({column.kind}) is not numeric", "type")
             if column.generated:
-                raise worded(StatementFailed(f"{name} is a generated column"), "generated")
+                raise self._cannot(column, " is a generated column", "generated")
+            addend = number(value) if column.addend is None else column.addend(value)
             if addend is UNHELD or (column.kind == "integer" and type(addend) is not int):
-                raise worded(StatementFailed(f"{name}: {value!r} cannot be added to it"), "type")
-            assert not isinstance(addend, Unheld)
+                raise self._cannot(column, f": {value!r} cannot be added to it", "type")
             found.append((place, addend))
         return found
 
-    def sums(self, old: Sequence[Any], addends: Sequence[tuple[int, int | float]], verb: str) -> list[Any] | None:
+    def sums(self, old: Sequence[Any], addends: Sequence[tuple[int, Any]], verb: str) -> list[Any] | None:
         """Return the new values of the columns; None if a `-` would cross zero, and the row must not change."""
         found: list[Any] = []
         running: dict[str, Any] = {}  # a column that is listed twice is added to twice
@@ -310,16 +280,22 @@ class OpenedIndex:
             if value is None:
                 found.append(None)
                 continue
-            name = f"{self.table.name}.{column.name}"
-            if column.shown_by[1] and type(value) is str and column.addend is not None:
+            if type(value) is str and column.shown_by[1] and column.addend is not None:
                 value = column.addend(value)
-            if not isinstance(value, (int, float, Decimal)):
-                raise worded(StatementFailed(f"{name}: {value!r} is no number"), "type")
-            new = _sum(value, addend if verb == "increment" else -addend)
+            if verb == "decrement":
+                addend = -addend
+            if type(value) is int and type(addend) is int:
+                new: Any = value + addend
+            elif not isinstance(value, (int, float, Decimal)):
+                raise self._cannot(column, f": {value!r} is no number", "type")
+            elif isinstance(value, Decimal) or isinstance(addend, Decimal):
+                new = DIGITS.add(Decimal(value), Decimal(addend))
+            else:
+                new = value + addend
             if verb == "decrement" and ((value > 0 and new < 0) or (value < 0 and new > 0)):
                 return None
             if not isinstance(new, float) and column.holds(new) is UNHELD:
-                raise worded(StatementFailed(f"{name} ({column.kind}): the sum is out of its range"), "range")
+                raise self._cannot(column, f" ({column.kind}): the sum is out of its range", "range")
             running[column.name] = new
             found.append(new)
         return found
@@ -335,40 +311,53 @@ class OpenedIndex:
         held = [column.holds(value) for column, value in zip(named, row, strict=True)]
         return tuple([value if each_ is UNHELD else each_ for value, each_ in zip(row, held, strict=True)])
 
-    def _write(self, text: str, bound: tuple[Any, ...], rows: Rows, word: str, ordered: bool = False) -> Working:
-        # Writes rows by the columns that identify them: many rowids in one statement, keys one by one.
-        one = f"{text} WHERE {self.table.one}"
-        if self.table.words.row_by_row:
-            return (yield from self._write_rows(one, [(*bound, *self.named(row)) for row in rows], word))
+    def _write(self, text: str, values: Rows, rows: Rows, word: str) -> Working:
+        # Writes each row's values by the columns that identify it; the rows are locked, so all of them are changed.
+        table, several = self.table, len(rows) > 1
         try:
-            if len(rows) == 1:
-                return (yield Statement(write(one), [(*bound, *rows[0])]))
-            if self.table.by_rowid and not ordered:
+            if several and table.by_rowid and values[0] is values[-1]:
+                where = f"{table.identity[0]} IN (SELECT value FROM json_each(?))"
                 listed = json.dumps([row[0] for row in rows])
-                where = f"{self.table.identity[0]} IN (SELECT value FROM json_each(?))"
-                return (yield Statement(write(f"{text} WHERE {where}"), [(*bound, listed)]))
-            return (yield from self._write_each(one, [(*bound, *row) for row in rows]))
+                return (yield Statement(write(f"{text} WHERE {where}"), [(*values[0], listed)]))
+            made = [(*new, *self.named(row)) for new, row in zip(values, rows, strict=True)]
+            work = alone(Statement(write(f"{text} WHERE {table.one}"), made))
+            # Of several rows, SQLite would keep those before one that fails.
+            changed = yield from undoing(work) if several and not table.words.row_by_row else work
         except StatementFailed as error:
-            raise self._refused(error, word) from None
+            # An error with a cause makes the caller undo more than the statement.
+            undone = table.words.aborts or (several and table.words.row_by_row)
+            raise self._refused(error, word) from (error.__cause__ if undone else None)
+        return changed if table.words.counts else len(rows)
 
-    def _write_rows(self, text: str, rows: Rows, word: str) -> Working:
-        # The rows are locked, so all of them are changed. A single statement that fails has undone itself.
-        try:
-            changed = yield Statement(write(text), rows)
-        except StatementFailed as error:
-            raise self._refused(error, word) from (self._cause(error) if len(rows) == 1 else error.__cause__)
-        return changed if self.table.words.counts else len(rows)
 
-    def _write_each(self, text: str, rows: Rows) -> Working:
-        yield Control.SAVEPOINT
-        try:
-            changed = yield Statement(write(text), rows)
-        except Error:
-            yield Control.BACK
-            yield Control.RELEASE
-            raise
+def alone(statement: Statement) -> Working:
+    """Run a statement; return its answer."""
+    return (yield statement)
+
+
+def undoing(work: Working, errors: tuple[type[Error], ...] = (Error,)) -> Working:
+    """Run work after a savepoint; if it raises such an error, nothing of it was done."""
+    yield Control.SAVEPOINT
+    try:
+        result = yield from work
+    except errors:
+        yield Control.BACK
         yield Control.RELEASE
-        return changed
+        raise
+    yield Control.RELEASE
+    return result
+
+
+def guarded(work: Working) -> Working:
+    """Run one request on a server; return its result, or its error, after which nothing of it was done.
+
+    An error that does not concern the request itself (a lock that another session holds, a lost connection) is raised.
+    """
+    refusals = (Invalid, Missing, StatementFailed)
+    try:
+        return (yield from undoing(work, refusals))
+    except refusals as error:
+        return error
 
 
 def asks(column: TableColumn, value: Any) -> bool:
@@ -379,12 +368,6 @@ def asks(column: TableColumn, value: Any) -> bool:
 def asking(values: Sequence[Any], store: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
     """Return the values of a column that generates ids as it stores them, None for each that requests an id."""
     return [None if value == 0 else value for value in store([None if each_ == "" else each_ for each_ in values])]
-
-
-def _sum(value: int | float | Decimal, addend: int | float | Decimal) -> int | float | Decimal:
-    if isinstance(value, Decimal) or isinstance(addend, Decimal):
-        return DIGITS.add(Decimal(value), Decimal(addend))
-    return value + addend
 
 
 def open_index(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Together, Wanted
 from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
 from roost.structures.index.budget import Budget
-from roost.structures.index.bulk import bulk_of
-from roost.structures.index.declaration import Index, While
+from roost.structures.index.bulk import bulk_of, shape_of, values_of
+from roost.structures.index.declaration import Index
 from roost.structures.index.opened import READ_TABLE, OpenedIndex, Working, open_index
 from roost.structures.index.runs import Results, Shape
 from roost.structures.index.schema import ask
@@ -28,9 +29,8 @@ class IndexPlan(TargetPlan):
 
     def __init__(self, structure: Index, dialect: Dialect) -> None:
         if dialect.name not in READ_TABLE:
-            raise Invalid(
-                f"{structure!r}: there are indexes for {', '.join(READ_TABLE)}, and none for {dialect.name} yet"
-            )
+            known = ", ".join(READ_TABLE)
+            raise Invalid(f"{structure!r}: there are indexes for {known}, and none for {dialect.name} yet")
         self.structure = structure
         self._dialect = dialect
         self._version = -1
@@ -45,25 +45,32 @@ class IndexPlan(TargetPlan):
 
         only: the transaction has no other operations.
         """
+        opened = yield from self._current(context)
+        if isinstance(opened, Error):
+            return [opened] * len(operations)
+        work = self._done(opened, operations)
         if not self._dialect.exchanges:
-            opened = yield from self._current(context)
-            return (yield from self._done(opened, operations))
-        opened = self._opened
-        if context.careful or opened is None or isinstance(opened, Error):
-            opened = yield from self._open()
-        if isinstance(opened, Error):
-            return [opened] * len(operations)
-        only = only and len(operations) == 1
-        return (yield from self._unchanged(opened, self._done(opened, operations), context.careful, only))
+            return (yield from work)
+        return (yield from self._unchanged(opened, work, context.careful, only and len(operations) == 1))
 
-    def _done(self, opened: OpenedIndex | Error, operations: Operations) -> Results:
-        if isinstance(opened, Error):
-            return [opened] * len(operations)
+    def _current(self, context: Context) -> Working:
+        if self._dialect.exchanges:
+            known = isinstance(self._opened, OpenedIndex) and not context.careful
+            return self._opened if known else (yield from self._open())
+        if context.joined:  # the application's connection may have opened any file
+            return (yield from self._open())
+        (((version,),),) = yield ask(SCHEMA_VERSION)
+        if self._opened is None or version != self._version:
+            yield from self._open()
+            self._version = version
+        return self._opened
+
+    def _done(self, opened: OpenedIndex, operations: Operations) -> Results:
         few = 1 if self._dialect.exchanges else FEW
         if len(operations) <= few:
             return (yield from self._each(opened, operations))
         results: list[Any] = []
-        for shape, like in groupby(operations, changing_shape_of if self._dialect.exchanges else shape_of):
+        for shape, like in groupby(operations, partial(shape_of, changes=self._dialect.exchanges)):
             some = list(like)
             if shape is None or len(some) <= few or shape.keys > opened.parts:
                 results += yield from self._each(opened, some)
@@ -133,51 +140,6 @@ class IndexPlan(TargetPlan):
             (result,) = yield from self._each(opened, operations[place : place + 1])
             return result
 
-        rows = [_values_of(shape, op.args) for op in operations]
-        columns = list(zip(*rows, strict=True))
+        columns = list(zip(*[values_of(shape, op.args) for op in operations], strict=True))
         results = yield from bulk_of(opened, shape, self._dialect).run(columns, alone, Budget())
         return [opened.rows_of(result) for result in results]
-
-    def _current(self, context: Context) -> Working:
-        if context.joined:  # the application's connection may have opened any file
-            return (yield from self._open())
-        (((version,),),) = yield ask(SCHEMA_VERSION)
-        if self._opened is None or version != self._version:
-            yield from self._open()
-            self._version = version
-        return self._opened
-
-
-def shape_of(operation: Operation[Any]) -> Shape | None:
-    """Return the shape of an operation: finds of the same shape run together; None for one that runs alone."""
-    args = operation.args
-    if operation.verb != "find":
-        return None
-    op, values, limit, offset, in_, filters = args
-    if in_ is not None or any([isinstance(each, While) for each in filters]):
-        return None
-    index: Any = operation.structure
-    columns = [(each.op, index.filters.index(each.column)) for each in filters]
-    return Shape("find", op, len(values), (limit, offset) != (1, 0), tuple(columns))
-
-
-def changing_shape_of(operation: Operation[Any]) -> Shape | None:
-    """Return the shape, as `shape_of`, also for inserts and for modifications of one row by a key."""
-    verb, args = operation.verb, operation.args
-    if verb == "find":
-        return shape_of(operation)
-    if verb == "insert":
-        return Shape("insert", to=len(args[0]))
-    op, values, limit, offset, in_, filters, to, returns = args
-    if returns or in_ is not None or filters or (limit, offset) != (1, 0):
-        return None
-    return Shape(verb, op, len(values), to=len(to))
-
-
-def _values_of(shape: Shape, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    if shape.verb == "insert":
-        return args[0]  # type: ignore[no-any-return]
-    if shape.verb != "find":
-        return (*args[1], *args[6])
-    bounds = args[2:4] if shape.bounded else ()
-    return (*args[1], *bounds, *[each.value for each in args[5]])

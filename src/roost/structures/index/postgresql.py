@@ -6,27 +6,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from roost.dialects.dialect import Row, Together
 from roost.errors import Conflict
 from roost.structures.index import exact
-from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
-from roost.structures.index.words import IndexWords
+from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.plan import each
 
 WORDS: Final = IndexWords(
-    "postgresql",
-    '"',
-    "%s",
-    locks=" FOR UPDATE",
-    says_nulls=True,
-    shown_first=True,
-    row_by_row=True,
-    same="IS NOT DISTINCT FROM",
-    aborts=True,
-)
+    *("postgresql", '"', "%s"), locks=" FOR UPDATE", says_nulls=True, shown_first=True, row_by_row=True,
+    same="IS NOT DISTINCT FROM", aborts=True,
+)  # fmt: skip
 
 # The ids of the transactions that wrote the catalog's rows of a table, its columns and its indexes. Every transaction
 # asks for them, to see whether the table has changed. A snapshot may be older than the lock on a table: if the table
@@ -132,17 +124,8 @@ DESCENDING, NULLS_FIRST = 1, 2  # PostgreSQL's own, in pg_index.indoption
 _INTEGERS: Final = {"int2": 15, "int4": 31, "int8": 63}
 # The kinds of columns whose values can be sent as an array.
 LISTED: Final = (
-    "integer",
-    "real",
-    "decimal",
-    "text",
-    "blob",
-    "bool",
-    "date",
-    "timestamp",
-    "timestamptz",
-    "time",
-    "uuid",
+    *("integer", "real", "decimal", "text", "blob"),
+    *("bool", "date", "timestamp", "timestamptz", "time", "uuid"),
 )
 # Values of other types are sent as text, which the type's own function reads.
 _BY_TEXT = "%s::text::"
@@ -235,46 +218,44 @@ def _keys(rows: Sequence[Row], columns: dict[int, TableColumn]) -> tuple[Key, ..
 
 def _column(row: Row, wire: bool) -> TableColumn:
     _, _, name, modifier, _, _, kind, declared, bits = row
-    held: exact.Held = exact.never
-    compares: exact.Held | None = None
-    addend: exact.Held | None = None
-    meaning, hole, filtered = kind, "%s", ""
+    digits = 6 if modifier < 0 else modifier  # of a second
+    makes: dict[str, exact.Held] = {
+        "float4": exact.single,
+        "float8": exact.real,
+        "bytea": partial(exact.binary, None, False),
+        "bool": exact.truth,
+        "date": exact.date,
+        "timestamp": partial(exact.moment, digits),
+        "timestamptz": partial(exact.zoned, digits),
+        "time": partial(exact.time, digits),
+        "uuid": exact.unique_id,
+    }
+    meaning = {"float4": "real", "float8": "real", "bytea": "blob"}.get(str(kind), str(kind))
+    held, hole = makes.get(kind, exact.never), "%s"
     if kind in _INTEGERS:
         most = 2 ** _INTEGERS[kind]
         meaning, held = "integer", partial(exact.integer, -most, most - 1)
     elif kind == "numeric":
         precision, scale = (modifier - 4 >> 16) & 0xFFFF, modifier - 4 & 0x7FF
         scale = scale - 2048 if scale > 1023 else scale
-        meaning = "decimal"
-        held = exact.any_decimal if modifier < 4 else partial(exact.decimal, precision, scale, None)
-    elif kind in ("float4", "float8"):
-        meaning, hole = "real", f"%s::{kind}"
-        held = exact.single if kind == "float4" else exact.real
+        meaning, held = (
+            "decimal",
+            partial(exact.decimal, precision, scale, None) if modifier >= 4 else exact.any_decimal,
+        )
     elif kind in ("text", "varchar", "bpchar"):
         meaning, held = "text", partial(exact.text, fits=_fits(None if modifier < 4 else modifier - 4))
-    elif kind == "bytea":
-        meaning, held = "blob", partial(exact.binary, None, False)
-    elif kind == "bool":
-        held = exact.truth
-    elif kind == "date":
-        held = exact.date
-    elif kind in ("timestamp", "timestamptz", "time"):
-        makes: dict[str, Callable[[int, Any], Any]] = {
-            "timestamp": exact.moment,
-            "timestamptz": exact.zoned,
-            "time": exact.time,
-        }
-        held = partial(makes[kind], 6 if modifier < 0 else modifier)
-    elif kind == "uuid":
-        held = exact.unique_id
+    elif kind in makes:
+        hole = f"%s::{kind}" if meaning == "real" else "%s"
     else:
-        held, hole = partial(exact.text, fits=_fits(None)), _BY_TEXT + declared.replace("%", "%%")
-        if kind in _SILENT:
-            held = partial(exact.text, fits=_fits(None, partial(_SILENT[kind], modifier)))
-    if meaning in ("integer", "decimal", "real"):
-        compares = exact.exact if meaning != "real" else exact.real
-        filtered = "%s::numeric" if meaning != "real" else "%s::float8"
-        addend = exact.real if meaning == "real" else exact.whole_or_exact
+        also = partial(_SILENT[kind], modifier) if kind in _SILENT else None
+        held, hole = partial(exact.text, fits=_fits(None, also)), _BY_TEXT + declared.replace("%", "%%")
+    filtered = ""
+    compares: exact.Held | None = None
+    addend: exact.Held | None = None
+    if meaning == "real":
+        filtered, compares, addend = "%s::float8", exact.real, exact.real
+    elif meaning in ("integer", "decimal"):
+        filtered, compares, addend = "%s::numeric", exact.exact, exact.whole_or_exact
     shown_by = ("", "")
     if wire and kind == "bool":
         shown_by = ("CASE ", " WHEN true THEN 't' WHEN false THEN 'f' END")
@@ -283,13 +264,7 @@ def _column(row: Row, wire: bool) -> TableColumn:
     elif wire and meaning not in ("integer", "text", "blob"):
         shown_by = ("", "::text")
     return TableColumn(
-        name,
-        meaning,
-        not bits & NOT_NULL,
-        bool(bits & GENERATED),
-        held,
-        WORDS.quoted(name),
-        hole,
+        *(name, meaning, not bits & NOT_NULL, bool(bits & GENERATED), held, WORDS.quoted(name), hole),
         filtered=filtered,
         compares=compares,
         array=kind if meaning in LISTED or kind in LISTED else "",

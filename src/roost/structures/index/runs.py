@@ -5,17 +5,18 @@ opened index. If a run could not give a request the same result as running it al
 that its column cannot hold, a statement that fails), the request is an exception: it is run alone, in its turn.
 
 A result is what the library's operation returns, or an error. A find may also have a result that is cheaper to make: a
-row with one more value than the index shows, which is NULL if nothing was found; or a text, see `ranges.py`.
+row with one more value than the index shows, which is NULL if nothing was found; or a text, see `Texts` in `finds.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Wanted
 from roost.errors import StatementFailed
 from roost.structures.index.budget import Budget
+from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.schema import TableColumn
 from roost.structures.index.values import UNHELD
 from roost.types.column_types import INT_MAX, INT_MIN
@@ -24,9 +25,8 @@ MOST_AT_ONCE = 2**14
 
 Columns = Sequence[Sequence[Any]]  # the values of all requests: one sequence for each place of a shape
 Results = Generator[Wanted, Any, list[Any]]
-Alone = Callable[
-    [int], Generator[Wanted, Any, Any]
-]  # runs one of the requests alone; the request's own errors are its result, and not raised
+# Runs one of the requests alone; the request's own errors are its result, and not raised.
+Alone = Callable[[int], Generator[Wanted, Any, Any]]
 
 
 class Shape(NamedTuple):
@@ -44,26 +44,28 @@ class Shape(NamedTuple):
 
 
 class Bulk:
-    """Runs requests of one shape together."""
+    """Runs requests of one shape: here one by one, in subclasses together."""
 
     lot = MOST_AT_ONCE  # requests in one statement: fewer after one that took too long, more after one that did not
 
+    def __init__(self, index: OpenedIndex, shape: Shape) -> None:
+        self.index, self.shape = index, shape
+        self.keys = [part.column for part in index.key.parts[: shape.keys]]
+        self.to = index.columns[: shape.to]
+
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Run requests, in their order, and return their results: at least one, all if the budget allows."""
-        raise NotImplementedError
+        return (yield from each_alone(range(len(columns[0])), alone, budget))
 
 
-class EachAlone(Bulk):
-    """Runs requests one by one, if there is no better way."""
-
-    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Run them one by one."""
-        results = []
-        for place in range(len(columns[0])):
-            results.append((yield from alone(place)))
-            if not budget.take(0):
-                break
-        return results
+def each_alone(places: Iterable[int], alone: Alone, budget: Budget) -> Results:
+    """Run requests one by one, as far as the budget allows."""
+    results = []
+    for place in places:
+        results.append((yield from alone(place)))
+        if not budget.take(0):
+            break
+    return results
 
 
 def stored(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:
@@ -87,18 +89,22 @@ def stored(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:
     return list(map(column.holds, values))
 
 
-def exceptions(columns: Columns) -> set[int]:
-    """Return the requests with a NULL, or with a value that its column cannot hold, in one of these columns."""
+def all_stored(columns: Sequence[TableColumn], values: Columns) -> list[Sequence[Any]]:
+    """Return the values of several columns as these store them."""
+    return [stored(column, given) for column, given in zip(columns, values, strict=False)]
+
+
+def exceptions(columns: Columns, *, nulls: bool = True) -> set[int]:
+    """Return the requests with a value that its column cannot hold in one of these columns, or, if `nulls`, a NULL."""
     found: set[int] = set()
     for column in columns:
-        if None in column or UNHELD in column:
-            found.update([place for place, value in enumerate(column) if value is None or value is UNHELD])
+        if (nulls and None in column) or UNHELD in column:
+            found.update([place for place, v in enumerate(column) if v is UNHELD or (nulls and v is None)])
     return found
 
 
-Fetch = Callable[
-    [int, int], Results
-]  # returns the results of the requests from the first place up to, but not including, the second
+# Returns the results of the requests from the first place up to, but not including, the second; or of the first ones.
+Fetch = Callable[[int, int], Results]
 
 
 def read(bulk: Bulk, total: int, alone_at: set[int], fetch: Fetch, alone: Alone, budget: Budget) -> Results:

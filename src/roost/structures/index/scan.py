@@ -77,13 +77,9 @@ def ranges(parts: tuple[Part, ...], op: str, nulls: tuple[bool, ...]) -> tuple[R
 
 def _range(parts: tuple[Part, ...], nulls: tuple[bool, ...], equal: int, condition: str, bound: bool) -> Range:
     # The first `equal` columns have the given values; the next column meets the condition, which may contain a value.
-    terms = []
-    places = []
-    for place in range(equal):
-        part = parts[place]
-        terms.append(f"{part.column.sql} IS NULL" if nulls[place] else f"{part.term} = {part.column.hole}")
-        if not nulls[place]:
-            places.append(place)
+    some = list(zip(parts[:equal], nulls, strict=False))
+    terms = [f"{part.column.sql} IS NULL" if null else f"{part.term} = {part.column.hole}" for part, null in some]
+    places = [place for place, (_, null) in enumerate(some) if not null]
     if condition:
         terms.append(condition)
         if bound:
@@ -130,7 +126,7 @@ def ordering(table: Table, key: Key, forward: bool, equal: int) -> str:
     return ", ".join(order)
 
 
-class Texts(NamedTuple):
+class RangeTexts(NamedTuple):
     """One range as statements."""
 
     rows: Template  # parameters: the values, those of the filters, limit and offset
@@ -146,12 +142,10 @@ class Finder:
     """
 
     def __init__(self, table: Table, key: Key, shown: str, width: int, *, locks: bool = False) -> None:
-        self._table = table
-        self._key = key
-        self._shown = shown
-        self._width = width
+        self._table, self._key = table, key
+        self._shown, self._width = shown, width
         self._lock = table.words.locks if locks else ""
-        self._texts: dict[tuple[Any, ...], tuple[Texts, ...]] = {}
+        self._texts: dict[tuple[Any, ...], tuple[RangeTexts, ...]] = {}
 
     def find(self, scan: Scan) -> Finding:
         """Return the rows that a scan finds, in its order."""
@@ -167,9 +161,10 @@ class Finder:
             only = scan.place is None and len(ranges_) == 1
             for texts in ranges_:
                 given = tuple([values[place] for place in texts.places])
+                bounds = (left + skip, 0) if flag else (left, skip)
+                row = (*(judged if flag else ()), *given, *judged, *bounds)
+                (found,) = yield Statement(texts.rows, [row], only=only and not self._lock)
                 if flag:
-                    row = (*judged, *given, *judged, left + skip, 0)
-                    (found,) = yield Statement(texts.rows, [row], only=only and not self._lock)
                     stop = next((place for place, row in enumerate(found) if row[-1] == STOP), len(found))
                     passed = [row[: self._width] for row in found[:stop]]
                     rows += passed[skip:]
@@ -178,9 +173,6 @@ class Finder:
                     if stop < len(found):
                         return rows
                 else:
-                    (found,) = yield Statement(
-                        texts.rows, [(*given, *judged, left, skip)], only=only and not self._lock
-                    )
                     rows += found
                     left -= len(found)
                     if found:
@@ -192,7 +184,7 @@ class Finder:
                     return rows
         return rows
 
-    def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[Texts, ...]:
+    def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[RangeTexts, ...]:
         """Return the statements of a find, one for each range."""
         nulls = tuple([value is None for value in values])
         shape = (op, nulls, *[(f.ends, f.op, f.column, f.hole, _sort(f.value)) for f in filters])
@@ -200,23 +192,19 @@ class Finder:
         if found is None:
             if len(self._texts) >= MOST_SHAPES:
                 self._texts.clear()
-            found = self._texts[shape] = tuple(
-                [self._compile(each, op, filters) for each in ranges(self._key.parts, op, nulls)]
-            )
+            parts = ranges(self._key.parts, op, nulls)
+            found = self._texts[shape] = tuple([self._compile(each, op, filters) for each in parts])
         return found
 
-    def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> Texts:
+    def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> RangeTexts:
         passed, flag = _verdict(filters)
         where = " AND ".join([term for term in (part.where, passed) if term])
         number = self._table.words.number
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
         order = ordering(self._table, self._key, op[0] != "<", part.equal)
         end = f"{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"
-        return Texts(
-            each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{end}"),
-            each(f"SELECT count(*){rest}"),
-            part.places,
-        )
+        rows = each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{end}")
+        return RangeTexts(rows, each(f"SELECT count(*){rest}"), part.places)
 
 
 def _lists(scan: Scan) -> Sequence[Row]:
@@ -259,9 +247,7 @@ def _verdict(filters: Sequence[Filtering]) -> tuple[str, str]:
     conditions = [_passes(each) for each in filters]
     if not any([each.ends for each in filters]):
         return " AND ".join(conditions), ""
-    cases = [
-        f"WHEN NOT {condition} THEN {STOP if each.ends else SKIP}"
-        for condition, each in zip(conditions, filters, strict=True)
-    ]
+    verdicts = [STOP if each.ends else SKIP for each in filters]
+    cases = [f"WHEN NOT {passes} THEN {then}" for passes, then in zip(conditions, verdicts, strict=True)]
     case = f"CASE {' '.join(cases)} END"
     return f"coalesce({case}, 0) <> {SKIP}", case

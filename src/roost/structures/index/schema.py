@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.dialects.dialect import Statement, Template, Wanted
-from roost.structures.index.values import UNHELD
-from roost.structures.index.words import IndexWords
+from roost.dialects.dialect import Gather, Statement, Template, Wanted
 
 Reading = Generator[Wanted, Any, "Table | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWords:
+    """One database's words. The placeholder of a value depends on its column (`TableColumn.hole`)."""
+
+    name: str
+    quote: str
+    number: str  # the placeholder of a whole number: a limit, an offset
+    resolution: str = ""  # after INSERT and UPDATE: what a refused statement undoes, if the database has a choice
+    nothing: str = "DEFAULT VALUES"  # after the table of an INSERT without columns
+    locks: str = ""  # after a SELECT whose rows will be changed
+    says_nulls: bool = False  # whether ORDER BY must say where NULLs sort
+    # Whether ORDER BY may name a column that is NULL by the condition without causing a sort.
+    orders_equals: bool = True
+    shown_first: bool = False  # whether a bare name in ORDER BY means a result column rather than a table's column
+    row_by_row: bool = False  # whether each row is written by its own statement; these are sent together
+    same: str = "IS"  # equal, or both NULL
+    counts: bool = True  # whether an UPDATE returns the number of rows found, and not of those whose values changed
+    lists: Gather = Gather.LIST  # how a list of rows is said
+    returning: bool = True  # whether an INSERT can return the ids that it generates
+    aborts: bool = False  # whether a statement that fails makes its transaction unusable
+
+    def quoted(self, name: str) -> str:
+        """Return a name as an identifier."""
+        made = self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
+        return made.replace("%", "%%") if self.number == "%s" else made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,13 +157,9 @@ class Table:
     def key(self, name: str) -> Key | None:
         """Return a key by its name, or by its number if the name begins with a digit."""
         if name[:1].isdigit() and name[:1].isascii():
-            digits = 0
-            while digits < len(name) and name[digits] in "0123456789":
-                digits += 1
-            place = int(name[: min(digits, 9)])
-            return self.keys[place] if digits <= 9 and place < len(self.keys) else None
-        wanted = name or "PRIMARY"
-        return next((key for key in self.keys if key.name == wanted), None)
+            digits = re.match("[0-9]*", name)[0]  # type: ignore[index]
+            return self.keys[int(digits)] if len(digits) <= 9 and int(digits) < len(self.keys) else None
+        return next((key for key in self.keys if key.name == (name or "PRIMARY")), None)
 
 
 def ask(template: Template, *row: Any) -> Statement:
@@ -151,6 +173,3 @@ def opened_key(table: Table, name: str, columns: Sequence[TableColumn]) -> Key |
         nulls_first = not table.words.says_nulls
         return Key("PRIMARY", False, tuple([Part(each, False, each.sql, nulls_first) for each in columns]), "")
     return table.key(name)
-
-
-__all__ = ["UNHELD", "Key", "Part", "Table", "TableColumn", "ask", "opened_key"]

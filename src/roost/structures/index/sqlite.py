@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from roost.structures.index.schema import Key, Part, Reading, Table, TableColumn, ask
+from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import KINDS, kind_of, number
-from roost.structures.index.words import IndexWords
 from roost.structures.plan import each
 
 SCHEMA_VERSION = each("PRAGMA schema_version")
@@ -46,14 +45,10 @@ def read_table(name: str) -> Reading:
             continue
         meaning = kind_of(declared)
         rowid = kind == "table" and not without_rowid and bool(pk) and declared.upper() == "INTEGER"
+        nullable, compares = not (not_null or (pk and (without_rowid or rowid))), meaning in ("integer", "real")
         columns[column] = TableColumn(
-            column,
-            meaning,
-            not (not_null or (pk and (without_rowid or rowid))),
-            hidden in (2, 3),
-            KINDS[meaning],
-            WORDS.quoted(column),
-            compares=number if meaning in ("integer", "real") else None,
+            *(column, meaning, nullable, hidden in (2, 3), KINDS[meaning], WORDS.quoted(column)),
+            compares=number if compares else None,
             plain=True,
         )
         if pk:

@@ -79,6 +79,8 @@ def as_bytes(text: str) -> bytes:
 
 
 def _integer(value: Any) -> Value | Unheld:
+    if type(value) is int:
+        return value if INT_MIN <= value <= INT_MAX else UNHELD
     if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     found = number(value)
@@ -91,17 +93,9 @@ def _real(value: Any) -> Value | Unheld:
 
 
 def _numeric(value: Any) -> Value | Unheld:
-    if type(value) not in KNOWN:
-        return UNHELD
     if type(value) is str and "\0" in value and number(value.partition("\0")[0]) is not UNHELD:
         return UNHELD  # SQLite 3.54 would cut it at the NUL, and store the number
-    if type(value) is not str or is_utf8(value):
-        return UNHELD if type(value) is float and math.isnan(value) else _in_range(value)
-    return as_bytes(value)
-
-
-def _in_range(value: Any) -> Value | Unheld:
-    return UNHELD if type(value) is int and not INT_MIN <= value <= INT_MAX else value
+    return _any(value)
 
 
 def _text(value: Any) -> Value | Unheld:
@@ -122,11 +116,11 @@ def _blob(value: Any) -> Value | Unheld:
 
 
 def _any(value: Any) -> Value | Unheld:
-    if type(value) not in KNOWN:
-        return UNHELD
-    if type(value) is str and not is_utf8(value):
-        return as_bytes(value)
-    return UNHELD if type(value) is float and math.isnan(value) else _in_range(value)
+    if type(value) is str:
+        return value if is_utf8(value) else as_bytes(value)
+    too_large = type(value) is int and not INT_MIN <= value <= INT_MAX
+    refused = type(value) not in KNOWN or too_large or (type(value) is float and math.isnan(value))
+    return UNHELD if refused else value
 
 
 KINDS: dict[str, Callable[[Any], Value | Unheld]] = {

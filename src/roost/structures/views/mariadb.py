@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.dialects.conditions import wanted
-from roost.dialects.dialect import Statement
+from roost.dialects.dialect import Dialect, Statement
 from roost.dialects.mariadb import without_introducers
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, powerless
@@ -98,15 +98,9 @@ class ViewWords:
 
     def door(self, columns: Sequence[Column], declared: Sequence[str], body: Sequence[str]) -> Door:
         """Return a door that first refuses what is not allowed and puts what is given into its variables."""
-        dialect, cases, variables = self.plan.dialect, [], []
-        for column in columns:
-            given = self._given.format(column.name)
-            message = f"{self.name}.{column.name}: it takes {wanted(dialect, column)}"
-            cases.append(f"IF {refused(dialect, column, given)} THEN {self.signal(message)}; ")
-            variables.append(f"SET `new {column.name}` = {stored(column, given)}")
-        made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
+        made, checks = checked(self.plan.dialect, self.name, columns, self._given)
         work = [each.replace(CLOCK["mariadb"], TRIGGER_CLOCK) for each in body]
-        return Door(columns, [*made, *declared], ["ELSE".join(cases) + "END IF", *variables, *work])
+        return Door(columns, [*made, *declared], [*checks, *work])
 
     def call(self, verb: str, columns: Sequence[Column]) -> tuple[list[str], list[str]]:
         """Return the variables and the statements of a call of a program, whose outcome may refuse the row."""
@@ -134,9 +128,29 @@ class ViewWords:
 
     def signal(self, message: str, number: int | None = None) -> str:
         """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
-        text = message if message.startswith("`") else self.plan.dialect.literal(message[:MESSAGE])
-        more = "" if number is None else f", MYSQL_ERRNO = {number}"
-        return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
+        return signal(self.plan.dialect, message, number)
+
+
+def signal(dialect: Dialect, message: str, number: int | None = None) -> str:
+    """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
+    text = message if message.startswith("`") else dialect.literal(message[:MESSAGE])
+    more = "" if number is None else f", MYSQL_ERRNO = {number}"
+    return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
+
+
+def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) -> tuple[list[str], list[str]]:
+    """Return the variables of what a client gives, and the statements that refuse what is not allowed and set them.
+
+    given: how a column's value is called that the client gives, to be formatted with its name.
+    """
+    cases, variables = [], []
+    for column in columns:
+        value = given.format(column.name)
+        message = f"{name}.{column.name}: it takes {wanted(dialect, column)}"
+        cases.append(f"IF {refused(dialect, column, value)} THEN {signal(dialect, message)}; ")
+        variables.append(f"SET `new {column.name}` = {stored(column, value)}")
+    made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
+    return made, ["ELSE".join(cases) + "END IF", *variables]
 
 
 def shown(plan: StructurePlan, columns: Sequence[Column], where: str = "") -> str:
@@ -179,7 +193,7 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
             built = door(ViewWords(plan, "`given {}`"))
             parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
-            body = _transaction(_block(built, "  "))
+            body = transaction(_block(built, "  "))
             objects[procedure] = f"{MARK}: {digest(parameters + body)}"
             sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
             make[sql] = f"DROP PROCEDURE `{procedure}`"
@@ -243,19 +257,35 @@ def _block(door: Door, indent: str = "") -> str:
     )
 
 
-def _transaction(block: str) -> str:
-    # A trigger is part of a statement, which is undone as a whole; a procedure has to undo its statements itself. A
-    # deadlock has rolled back the whole transaction, with its savepoints.
+def transaction(block: str, declared: Sequence[str] = (), last: str = "") -> str:
+    """Return the body of a procedure that begins a transaction where none is open, and otherwise undoes only its own.
+
+    A trigger is part of a statement, which is undone as a whole; a procedure has to undo its statements itself. A
+    savepoint that is gone at once tells that no transaction is open: MySQL has no variable for that. After a deadlock,
+    which has rolled back the whole transaction, it is gone, too.
+
+    declared: variables of the block that are read behind it, by the last statement.
+    """
+    last = f"\n  {last};" if last else ""
+    variables = "".join(f"  {each};\n" for each in declared)
     return f"""\
 BEGIN
-  DECLARE `own` BOOLEAN DEFAULT @@autocommit AND NOT @@in_transaction;
+{variables}  DECLARE `own` BOOLEAN DEFAULT FALSE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-    IF `own` THEN ROLLBACK; ELSEIF @@in_transaction THEN ROLLBACK TO SAVEPOINT roost_view; END IF;
+    BEGIN
+      DECLARE CONTINUE HANDLER FOR 1305 BEGIN END;
+      IF `own` THEN ROLLBACK; ELSE ROLLBACK TO SAVEPOINT roost_view; END IF;
+    END;
     RESIGNAL;
+  END;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR 1305 SET `own` = TRUE;
+    SAVEPOINT roost_view;
+    RELEASE SAVEPOINT roost_view;
   END;
   IF `own` THEN START TRANSACTION; ELSE SAVEPOINT roost_view; END IF;
 {block};
-  IF `own` THEN COMMIT; ELSE RELEASE SAVEPOINT roost_view; END IF;
+  IF `own` THEN COMMIT; ELSE RELEASE SAVEPOINT roost_view; END IF;{last}
 END"""
 
 

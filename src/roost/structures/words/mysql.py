@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
+from roost.dialects.mariadb_conditions import given_type
+from roost.dialects.mysql import with_its_collation
 from roost.structures.clock import TRIGGER_CLOCK
 from roost.structures.steps import (
     Count,
@@ -28,7 +30,9 @@ from roost.structures.steps import (
     Routine,
     Step,
     Take,
+    number,
 )
+from roost.structures.views.mariadb import checked, signal, transaction
 from roost.structures.words.words import SECOND, Words, digest
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -105,6 +109,9 @@ class MySQLWords(Words):
             parameters = [f"IN `new {each.name}` {self.type_of(each)}" for each in program.given]
         parameters += [f"OUT `its {each.name}` {self.type_of(each)}" for each in program.gives]
         body = "it: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared.values(), *lines]) + "END"
+        return self._procedure(name, parameters, body)._replace(refusals=self.refusals)
+
+    def _procedure(self, name: str, parameters: Sequence[str], body: str) -> Routine:
         comment = f"{MARK}: {digest(', '.join(parameters) + body)}"
         drop = f"DROP PROCEDURE IF EXISTS `{name}`"
         replace = self.dialect.name == "mariadb"
@@ -112,33 +119,59 @@ class MySQLWords(Words):
             f"CREATE {'OR REPLACE ' if replace else ''}PROCEDURE `{name}` ({', '.join(parameters)})\n"
             f"  MODIFIES SQL DATA COMMENT '{comment}'\n{body}"
         )
-        return Routine(name, (*(() if replace else (drop,)), make), (drop,), comment, self.refusals)
+        return Routine(name, (*(() if replace else (drop,)), make), (drop,), comment)
+
+    def door(self, program: Program) -> Routine | None:
+        """Return the procedure for SQL clients: its row is what it selects last."""
+        door = program.door
+        if door is None:
+            return None
+        name, given = self.routine_name(program), door.given or program.given
+        gives = door.gives or {each: f"{{{each.name}}}" for each in program.gives}
+        words = {each.name: f"`new {each.name}`" for each in given}
+        words |= {each.name: f"`its {each.name}`" for each in program.gives}
+        declared, lines = checked(self.dialect, self.name, given, "`given {}`")
+        declared += [f"DECLARE `its {each.name}` {self.type_of(each)}" for each in program.gives]
+        for when, message in door.refuses.items():
+            lines.append(f"IF {when.format(**words)} THEN {signal(self.dialect, f'{self.name}: {message}')}; END IF")
+        passed = [door.passes.get(each.name, f"{{{each.name}}}").format(**words) for each in program.given]
+        lines.append(f"CALL {name}({', '.join([*passed, *(f'`its {each.name}`' for each in program.gives)])})")
+        lines += [f"SET `as {each.name}` = {value.format(**words)}" for each, value in gives.items()]
+        block = "  BEGIN\n" + "".join(f"    {line};\n" for line in [*declared, *lines]) + "  END"
+        shown = [f"DECLARE `as {each.name}` {self.type_of(each)}" for each in gives]
+        row = ", ".join(f"`as {each.name}` AS `{each.name}`" for each in gives)
+        type_of = given_type if self.dialect.name == "mariadb" else with_its_collation(given_type)
+        parameters = [f"`given {each.name}` {type_of(each)}" for each in given]
+        return self._procedure(name.removeprefix("roost_"), parameters, transaction(block, shown, f"SELECT {row}"))
 
     def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
         # The statements of steps; `declared` gets those that declare variables, by name.
         lines = []
         for step in steps:
             match step:
-                case Head(columns, makes):
+                case Head(makes=makes):
                     if makes:
-                        values = {**self.values(self.key), **dict.fromkeys(columns, "0")}
+                        values = {**self.values(self.key), **step.first}
                         make = self.put(self.head, values, [*values][: len(self.key)])
                         lines.append(f"IF {makes} THEN {make}; END IF" if isinstance(makes, str) else make)
-                    lines += self._read_head(columns, declared)
+                    lines += self._read_head(step.remembered, declared)
                     if makes is not True:
-                        lines.append(f"IF {self[columns[0]]} IS NULL THEN {self._leave(['0'])} END IF")
+                        lines.append(f"IF {self[step.columns[0]]} IS NULL THEN {self._leave(['0'])} END IF")
                 case Next(column, more):
                     values = {**self.values(self.key), column: "1", **more}
                     change = {column: f"{column} + 1", **more}
                     lines.append(self.put(self.head, values, [*values][: len(self.key)], change))
-                    lines += self._read_head([column], declared)
+                    lines += self._read_head([number(column)], declared)
                 case Now():
                     lines += self._store_time(declared)
                 case Let(variable, type_, value, locking):
                     self._declare(Column(variable, type_), declared)
                     # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
-                    lock = self.dialect.for_update if locking else ""
-                    lines.append(f"SET `the {variable}` = ({value}{lock})")
+                    # By SET, a query locks what it reads at REPEATABLE READ; by SELECT it does not.
+                    if locking:
+                        lines.append(f"SET `the {variable}` = ({value}{self.dialect.for_update})")
+                    else:
+                        lines.append(f"SELECT ({value}) INTO `the {variable}`")
                 case Do(sql, when, counts):
                     work = _by_key(sql)
                     if counts:
@@ -185,9 +218,10 @@ class MySQLWords(Words):
     def _declare(self, column: Column, declared: dict[str, str]) -> None:
         declared[column.name] = f"DECLARE `the {column.name}` {self.type_of(column)}"
 
-    def _read_head(self, columns: Sequence[str], declared: dict[str, str]) -> list[str]:
-        for each in columns:
-            self._declare(Column(each, ColumnType("int")), declared)
+    def _read_head(self, remembered: Sequence[Column], declared: dict[str, str]) -> list[str]:
+        for each in remembered:
+            self._declare(each, declared)
+        columns = [each.name for each in remembered]
         # By SET, which leaves NULL where there is no row; INTO would warn, and keep what the variable had.
         if len(columns) == 1:
             (only,) = columns

@@ -20,6 +20,7 @@ from roost.dialects.dialect import Dialect
 from roost.structures.steps import (
     Count,
     Do,
+    Door,
     Each,
     Give,
     Head,
@@ -110,10 +111,35 @@ class PostgreSQLWords(Words):
     def routine(self, program: Program) -> Routine:
         """Return the function."""
         self._program = program
-        name = self.routine_name(program)
         declared: dict[str, str] = {}
         self.refusals: dict[str, int] = {}
         lines = self._lines(program.steps(self), declared)
+        return self._function(self.routine_name(program), lines, declared)._replace(refusals=self.refusals)
+
+    def door(self, program: Program) -> Routine | None:
+        """Return the function for SQL clients, where it differs from the program's own."""
+        door = program.door
+        if not _differs(program) or door is None:
+            return None
+        name, outcome = self.routine_name(program), program.gives
+        self._program = program._replace(given=door.given or program.given, gives=tuple(door.gives))
+        words = {each.name: self.new(each.name) for each in self._program.given}
+        words |= {each.name: f"o.{self.dialect.name_of(each)}" for each in outcome}
+        passed = [door.passes.get(each.name, f"{{{each.name}}}").format(**words) for each in program.given]
+        first = len(self._program.given) + 1
+        into = ", ".join(f"${place}" for place in range(first, first + len(door.gives)))
+        row = ", ".join(value.format(**words) for value in door.gives.values())
+        source = f"FROM {name}({', '.join(passed)}) AS o ({self.names(outcome)})"
+        lines = [
+            refusing(when.format(**words), "23514", f"{self.name}: {message}") for when, message in door.refuses.items()
+        ]
+        lines.append(
+            f"SELECT {row} INTO {into} {source};" if len(door.gives) > 1 else f"RETURN (SELECT {row} {source});"
+        )
+        return self._function(name.removeprefix("roost_"), lines, {})
+
+    def _function(self, name: str, lines: Sequence[str], declared: Mapping[str, str]) -> Routine:
+        program = self._program
         array = "[]" if program.many else ""
         parameters = [f'"{each.name}" {self.type_of(each)}{array}' for each in program.given]
         match program.gives:
@@ -143,15 +169,15 @@ class PostgreSQLWords(Words):
         bind = BIND.format(
             rows=literal(self.rows), function=function, literal=literal(function), revoked=revoked(function)
         )
-        return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text, self.refusals)
+        return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
     def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
         # The statements of steps; `declared` gets the variables, by name.
         lines = []
         for step in steps:
             match step:
-                case Head(columns, makes):
-                    lines += self._lock_head(columns, makes, declared)
+                case Head():
+                    lines += self._lock_head(step, declared)
                 case Next(column, more):
                     # At REPEATABLE READ the upsert would make a second head where one was deleted since the snapshot.
                     self._declare(Column(column, ColumnType("int")), declared)
@@ -219,16 +245,16 @@ class PostgreSQLWords(Words):
             ),
         ]
 
-    def _lock_head(self, columns: Sequence[str], makes: bool | str, declared: dict[str, str]) -> list[str]:
+    def _lock_head(self, head: Head, declared: dict[str, str]) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
         # application's transaction is older than the head's last version, that fails (40001).
-        for each in columns:
-            self._declare(Column(each, ColumnType("int")), declared)
-        into = ", ".join(f"it.{each}" for each in columns)
-        read = f"SELECT {', '.join(columns)} INTO {into} FROM {self.head} WHERE {self.mine()}"
+        for each in head.remembered:
+            self._declare(each, declared)
+        makes, into = head.makes, ", ".join(f"it.{each}" for each in head.first)
+        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head} WHERE {self.mine()}"
         lock = f"{read} FOR UPDATE;"
         if makes:
-            values = {**self.values(self.key), **dict.fromkeys(columns, "0")}
+            values = {**self.values(self.key), **head.first}
             make = f"{self.put(self.head, values, [*values][: len(self.key)])};\n{read};"
             made = [lock, _if("NOT FOUND", make)]
             return made if makes is True else [_if(f"NOT ({makes})", self._look_twice(lock)), *made]
@@ -250,9 +276,9 @@ class PostgreSQLWords(Words):
         return f"{assigned} RETURN;"
 
     def routine_name(self, program: Program) -> str:
-        """Return the name of a program's function: SQL clients call the row form, only the library the set form."""
+        """Return the name of a program's function: SQL clients call that of a row, or its door."""
         name = super().routine_name(program)
-        return name if program.many else name.removeprefix("roost_")
+        return name if program.many or _differs(program) else name.removeprefix("roost_")
 
     def _guards(self, program: Program) -> list[str]:
         # What is refused before the first step.
@@ -263,6 +289,11 @@ class PostgreSQLWords(Words):
                 message = f"{self.name}.{column.name}: it takes {wanted(self.dialect, column)}"
                 guards.append(refusing(condition, "23514", message))
         return guards
+
+
+def _differs(program: Program) -> bool:
+    # Whether SQL clients call something else than the program itself.
+    return program.door not in (None, Door())
 
 
 def _if(condition: str, work: str) -> str:

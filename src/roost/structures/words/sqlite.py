@@ -67,13 +67,15 @@ class SQLiteWords(Words):
         refusals: dict[str, int] = {}
         for step in program.steps(self):
             match step:
-                case Head(columns, makes):
+                case Head(makes=makes):
                     if makes:
-                        body.append(self.put(self.head, self._head(columns), self._key))
-                    self._lets |= {each: f"(SELECT {each} FROM {self.head} WHERE {self.mine()})" for each in columns}
+                        values = {**self.values(self.key), **step.first}
+                        body.append(self.put(self.head, values, self._key))
+                    for each in step.first:
+                        self._lets[each] = f"(SELECT {each} FROM {self.head} WHERE {self.mine()})"
                 case Next(column, sets):
                     change = {column: f"{self.head}.{column} + 1", **sets}
-                    body.append(self.put(self.head, {**self._head([]), column: "1", **sets}, self._key, change))
+                    body.append(self.put(self.head, {**self.values(self.key), column: "1", **sets}, self._key, change))
                     self._lets[column] = f"(SELECT {column} FROM {self.head} WHERE {self.mine()})"
                 case Now():
                     self._lets["now"] = self.now
@@ -102,17 +104,13 @@ class SQLiteWords(Words):
         return Routine(door, (view, trigger), (f"DROP VIEW IF EXISTS {door}",), f"{view}\n{trigger}", refusals)
 
     def _store_time(self) -> str:
-        at = "excluded.latest + ahead"
+        at = f"{self.clock} + ahead"
         return (
-            f"INSERT INTO {self.times} (id, latest, ahead) VALUES (0, {self.clock}, 0) ON CONFLICT (id) DO UPDATE\n"
-            f"    SET latest = max({at}, latest),\n"
-            f"    ahead = CASE WHEN latest - ({at}) >= {SECOND} THEN latest - excluded.latest ELSE ahead END\n"
-            f"    WHERE abs({at} - latest) >= {SECOND}"
+            f"UPDATE {self.times} SET latest = max({at}, latest),\n"
+            f"    ahead = CASE WHEN latest - ({at}) >= {SECOND} THEN latest - {self.clock} ELSE ahead END\n"
+            f"    WHERE id = 0 AND abs({at} - latest) >= {SECOND}"
         )
 
     @property
     def _key(self) -> list[str]:
         return [self.dialect.name_of(each) for each in self.key]
-
-    def _head(self, columns: Sequence[str]) -> dict[str, str]:
-        return {**self.values(self.key), **dict.fromkeys(columns, "0")}

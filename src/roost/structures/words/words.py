@@ -39,6 +39,11 @@ class Words(ABC):
     def now(self) -> str:
         """The structure's time, as an expression."""
 
+    @property
+    def stands(self) -> str:
+        """The condition that this time stands still: the clock has jumped back, and no program has noticed it yet."""
+        return f"EXISTS (SELECT 1 FROM {self.times} t WHERE t.latest - ({self.clock} + t.ahead) >= {SECOND})"
+
     def type_of(self, column: Column) -> str:
         """Return a column's type as a parameter or a variable has it."""
         return self.dialect.types[column.type.kind](column)
@@ -124,6 +129,10 @@ class Words(ABC):
     @abstractmethod
     def routine(self, program: Program) -> Routine:
         """Return a program as this database stores it."""
+
+    def door(self, program: Program) -> Routine | None:
+        """Return what SQL clients call in place of a program; None where they call it directly."""
+        return None
 
 
 def digest(text: str) -> str:

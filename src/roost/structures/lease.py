@@ -1,0 +1,467 @@
+"""Lease: a lock that expires.
+
+A token is the moment of its grant, or the previous token plus one if that is larger. So keys need no common sequence,
+and a row can be deleted: a later grant has a later moment. A row is kept for as long as a clock that jumps back can
+set the time back, which is a second.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, overload
+
+from roost.dialects.dialect import Row
+from roost.errors import Invalid, StatementFailed, worded
+from roost.structures.checks import RuleWords
+from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds, shown_now
+from roost.structures.console import Console, Table
+from roost.structures.operation import Operation
+from roost.structures.plan import Careful, Context, Question, Rule, Verb
+from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
+from roost.structures.rules import sweep
+from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.views.read_only import read_only
+from roost.structures.wire import Values, Wire
+from roost.structures.words.words import Words
+from roost.types.column_types import ColumnType, shown
+from roost.types.columns import Column
+
+K = TypeVar("K")
+
+MOST = 10**15  # microseconds: about 31 years
+STAYS = 2 * SECOND  # the time for which a row is kept after its lease has ended
+
+HOLDER = Column("holder", ColumnType("text", 255))
+TOKEN, TTL, EXPIRES, GRANTED, MOMENT = map(number, ("token", "ttl", "expires", "granted", "moment"))
+SECONDS, ENDS = Column("ttl", ColumnType("float")), Column("expires", ColumnType("datetime"))
+RESERVED = frozenset(["expires", "holder", "token", "ttl"])  # columns beside the key's
+
+
+@dataclass(frozen=True, slots=True)
+class Grant(Generic[K]):
+    """A granted lease.
+
+    token: the fencing number. A later grant of the same key has a larger token; renewing keeps it. The resource that
+        the lease guards should reject a request whose token is smaller than one it has already seen.
+    expires: the time at which the lease expires unless it is renewed, by the database's clock.
+    """
+
+    key: K
+    holder: str
+    token: int
+    expires: dt.datetime
+
+
+class Lease(Structure, Generic[K]):
+    """Locks that expire: each key has at most one holder, for a time that the holder can renew.
+
+    name: lower-case identifier, at most 40 characters.
+    key: the type of a key, as for `roost.Counter`.
+
+    A holder that dies, or cannot reach the database, loses its lease when the time is over. It may not notice at once:
+    a process that was suspended for a while continues as if it still held the lease. Therefore each grant has a
+    `token`, which grows with every new holder: send it with everything you write elsewhere, and reject writes there
+    that come with a smaller token. No token of a key is ever issued twice, not even after its row was deleted.
+    `store.holding(...)` renews in the background.
+
+    Rows are deleted some time after their lease has ended: a bounded number with each write.
+
+    >>> import roost
+    >>> reports = roost.Lease("reports")
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(reports)
+    ...     grant = store.run(reports.acquire("daily", "worker 1", ttl=30))
+    ...     store.run(reports.acquire("daily", "worker 2", ttl=30))
+    ...     store.run(reports.holder("daily"))
+    ...     store.run(reports.release(grant))
+    'worker 1'
+    True
+    """
+
+    kind = "lease"
+    reads: ClassVar[tuple[str, ...]] = ("holder", "peek")
+
+    @overload
+    def __init__(self: Lease[str], name: str) -> None: ...
+    @overload
+    def __init__(self, name: str, *, key: type[K] | ColumnType[K]) -> None: ...
+
+    def __init__(self, name: str, *, key: Any = str) -> None:
+        super().__init__(name, Group.declared(name, "key", key))
+        for column in self.key.columns:
+            if column.name.lower() in RESERVED:
+                raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
+        self._check_holder = HOLDER.checker(self.name)
+        self._define({"name": name, "key": key}, key=column_facts(self.key.columns))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the key, and the holder."""
+        return (*self.key.columns, HOLDER)
+
+    def acquire(self, key: K, holder: str, ttl: dt.timedelta | float) -> Operation[Grant[K] | None]:
+        """Acquire the key for `ttl` (a timedelta, or seconds); None if another holder has it.
+
+        If the same holder has the key already, this renews the lease: it expires `ttl` from now and keeps its token. So
+        a holder's name must belong to one worker, not to a host: two workers with one name do not exclude each other.
+        """
+        return Operation(self, "acquire", (self.key.check(key), self._check_holder(holder), self._ttl(ttl)))
+
+    def renew(self, grant: Grant[K], ttl: dt.timedelta | float) -> Operation[Grant[K] | None]:
+        """Renew a lease to end `ttl` from now; None if it has ended already, even if nobody else has acquired it."""
+        key, token = self._of(grant)
+        return Operation(self, "renew", (key, self._check_holder(grant.holder), token, self._ttl(ttl)))
+
+    def release(self, grant: Grant[K]) -> Operation[bool]:
+        """End a lease; False if it has ended already."""
+        return Operation(self, "release", self._of(grant))
+
+    def holder(self, key: K) -> Operation[str | None]:
+        """Read the name of the key's holder; None if there is none."""
+        return Operation(self, "holder", (self.key.check(key),))
+
+    def peek(self, key: K) -> Operation[Grant[K] | None]:
+        """Read the grant of the key's holder; None if there is none."""
+        return Operation(self, "peek", (self.key.check(key),))
+
+    def clear(self, key: K) -> Operation[int]:
+        """End the key's lease, whoever holds it; return 1, or 0 if nobody did. Later tokens continue to grow."""
+        return super().clear(key)
+
+    def forget(self, key: K) -> Operation[int]:
+        """End the lease, as `clear` does; the row stays until its token may be forgotten."""
+        return super().forget(key)
+
+    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
+        """Read the first `n` keys after `after` that have a holder, in key order."""
+        return super().keys(after, n)
+
+    def _ttl(self, ttl: Any) -> int:
+        return duration(f"{self.name}: ttl", ttl, MOST)
+
+    def _of(self, grant: Any) -> tuple[Any, ...]:
+        if not isinstance(grant, Grant):
+            raise Invalid(f"{self.name}: {shown(grant)} is not a Grant")
+        return self.key.check(grant.key), grant.token
+
+    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
+        """Return the name of the column whose value is at this path in an operation's arguments."""
+        return HOLDER.name if path[0] else self.key.names[path[-1]]
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Lease[Any]:
+        """Make the declaration from the facts of a definition."""
+        return cls(name, key=key_from(name, "key", facts["key"]))
+
+
+class LeasePlan(ProgramPlan):
+    """A lease in one dialect's words: one table, whose row is its own head."""
+
+    structure: Lease[Any]
+    expires = True
+
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make its table and index; PostgreSQL leaves room for new versions of a row."""
+        names = self.dialect.names(self.structure.key.columns)
+        room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
+        yield self.create(self.rows_table, [*self.structure.key.columns, HOLDER, TOKEN, TTL, EXPIRES], names) + room
+        self.indexes = (f"roost_{self.structure.name}_over",)
+        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (expires)"
+
+    # --- programs -------------------------------------------------------------------------------------------------
+
+    def programs(self) -> Iterator[Program]:
+        """Yield the programs. A lease that is not granted has the token 0; one that is ends `ttl` after its moment."""
+        key, gives = self.structure.key.columns, [GRANTED, MOMENT]
+        after = (
+            f"SELECT token, {self.now} AS moment FROM {self.rows_table} WHERE {self.mine()} AND expires > {self.now}"
+        )
+        ttl = "CAST(ROUND({ttl} * 1e6) AS SIGNED)"
+        least = "0.000001"
+        if self.dialect.family == "postgresql":
+            ttl, least = "round({ttl} * 1000000::double precision)::bigint", "'0.000001'::double precision"
+        expires = {ENDS: f"CASE WHEN {{granted}} > 0 THEN {at_moment(self.dialect, f'({{moment}} + {ttl})')} END"}
+        granted = Door(
+            given=[*key, HOLDER, SECONDS],
+            passes={TTL.name: ttl},
+            refuses={f"NOT ({{ttl}} BETWEEN {least} AND {MOST // SECOND})": "ttl is a number of seconds"},
+            gives={TOKEN: "NULLIF({granted}, 0)", **expires},
+        )
+        renewed = granted._replace(given=[*key, TOKEN, SECONDS], gives=expires)
+        released = Door(gives={Column("released", ColumnType("bool")): "{had} = 1"})
+        had = number("had")
+        yield Program(
+            "acquire",
+            [*key, HOLDER, TTL],
+            self._acquiring,
+            gives,
+            before=self._held_by_other,
+            after=f"{after} AND holder = :holder",
+            tell=lambda _, row: tuple(row) if row else (0, 0),
+            idle=lambda row: bool(row[0]),
+            door=granted,
+        )
+        yield Program(
+            "renew",
+            [*key, TOKEN, TTL],
+            self._renewing,
+            gives,
+            after=f"{after} AND token = :token",
+            tell=lambda _, row: tuple(row) if row else (0, 0),
+            door=renewed,
+        )
+        mine = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()} AND expires > {self.now}"
+        yield Program(
+            "release",
+            [*key, TOKEN],
+            lambda w: self._ending(w, w.new(TOKEN.name)),
+            [had],
+            before=f"{mine} AND token = :token",
+            door=released,
+        )
+        for verb in ("clear", "forget"):
+            yield Program(verb, key, self._ending, [had], before=mine)
+        if self.dialect.row_locks:
+            shown = {HOLDER: "{holder}", TOKEN: "{token}", ENDS: at_moment(self.dialect, "{expires}")}
+            yield Program("peek", key, self._peeking, [HOLDER, TOKEN, EXPIRES], door=Door(gives=shown))
+            yield self.lock_program()
+        yield sweep(key, EXPIRES, STAYS)
+
+    def _peeking(self, w: Words) -> Iterator[Step]:
+        source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')} AND r.expires > m.moment"
+        values = {HOLDER: "r.holder", TOKEN: "r.token", EXPIRES: self._ends}
+        for column, value in values.items():
+            yield Let(column.name, column.type, f"SELECT {value} FROM {source}")
+        yield Give([w[column.name] for column in values])
+
+    @property
+    def _ends(self) -> str:
+        # When a lease ends: no later than its whole `ttl` from now, even if a clock has jumped.
+        return f"CASE WHEN r.expires - m.moment > r.ttl + {SECOND} THEN m.moment + r.ttl ELSE r.expires END"
+
+    @property
+    def _held_by_other(self) -> str:
+        # The query for whether somebody else has the key, so that nothing is to be done. It is not where a clock has
+        # jumped: no lease lasts longer than its `ttl` from now.
+        return (
+            f"SELECT count(*) FROM {self.rows_table} r CROSS JOIN (SELECT {self.now} AS moment) m\n"
+            f"  WHERE {self.mine('r.')} AND r.holder <> :holder AND r.expires > m.moment \n"
+            f"  AND r.expires - m.moment <= r.ttl + {SECOND} AND NOT {self.stands}"
+        )
+
+    def _beyond(self, w: Words) -> Do:
+        # No lease lasts that long, so the clock has jumped: it lasts for its whole `ttl` from now, and no longer.
+        return Do(
+            f"UPDATE {w.rows} SET expires = {w['now']} + ttl WHERE {w.mine()}",
+            when=f"{w[EXPIRES.name]} - {w['now']} > {w[TTL.name]} + {SECOND}",
+        )
+
+    def _acquiring(self, w: Words) -> Iterator[Step]:
+        holder = w.new(HOLDER.name)
+        yield Let(
+            "held",
+            INT,
+            f"SELECT count(*) FROM {w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}\n"
+            f"  AND r.holder <> {holder} AND r.expires > m.moment AND r.expires - m.moment <= r.ttl + {SECOND}"
+            f" AND NOT {w.stands}",
+        )
+        yield Leave(f"{w['held']} > 0", ["0", "0"])
+        yield Head([TOKEN.name, TTL.name, EXPIRES.name], texts=[HOLDER.name])
+        yield Now()
+        yield self._beyond(w)
+        living = f"{w[EXPIRES.name]} > {w['now']}"
+        yield Leave(f"{living} AND {w[HOLDER.name]} <> {holder}", ["0", "0"])
+        least = "max" if self.dialect.family == "sqlite" else "GREATEST"
+        token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {least}({w['now']}, {w[TOKEN.name]} + 1) END"
+        yield Let("granted", INT, token)
+        ttl = w.new(TTL.name)
+        yield Do(
+            f"UPDATE {w.rows} SET holder = {holder}, token = {w['granted']}, ttl = {ttl}, expires = {w['now']} + {ttl}"
+            f" WHERE {w.mine()}"
+        )
+        yield Give([w["granted"], w["now"]])
+
+    def _renewing(self, w: Words) -> Iterator[Step]:
+        yield Head([TOKEN.name, TTL.name, EXPIRES.name], makes=False)
+        yield Now()
+        ttl, token = w.new(TTL.name), w.new(TOKEN.name)
+        yield Leave(f"{w[EXPIRES.name]} <= {w['now']} OR {w[TOKEN.name]} <> {token}", ["0", "0"])
+        yield Do(f"UPDATE {w.rows} SET ttl = {ttl}, expires = {w['now']} + {ttl} WHERE {w.mine()}")
+        yield Give([token, w["now"]])
+
+    def _ending(self, w: Words, mine: str = "") -> Iterator[Step]:
+        # mine: a further condition of the lease.
+        yield Head([TOKEN.name, EXPIRES.name], makes=False)
+        yield Now()
+        held = f"{w[EXPIRES.name]} > {w['now']}"
+        if mine:
+            held += f" AND {w[TOKEN.name]} = {mine}"
+        yield Let("had", INT, f"CASE WHEN {held} THEN 1 ELSE 0 END")
+        yield Do(f"UPDATE {w.rows} SET expires = {w['now']} WHERE {w.mine()}", when=f"{w['had']} = 1")
+        yield Give([w["had"]])
+
+    # --- operations -----------------------------------------------------------------------------------------------
+
+    def written(self) -> Mapping[str, Write]:
+        """Return what the verbs that write call."""
+
+        def rows(op: Operation[Any]) -> Sequence[Row]:
+            return [(*self.key_out(op.args[0]), *(op.args[2:] if op.verb == "renew" else op.args[1:]))]
+
+        def grant(op: Operation[Any], outcomes: Sequence[Any]) -> Grant[Any] | None:
+            token, moment = outcomes[0]
+            return self._grant(op, int(token), int(moment)) if token else None
+
+        def acquired(op: Operation[Any], context: Context) -> Answering | None:
+            # One that renews is asked again for its token; the application's transaction would not be undone for that.
+            since = _since(context)
+
+            def result(answer: int) -> Grant[Any]:
+                if not answer:
+                    raise Careful
+                return self._grant(op, since + answer, since + answer)
+
+            fresh = f"CASE WHEN {{granted}} > 0 AND {{granted}} = {{moment}} THEN {{moment}} - {since} ELSE 0 END"
+            return None if context.joined else (fresh, result)
+
+        def renewed(op: Operation[Any], context: Context) -> Answering:
+            since = _since(context)
+            found = f"CASE WHEN {{granted}} > 0 THEN {{moment}} - {since} END"
+            return found, lambda answer: self._grant(op, op.args[2], since + answer)
+
+        return {
+            "acquire": Write("acquire", rows, grant, answer=acquired),
+            "renew": Write("renew", rows, grant, makes=False, answer=renewed),
+            "release": Write("release", rows, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
+            "clear": Write("clear", self.key_of, first, makes=False),
+            "forget": Write("forget", self.key_of, first, makes=False),
+        }
+
+    def _grant(self, op: Operation[Any], token: int, moment: int) -> Grant[Any]:
+        return Grant(self.structure.key.value(op.args[0]), op.args[1], token, datetime_of(moment + op.args[-1]))
+
+    def asked(self) -> Mapping[str, Ask]:
+        """Return what the verbs that only read ask."""
+        key = self.structure.key.columns
+        read = self.read(
+            f"SELECT r.holder, r.token, {self._ends} AS expires\n"
+            f"  FROM {self.rows_table} r CROSS JOIN (SELECT {self.now} AS moment) m\n"
+            f"  WHERE {self.mine('r.')} AND r.expires > m.moment",
+            [*key, *self.timed],
+        )
+        self._by_other = self.read(self._held_by_other, [*key, HOLDER, *self.timed])
+
+        def row(op: Operation[Any], context: Context) -> Row:
+            return (*self.key_out(op.args[0]), *self.moment(context))
+
+        def peeked(op: Operation[Any], found: list[Row]) -> Grant[Any] | None:
+            if not found:
+                return None
+            holder, token, expires = found[0]
+            return Grant(self.structure.key.value(op.args[0]), holder, token, datetime_of(expires))
+
+        return {
+            "peek": Ask(read, row, peeked),
+            "holder": Ask(read, row, lambda _, found: found[0][0] if found else None),
+        }
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return what lists keys; a plain read refuses what somebody else has."""
+        if self.dialect.singles:
+            self.questions["acquire"] = self._asking
+        return {"keys": self.list_keys(self.rows_table, f"expires > {self.now}")}
+
+    def _asking(self, op: Operation[Any], context: Context) -> Question:
+        def row(op: Operation[Any], context: Context) -> Row:
+            return (*self.key_out(op.args[0]), op.args[1], *self.moment(context))
+
+        def refused(_: Operation[Any], found: list[Row]) -> None:
+            if not found[0][0]:
+                raise Careful
+
+        return self._question(Ask(self._by_other, row, refused), op, context)
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield what `check` verifies: whoever holds a key has a token and a time to hold it."""
+        words = RuleWords(self)
+        yield (
+            "token",
+            f"SELECT {words.r_key}, {words.message('token ? of a lease that ends at ?', 'r.token', 'r.expires')}\n"
+            f"  FROM {words.rows} r WHERE r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)",
+        )
+
+
+def _since(context: Context) -> int:
+    # Some days ago, so that the microseconds since then are an answer. It seldom changes: it is in a prepared text.
+    return ((microseconds(context.clock()) >> 39) - 1) << 39
+
+
+# --- SQL, HandlerSocket, the command line --------------------------------------------------------------------------
+
+
+def _shown(plan: Any) -> str:
+    names = plan.dialect.names([*plan.structure.key.columns, HOLDER], "r.")
+    return (
+        f"SELECT {names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires\n"
+        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {shown_now(plan)} AS moment) m WHERE r.expires > m.moment"
+    )
+
+
+def _end(plan: Any, which: str) -> str:
+    # The row stays until its token can be forgotten.
+    now = shown_now(plan)
+    return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
+
+
+class LeaseWire(Wire):
+    """A key that somebody holds has a row."""
+
+    more = (TOKEN, ENDS)
+
+    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
+        """Ask for the grant."""
+        return self.structure.peek(head)  # type: ignore[no-any-return]
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        """Return the key with its grant."""
+        return [] if found is None else [(*key, found.holder, found.token, found.expires)]
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        """Refuse: a client needs to know whether it has acquired the lease, and an insert cannot report that."""
+        raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
+
+
+class LeaseConsole(Console[Lease[Any]]):
+    """Keys with their holders; nothing can be imported."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": ()}
+    headers = ("holder", "token", "expires")
+
+    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
+        """Return an operation for each key."""
+        return [self.structure.peek(key) for key in keys]
+
+    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
+        """Return who holds each key."""
+        rows = [tuple(getattr(grant, name, None) for name in self.headers) for grant in results]
+        return Table(self.headers, rows, [dict(zip(self.headers, row, strict=True)) for row in rows])
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        """Return the operation that reads who holds a key."""
+        return self.structure.peek(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        """Return who holds it."""
+        table = self.summary([None], [found])
+        return table._replace(rows=table.rows if found else [], document=table.document[0])
+
+    def removed(self, number: int) -> str:
+        """Say what `clear` and `forget` do."""
+        return f"{number:,} lease{'' if number == 1 else 's'}"
+
+
+LeasePlan.wire = LeaseWire
+LeasePlan.views = read_only(_shown, _end, "a lease is held by acquire(), not by SQL; DELETE ends one", [TOKEN])

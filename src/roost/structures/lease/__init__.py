@@ -1,1 +1,0 @@
-"""Lease: a lock that ends by itself."""

@@ -1,1 +1,0 @@
-"""RateLimit: how often a key may do something."""
