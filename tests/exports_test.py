@@ -29,7 +29,6 @@ WITH_EXAMPLE = [
     "Capped",
     "Counter",
     "ExpiringCapped",
-    "ExpiringSet",
     "Index",
     "Lease",
     "MemcachedSet",

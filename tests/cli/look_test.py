@@ -252,19 +252,19 @@ def test_a_ranked_collection_is_made_filled_and_shown_best_first(shell: Shell) -
 
 
 def test_an_expiring_set_is_made_filled_shown_and_altered(shell: Shell) -> None:
-    shell("create", "expiring_set", "online", "--member", "int", "--keep-for", "30d")
+    shell("create", "set", "online", "--member", "int", "--keep", "5", "--keep-for", "30d")
     shell("import", "online", "-", "--format", "jsonl", stdin='{"key": "chat", "member": 7}\n')
     assert shell.json("show", "online") == [{"key": "chat", "size": 1}]
     assert shell.json("show", "online", "chat")["members"] == [7]
-    assert "keep_for 30d" in shell("list")
+    assert "keep 5, keep_for 30d" in shell("list")
+    shell("alter", "online", "--keep", "3", code=1)
+    assert "members beyond the newest 3 of each key are deleted" in shell.error
     shell("alter", "online", "--keep-for", "1h", code=1)
     assert "members that were written longer than 1h ago are deleted" in shell.error
     assert "keep_for: 30d -> 1h" in shell("alter", "online", "--keep-for", "1h", "--yes")
     shell("alter", "online", "--keep-for", "2h")
-    shell("create", "expiring_set", "seen", "--keep-for", "soon", code=2)
+    shell("create", "set", "seen", "--keep-for", "soon", code=2)
     assert "'soon' is no time" in shell.error
-    shell("create", "expiring_set", "seen", code=2)
-    assert "needs --keep-for" in shell.error
     assert shell.json("check") == []
 
 

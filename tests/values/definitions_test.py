@@ -147,7 +147,6 @@ def structures(draw: st.DrawFn) -> Structure:
             [
                 "counter",
                 "set",
-                "expiring_set",
                 "expiring_ring",
                 "expiring_capped",
                 "ring",
@@ -164,13 +163,10 @@ def structures(draw: st.DrawFn) -> Structure:
         key: Any = draw(keys(frozenset(["start"])))
         return roost.Counter(name, key=key, window=window, keep=draw(st.integers(1, 1000)), slots=slots)
     if kind == "set":
-        key = draw(keys(frozenset(["member"])))
-        taken = frozenset(field.lower() for field in getattr(key, "_fields", ["key"])) | {"key"}
-        return roost.Set(name, key=key, member=draw(keys(taken)))
-    if kind == "expiring_set":
-        key = draw(keys(frozenset(["member", "until"])))
-        taken = frozenset(field.lower() for field in getattr(key, "_fields", ["key"])) | {"key", "until"}
-        return roost.Set(name, key=key, member=draw(keys(taken)), keep_for=draw(st.integers(1, 10**9)))
+        key = draw(keys(frozenset(["member", "sequence", "until"])))
+        taken = frozenset(field.lower() for field in getattr(key, "_fields", ["key"])) | {"key", "sequence", "until"}
+        keep, keep_for = draw(st.none() | st.integers(1, 1000)), draw(st.none() | st.integers(1, 10**9))
+        return roost.Set(name, key=key, member=draw(keys(taken)), keep=keep, keep_for=keep_for)
     in_key = draw(distinct(key=True, least=2, most=5))
     others = [each for each in draw(distinct(key=False, least=0, most=5)) if each.lower() not in map(str.lower, in_key)]
     cut = draw(st.integers(1, len(in_key) - 1))

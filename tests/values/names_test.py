@@ -46,7 +46,7 @@ STRUCTURES: list[tuple[str, Declare]] = [
         "expiring_capped",
         lambda name: roost.Capped(name, Visit, per="uid", keep=1, unique="visitor", keep_for=60),
     ),
-    ("expiring_set", lambda name: roost.Set(name, keep_for=60)),
+    ("set", lambda name: roost.Set(name, keep=5, keep_for=60)),
     ("counter with windows", lambda name: roost.Counter(name, window="hour", keep=3)),
 ]
 each_kind = pytest.mark.parametrize("declare", [declare for _, declare in STRUCTURES], ids=[n for n, _ in STRUCTURES])

@@ -32,12 +32,14 @@ _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\
 
 GROUPS = ("key", "member")  # options whose columns form one value for the caller
 
-KEEP = click.option("--keep", type=int, metavar="N", help="Rows per key (ring, capped, ranked); windows (counter).")
+KEEP = click.option(
+    "--keep", type=int, metavar="N", help="Rows or members per key (ring, capped, ranked, set); windows (counter)."
+)
 KEEP_FOR = click.option(
     "--keep-for",
     type=Duration(),
     metavar="TIME",
-    help="The time after which a row or a member expires (the expiring kinds): 90s, 12h, 30d.",
+    help="The time after which a row or a member expires (ring, set, expiring_capped): 90s, 12h, 30d.",
 )
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
 MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Maximum number of values (cache).")

@@ -58,7 +58,7 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create expiring_capped votes --per poll:int --unique voter:int --keep 1000 --keep-for 7d
       roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points
       roost create set likes --key int --member 'text(40)' --no-view
-      roost create expiring_set online --member int --keep-for 5m
+      roost create set online --member int --keep 1000 --keep-for 5m
       roost create rate_limit logins --limit 5 --within 15m
       roost create lease jobs --key 'text(40)'
     """

@@ -214,7 +214,7 @@ class AdoptedConsole(Console[Adopted]):
         """Return the names of the key's columns, and the rule; the other columns may change at any time."""
         rule = {} if self.structure.cap is None else self.structure.cap.rule
         words = [
-            f"{fact} {fact_in_words('adopted', fact, rule[fact])}"
+            f"{fact} {fact_in_words(fact, rule[fact])}"
             for fact in ("keep", "older_than", "by")
             if rule.get(fact) is not None
         ]

@@ -26,10 +26,10 @@ def seconds(name: str, keep_for: Any) -> int:
     return found
 
 
-def reserved(name: str, columns: tuple[Column, ...]) -> None:
+def reserved(name: str, columns: tuple[Column, ...], own: Sequence[Column] = (UNTIL,)) -> None:
     """Refuse a column with the name of a column of Roost's own."""
     for column in columns:
-        if column.name.lower() == UNTIL.name:
+        if column.name.lower() in [each.name for each in own]:
             raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
 
 
@@ -46,6 +46,11 @@ def change(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
 
     A longer one applies only to rows written from then on: expired rows that are still stored must not reappear.
     """
+    if old.get("keep_for") is None:
+        raise Invalid(
+            f"{plan.structure.name}: keep_for cannot change from None to {new['keep_for']}: the rows have no times; "
+            "create another structure and import into it"
+        )
     less = old["keep_for"] - new["keep_for"]
     if less > 0:
         yield Statement(Template(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}"), [()])

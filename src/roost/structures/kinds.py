@@ -15,9 +15,6 @@ from roost.structures.counter.plan import CounterPlan
 from roost.structures.expiring_capped.console import ExpiringCappedConsole
 from roost.structures.expiring_capped.declaration import ExpiringCapped
 from roost.structures.expiring_capped.plan import ExpiringCappedPlan
-from roost.structures.expiring_set.console import ExpiringSetConsole
-from roost.structures.expiring_set.declaration import ExpiringSet
-from roost.structures.expiring_set.plan import ExpiringSetPlan
 from roost.structures.lease import Lease, LeaseConsole, LeasePlan
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.ranked.console import RankedConsole
@@ -26,9 +23,7 @@ from roost.structures.ranked.plan import RankedPlan
 from roost.structures.rate_limit import RateLimit, RateLimitConsole, RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring import Ring, RingConsole, RingPlan
-from roost.structures.set.console import SetConsole
-from roost.structures.set.declaration import Set
-from roost.structures.set.plan import SetPlan
+from roost.structures.set import Set, SetConsole, SetPlan
 
 __all__ = [
     "Adopted",
@@ -36,7 +31,6 @@ __all__ = [
     "Capped",
     "Counter",
     "ExpiringCapped",
-    "ExpiringSet",
     "Lease",
     "MemcachedSet",
     "Ranked",
@@ -52,6 +46,5 @@ register(Capped, CappedPlan, CappedConsole)
 register(ExpiringCapped, ExpiringCappedPlan, ExpiringCappedConsole)
 register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
-register(ExpiringSet, ExpiringSetPlan, ExpiringSetConsole)
 register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)

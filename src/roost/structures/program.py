@@ -130,8 +130,8 @@ class ProgramPlan(StructurePlan):
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     """
 
-    views = VIEWS
-    heads: ClassVar[bool] = False
+    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
+    heads = False
     expires = False
     own_time = True
 
@@ -145,6 +145,7 @@ class ProgramPlan(StructurePlan):
         if rows is not None and rows.unknown:
             self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
         super().__init__(structure, dialect)
+        self.lock_width = self.key_width  # of the columns that identify what a call locks
         self._by_store = dialect.name == "sqlite"
         self._programs: dict[str, Program] = {}
         self._many: dict[str, Template] = {}
@@ -247,7 +248,8 @@ class ProgramPlan(StructurePlan):
                 )
                 self._one[verb] = f"{name}({given})"
             case _ if program.many:
-                self._many[verb] = Template(f"CALL {name}({hole})")
+                outs = "".join(f", @roost_{place}" for place in range(len(program.gives)))
+                self._many[verb] = Template(f"CALL {name}({hole}{outs})")
             case _:
                 self._one[verb] = f"CALL {name}({given}{{result}})"
 
@@ -272,7 +274,7 @@ class ProgramPlan(StructurePlan):
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program for each row, in the order of their keys; return the outcomes in the order of the rows."""
-        width = self.key_width
+        width = self.lock_width
         order = sorted(range(len(rows)), key=lambda place: rows[place][:width])
         ordered = [rows[place] for place in order]
         if self._by_store:
@@ -349,7 +351,7 @@ class ProgramPlan(StructurePlan):
         if self.dialect.family == "postgresql":
             found = yield Statement(template, rows)
             return [row[0] for row in found[0]] if program.gives else [None] * len(rows)
-        for text in _in_json(rows):
+        for text, _ in in_json(rows):
             yield Statement(template, [(text,)])
         return [None] * len(rows)
 
@@ -395,7 +397,11 @@ class ProgramPlan(StructurePlan):
         return self._by_itself(write, op, rows[0] + self.moment(context))
 
     def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        first, last = self._around.get(write.program, (None, None))
+        around = self._around.get(write.program)
+        if around is None:
+            yield self._one[write.program], given
+            return write.result(op, [None])
+        first, last = around
         before = (yield first.sql, first.row(given)) if first else []
         yield self._one[write.program], given
         after = (yield last.sql, last.row(given)) if last else []
@@ -614,8 +620,8 @@ def _results(number: int) -> Template:
     return each(f"SELECT {', '.join(f'@roost_{place}' for place in range(number))}")
 
 
-def _in_json(rows: Sequence[Row]) -> Iterable[str]:
-    # As many rows at a time as one text may have.
+def in_json(rows: Sequence[Row]) -> Iterable[tuple[str, int]]:
+    """Yield rows as MariaDB and MySQL are given them, as many at a time as one text may have, and their number."""
     begin = 0
     while begin < len(rows):
         texts: list[str] = []
@@ -624,7 +630,7 @@ def _in_json(rows: Sequence[Row]) -> Iterable[str]:
             texts.append(json.dumps(rows[begin], default=_json_value, ensure_ascii=False))
             size += len(texts[-1])
             begin += 1
-        yield f"[{','.join(texts)}]"
+        yield f"[{','.join(texts)}]", len(texts)
 
 
 def _json_value(value: Any) -> str:

@@ -89,6 +89,20 @@ class Do(NamedTuple):
     counts: str = ""
 
 
+class Put(NamedTuple):
+    """Insert a row, or change the one that is there; remember whether it was new: 1 or 0. Not on SQLite.
+
+    change: what a row that is there gets, which is not what it has; without, it is left as it is. If several sessions
+        may lock it at once, there must be a change: on MariaDB it is read, not locked, otherwise.
+    """
+
+    table: str
+    values: Mapping[str, str]
+    key: Sequence[str]
+    new: str
+    change: Mapping[str, str] = {}
+
+
 class Refuse(NamedTuple):
     """End with a negative outcome if a condition holds: nothing of the row is stored.
 
@@ -136,7 +150,7 @@ class Give(NamedTuple):
     values: Sequence[str]
 
 
-Step = Head | Next | Now | Let | Do | Refuse | Leave | Count | Take | Each | Give
+Step = Head | Next | Now | Let | Do | Put | Refuse | Leave | Count | Take | Each | Give
 
 
 class Door(NamedTuple):

@@ -26,6 +26,7 @@ from roost.structures.steps import (
     Next,
     Now,
     Program,
+    Put,
     Refuse,
     Routine,
     Step,
@@ -79,7 +80,7 @@ class MySQLWords(Words):
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
         """Return the end of `put`. A row that is there and not to be changed is locked all the same."""
         assigned = ", ".join(f"{name} = {value}" for name, value in change.items())
-        return f"ON DUPLICATE KEY UPDATE {assigned or f'{key[0]} = {key[0]}'}"
+        return f"ON DUPLICATE KEY UPDATE {assigned or f'{key[0]} = {self.proposed(key[0])}'}"
 
     @property
     def source(self) -> str:
@@ -178,6 +179,17 @@ class MySQLWords(Words):
                         self._declare(Column(counts, ColumnType("int")), declared)
                         work += f"; SET `the {counts}` = ROW_COUNT()"
                     lines.append(f"IF {when} THEN {work}; END IF" if when else work)
+                case Put(table, row, key, new, update):
+                    self._declare(Column(new, ColumnType("int")), declared)
+                    # Of an upsert that leaves a row as it is, the client's flags say what is counted.
+                    if update:
+                        lines.append(f"{self.put(table, row, key, update)}; SET {self[new]} = ROW_COUNT() = 1")
+                        continue
+                    names, given = ", ".join(row), ", ".join(row.values())
+                    lines.append(
+                        f"SET {self[new]} = 1; BEGIN DECLARE CONTINUE HANDLER FOR 1062 SET {self[new]} = 0;\n"
+                        f"    INSERT INTO {table} ({names}) VALUES ({given}); END"
+                    )
                 case Refuse(when, outcome, message):
                     self.refusals[message] = outcome
                     lines.append(f"IF {when} THEN {self._leave([str(outcome)])} END IF")

@@ -29,6 +29,7 @@ from roost.structures.steps import (
     Next,
     Now,
     Program,
+    Put,
     Refuse,
     Routine,
     Step,
@@ -200,6 +201,11 @@ class PostgreSQLWords(Words):
                         self._declare(Column(counts, ColumnType("int")), declared)
                         work += f"\nGET DIAGNOSTICS it.{counts} = ROW_COUNT;"
                     lines.append(_if(when, work) if when else work)
+                case Put(table, row, key, new, update):
+                    self._declare(Column(new, ColumnType("int")), declared)
+                    put = self.put(table, row, key, update)
+                    told = f"{put}\n  RETURNING (xmax = 0)::integer INTO it.{new};"
+                    lines.append(told if update else f"{put};\nGET DIAGNOSTICS it.{new} = ROW_COUNT;")
                 case Refuse(when, outcome, message):
                     self.refusals[message] = outcome
                     lines.append(_if(when, self._give([str(outcome)])))

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roost.dialects.dialect import Dialect
-from roost.structures.steps import Count, Do, Each, Give, Head, Leave, Let, Next, Now, Program, Refuse, Routine, Take
+from roost.structures.steps import (
+    Count,
+    Do,
+    Each,
+    Give,
+    Head,
+    Leave,
+    Let,
+    Next,
+    Now,
+    Program,
+    Put,
+    Refuse,
+    Routine,
+    Take,
+)
 from roost.structures.words.words import MARK, SECOND, Words
 from roost.types.columns import Column
 
@@ -95,7 +110,7 @@ class SQLiteWords(Words):
                     body.append(f"DELETE FROM {table} WHERE {where}")
                 case Give():
                     pass
-                case Count() | Each():
+                case Count() | Each() | Put():
                     raise TypeError(f"{step!r} is not for SQLite")
         columns = ", ".join(f'NULL AS "{each}"' for each in [*(each.name for each in program.given), "roost_now"])
         text = "".join(f"  {each};\n" for each in body)

@@ -1,1 +1,0 @@
-"""Set whose members expire."""

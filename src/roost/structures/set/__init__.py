@@ -1,1 +1,0 @@
-"""Set: members of each key."""
