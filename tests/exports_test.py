@@ -252,7 +252,16 @@ def test_the_rooms_below_the_databases_do_no_io() -> None:
 
 def test_the_server_and_protocols_know_no_database() -> None:
     """The server has sockets, turns and processes; a protocol has neither sockets nor SQL."""
-    below = {"server", "protocols", "errors", "store.served", "databases.urls", "databases.waits", "batching.parts"}
+    below = {
+        "server",
+        "protocols",
+        "errors",
+        "store.served",
+        "databases.addresses",
+        "databases.urls",
+        "databases.waits",
+        "batching.parts",
+    }
     below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}
     of_protocols |= {"structures.index.budget"}

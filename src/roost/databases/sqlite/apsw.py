@@ -71,6 +71,7 @@ class ApswConnection:
         self.path = engine.path
         self.budget = budget
         self.opened = 0  # the number of times that the file was opened
+        self.schema = 0  # the version of the schema in the present transaction
         self._engine = engine
         self._writes = writes
         self._obeyed: dict[Wanted, Callable[[], None]] = {
@@ -270,7 +271,7 @@ class ApswConnection:
         if self._begun:
             return
         self._prepare()
-        self.fetch("BEGIN")
+        ((self.schema,),) = self.fetch("BEGIN; PRAGMA schema_version")
         self._begun = True
 
     def _prepare(self) -> None:
@@ -289,11 +290,14 @@ class ApswConnection:
             except OSError as error:
                 raise CannotOpen(str(error)) from error
         try:
-            self._engine.patiently(lambda: self._say("BEGIN IMMEDIATE"), self.wait)
+            self._engine.patiently(self._begin_immediate, self.wait)
         except BaseException:
             self._unlock()
             raise
         self._begun = True
+
+    def _begin_immediate(self) -> None:
+        ((self.schema,),) = self.fetch("BEGIN IMMEDIATE; PRAGMA schema_version")
 
     def _say(self, sql: str) -> None:
         self.fetch(sql)

@@ -1,4 +1,4 @@
-"""The addresses at which a server listens: `host:port`, `[::1]:port` or `unix:/path`."""
+"""The addresses of servers: `host:port`, `[::1]:port` or `unix:/path`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATH_BYTES = 104  # the limit on macOS; on Linux it is 108
 
 @dataclass(frozen=True)
 class Address:
-    """One address to listen at: a host and a port (0: any free port), or a path.
+    """One address: a host and a port (0: any free port to listen at), or a path.
 
     >>> Address.parse("127.0.0.1:9998")
     Address(host='127.0.0.1', port=9998, path='')
@@ -55,6 +55,21 @@ class Address:
         except OSError as error:
             raise Invalid(f"{self}: {self.host} is not a known host ({error.strerror})") from error
         return list(dict.fromkeys((family, cast(Place, place)) for family, _, _, _, place in found))
+
+    def connect(self, seconds: float | None) -> socket.socket:
+        """Return a connected socket, whose timeout is `seconds`. Raises: OSError."""
+        if not self.path:
+            made = socket.create_connection((self.host, self.port), seconds)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return made
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.settimeout(seconds)
+            made.connect(self.path)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     @property
     def loopback(self) -> bool:

@@ -1,26 +1,140 @@
-"""A worker's slot: its sockets and counters, which stay, and its process, which is replaced when it dies."""
+"""The processes of the workers, as the supervisor sees them: their slots, and the control connections to them.
+
+A slot's sockets and counters stay; its process is replaced when it dies. One process is kept in advance (a standby),
+which has imported everything and waits for a slot, so that a dead worker is replaced without the second that Python
+takes to start and import.
+
+A control connection carries JSON documents, one per line, over a socket pair. The supervisor sends `start`, `reload`,
+`ping` and `stop`; a worker answers `ready`, `failed`, `reloaded`, `kept` and `pong`. End of file means that the other
+process is dead: neither side closes the connection otherwise.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from io import FileIO
 from mmap import mmap
 from typing import Any
 
-from roost.server.control import Channel
 from roost.server.counters import Totals, make_block, totals
-from roost.server.settings import Role, Service, Settings, protocol_of
-from roost.server.standby import Standbys
+from roost.server.settings import PREFIX, Role, Service, Settings, protocol_of
 
 log = logging.getLogger(__name__)
 
+LONGEST = 2**24  # bytes of a line: settings with many patterns of tables
+WORKER: tuple[str, ...] = ("-P", "-m", "roost.server.worker")  # -P: nothing is imported from the working directory
 PONG = 2.0  # seconds within which a worker must answer `ping`
 SETTLED = 1.0  # seconds after a start before a standby process is started: earlier, it would slow the workers down
+
+
+class Channel:
+    """One end of the control connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> Channel:
+        """Make a channel from a connected socket."""
+        return cls(*await asyncio.open_unix_connection(sock=sock, limit=LONGEST))
+
+    def say(self, word: str, **facts: Any) -> None:
+        """Send a word; do nothing if the other process is gone."""
+        if not self._writer.is_closing():
+            self._writer.write(json.dumps({"word": word, **facts}).encode() + b"\n")
+
+    async def hear(self) -> dict[str, Any] | None:
+        """Receive the next word with its facts; None if the other process is gone."""
+        try:
+            line = await self._reader.readline()
+        except ConnectionError:
+            return None
+        found: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+        return found
+
+    async def flush(self) -> None:
+        """Let the transport send what it has buffered."""
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            pass
+
+    def close(self) -> None:
+        """Close the connection; the other process sees the end of file."""
+        self._writer.close()
+
+
+@dataclass
+class Standby:
+    """A process, and the supervisor's end of its control connection."""
+
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+
+    def end(self) -> None:
+        """Kill a process that is not needed."""
+        self.line.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class Standbys:
+    """At most one standby process."""
+
+    def __init__(self) -> None:
+        self._kept: Standby | None = None
+        self._ended = False
+
+    def take(self) -> Standby:
+        """Return the standby process, or start one if there is none; OSError if that fails."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            if kept.process.poll() is None:
+                return kept
+            kept.end()
+        return _start()
+
+    def keep(self) -> None:
+        """Start a standby process, unless there is one or the supervisor is stopping."""
+        if self._kept is None and not self._ended:
+            try:
+                self._kept = _start()
+            except OSError:
+                pass  # `take` tries again when a process is needed, and reports the error
+
+    def end(self) -> None:
+        """Kill the standby process, and start no other."""
+        self._ended = True
+        if self._kept is not None:
+            self._kept.end()
+            self._kept = None
+
+
+def _start() -> Standby:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *WORKER, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,  # the supervisor's stdout is for its announcements only
+                env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
+                process_group=0,  # so that Ctrl-C in a terminal reaches the supervisor only
+            )
+        except BaseException:
+            ours.close()
+            raise
+    return Standby(process, ours)
 
 
 class Slot:

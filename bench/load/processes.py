@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from roost.client.load.generator import Process, ask, connect, opening
-from roost.client.load.load import Load, Report
-from roost.client.load.workloads import value, workload_of
+from bench.load.generator import Process, ask, connect, opening
+from bench.load.load import Load, Report
+from bench.load.workloads import value, workload_of
 from roost.client.requests import Index
 from roost.client.sync import HandlerSocket
 from roost.errors import CannotOpen, Error, Invalid, Refused

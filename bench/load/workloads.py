@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from roost.client.load.load import Load
+from bench.load.load import Load
 from roost.errors import Invalid
 
 Chunk: TypeAlias = tuple[bytes, bytes]  # requests, and the expected answers

@@ -13,9 +13,9 @@ import socket
 import time
 from collections import Counter
 
-from roost.client.endpoint import Endpoint
-from roost.client.load.load import TOP, Load, Report
-from roost.client.load.workloads import Workload, is_as_good, workload_of
+from bench.load.load import TOP, Load, Report
+from bench.load.workloads import Workload, is_as_good, workload_of
+from roost.databases.addresses import Address
 from roost.errors import CannotOpen, Refused
 from roost.protocols.handlersocket import escape
 
@@ -38,9 +38,8 @@ def raise_files(number: int) -> None:
 
 def connect(address: str, *lines: bytes) -> socket.socket:
     """Connect and send lines, each of which the server must answer with `0 1`. Raises: CannotOpen, Refused."""
-    endpoint = Endpoint.parse(address)
     try:
-        made = endpoint.connect(PATIENCE)
+        made = Address.parse(address).connect(PATIENCE)
         for answer in ask(made, *lines):
             if answer != b"0\t1":
                 made.close()
