@@ -513,7 +513,7 @@ class SetPlan(ProgramPlan):
         return [how.result(op, list(islice(told, len(how.rows(op))))) for op in run if (how := self.writes[op.verb])]
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        # It is asked for all rows before which ones are there; then the first of equal ones changes something.
+        """Add or remove many members. Which are there is asked before; the first of equal ones changes something."""
         if verb not in ("add", "remove") or (self.keep and verb == "add") or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
         given = [row + self.moment(context) for row in rows]
