@@ -105,10 +105,10 @@ class Executor(Protocol[W]):
         ...
 
 
-class AsyncExecutor(Protocol):
+class AsyncExecutor(Protocol[W]):
     """The asynchronous counterpart of `Executor`."""
 
-    async def execute(self, wanted: Wanted) -> Any:
+    async def execute(self, wanted: W, /) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         ...
 
@@ -218,7 +218,7 @@ def commit(connection: Connection) -> None:
         raise OutcomeUnknown(f"{error}, during COMMIT") from error
 
 
-async def adrive(work: Generator[Wanted, Any, T], connection: AsyncExecutor) -> T:
+async def adrive(work: Generator[W, Any, T], connection: AsyncExecutor[W]) -> T:
     """`drive` with `await`."""
     execute = connection.execute
     try:

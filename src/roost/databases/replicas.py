@@ -14,7 +14,7 @@ import time
 from typing import Any, Protocol, TypeVar
 
 from roost.databases.engine import ServerEngine, Wait
-from roost.errors import ConnectionLost, Invalid, ReadOnly
+from roost.errors import ConnectionLost, ReadOnly
 
 log = logging.getLogger("roost")
 
@@ -22,7 +22,6 @@ LAG = 0.1  # seconds that a replica may take to reach a position
 PRIMARY_FOR = 1.0  # seconds for which the primary is read if no replica is found, or none is up to date
 SHARE = 20  # the same, in multiples of the time that finding none took, if that is longer: a twentieth of the time
 FIND = 2.0  # seconds that connecting to a replica may take; libpq treats 1 as 2
-STALENESS = 1.0  # seconds, unless the URL says otherwise
 
 
 class Raw(Protocol):
@@ -110,23 +109,3 @@ def _ask_primary(connection: Any) -> str:
         except (ConnectionLost, ReadOnly):
             connection.leave_primary()
             connection.pause(connection.wait)
-
-
-def staleness_of(options: dict[str, str], place: str, hosts: int) -> float | None:
-    """Take `reads` and `staleness` out of a URL's options; return the seconds, None if reads go to the primary."""
-    reads, given = options.pop("reads", "primary"), options.pop("staleness", None)
-    if reads not in ("primary", "replica"):
-        raise Invalid(f"{place}: reads is primary or replica, not {reads!r}")
-    if reads == "primary":
-        if given is not None:
-            raise Invalid(f"{place}: staleness is of reads=replica")
-        return None
-    if hosts < 2:
-        raise Invalid(f"{place}: reads=replica takes several hosts, host1,host2")
-    try:
-        seconds = STALENESS if given is None else float(given)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 10**6:
-        raise Invalid(f"{place}: staleness is a number of seconds, not {given!r}")
-    return seconds

@@ -19,8 +19,8 @@ from roost.batching.atoms import Atom
 from roost.batching.batch import joined
 from roost.batching.known import Known
 from roost.contrib.django.address import dialect_of
+from roost.databases.callers.caller import turn
 from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
-from roost.databases.callers.turns import turn
 from roost.databases.engine import drive
 from roost.databases.executor import ServerExecutor
 from roost.databases.sqlite import engine as sqlite
