@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from random import Random
 from typing import Any, Protocol, TypeVar
 
-from roost.databases.waits import Waits
 from roost.dialects.dialect import Control, Dialect, Wanted
 from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
 
@@ -159,35 +157,6 @@ class Engine(Protocol):
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:
         """Return a new connection."""
-        ...
-
-
-class ServerEngine(Protocol):
-    """The part of an engine that its connections use."""
-
-    trace: Trace | None
-    random: Random
-    place: str
-    dialect: Dialect
-    prepares: bool
-    timeout: float
-    reached: bool  # the server was reached before: if it is away now, it may come back
-    several: bool  # the URL names several servers, one of which is chosen
-    moves: bool  # another server may take the place of the one that accepts writes
-    home: str  # the server found last that accepts writes; connections to another one are abandoned
-    events: Events
-    replicas: Any  # the state of the replicas, for reads
-    waits: Waits  # how its connections wait for the server
-
-    def open(self, timeout: float, replica: bool = False) -> Any:
-        """Return a new driver connection within `timeout`, its limit for later waits too; to a replica if one is found.
-
-        `ConnectionLost` if another attempt may succeed, `CannotOpen` if the server's refusal is final.
-        """
-        ...
-
-    def answers(self, timeout: float) -> bool:
-        """Return whether the server responds to a connection attempt, even with a refusal."""
         ...
 
 

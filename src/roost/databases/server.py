@@ -11,8 +11,9 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from roost.databases.engine import GRACE, HASTE, LAST, ServerEngine, Wait
+from roost.databases.engine import GRACE, HASTE, LAST, Wait
 from roost.databases.reconnecting import PAUSE, Reconnecting
+from roost.databases.replicas import ServerEngine
 from roost.dialects.dialect import (
     MOST_ANSWER,
     MOST_BYTES,

@@ -53,8 +53,7 @@ class DjangoExecutor(ServerExecutor):
         self._lost = False  # the whole transaction was rolled back, and the savepoint with it
         self._locked = False
         if self._vendor == "postgresql":
-            from roost.databases.postgresql.cursors import PlainCursor
-            from roost.databases.postgresql.session import refuse
+            from roost.databases.postgresql.session import PlainCursor, refuse
 
             # Django's wrappers still apply. Django's own cursor is not used: it writes values into the text and reads
             # texts, both subject to the session's settings, and drops the zone of a datetime when USE_TZ is off.
@@ -126,8 +125,7 @@ class DjangoExecutor(ServerExecutor):
     def _at_once_on_postgresql(self, exchange: Exchange) -> Row | None:
         from roost.databases.callers.caller import UNDO
         from roost.databases.callers.postgresql import at_once
-        from roost.databases.postgresql.cursors import is_failed
-        from roost.databases.postgresql.session import BINARY, TEXT
+        from roost.databases.postgresql.session import BINARY, TEXT, is_failed
 
         if is_failed(self._connection.connection):
             return None

@@ -22,9 +22,17 @@ from roost.databases.callers.caller import (
 )
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import FAILURES
-from roost.databases.postgresql.cursors import AsyncPlainCursor, PlainCursor, is_failed, is_idle
 from roost.databases.postgresql.errors import translate
-from roost.databases.postgresql.session import BINARY, TEXT, local, refuse
+from roost.databases.postgresql.session import (
+    BINARY,
+    TEXT,
+    AsyncPlainCursor,
+    PlainCursor,
+    is_failed,
+    is_idle,
+    local,
+    refuse,
+)
 from roost.databases.postgresql.values import literal
 from roost.dialects.dialect import Control, Exchange, Statement, Wanted, render
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid

@@ -18,10 +18,9 @@ import pymysql
 import pymysql.converters
 import pymysql.cursors
 
-from roost.databases.engine import MOMENT, ServerEngine, Wait
+from roost.databases.engine import MOMENT, Wait
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
-from roost.databases.mariadb.gtids import follows
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own
 from roost.databases.mariadb.statements import (
@@ -49,7 +48,9 @@ from roost.databases.mariadb.statements import (
     TOO_LONG,
     UNBLOCKED,
     alone,
+    follows,
 )
+from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row

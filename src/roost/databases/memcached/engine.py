@@ -27,8 +27,7 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
 )
 
 from roost.databases.engine import Trace
-from roost.databases.memcached.address import read
-from roost.databases.memcached.server import Server, worded
+from roost.databases.memcached.server import Server, hosts_of, worded
 from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Error, Mismatch, OutcomeUnknown
 from roost.structures.memcached_set.commands import (
     Add,
@@ -153,7 +152,7 @@ class MemcachedEngine:
     """The servers of a URL. Any number of threads may use it."""
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None) -> None:
-        self.place, addresses = read(url)
+        self.place, addresses = hosts_of(url)
         self.trace = trace
         self._servers = [Server(host, port, timeout) for host, port in addresses]
         self._by_name = {server.name: server for server in self._servers}
@@ -264,49 +263,43 @@ class MemcachedEngine:
     def _ask(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # Reads: if the connection breaks, a new one may work, so it is tried once.
         for last in (False, True):
-            client = self._take(server)
             try:
-                answer = call(client)
+                return self._call(server, call)
             except (OSError, MemcacheUnexpectedCloseError) as error:
-                client.close()
-                self._judge(server, error)
                 if last or isinstance(error, SILENCE):
                     raise ConnectionLost(f"memcached at {server.name} did not answer: {worded(error)}") from error
-            except MemcacheError as error:
-                client.close()
-                raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
-            except BaseException:
-                client.close()  # an interrupt: the answer may still arrive
-                raise
-            else:
-                server.give(client)
-                return answer
         raise AssertionError
 
     def _tell(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # Writes are sent once. If no answer arrives, the outcome is unknown.
-        client = self._take(server)
         try:
-            answer = call(client)
+            return self._call(server, call)
         except (OSError, MemcacheUnexpectedCloseError) as error:
-            client.close()
-            self._judge(server, error)
             raise OutcomeUnknown(
                 f"memcached at {server.name} did not answer a command: {worded(error)}; it may have been done"
             ) from error
-        except MemcacheServerError as error:
-            client.close()  # as pymemcache does: the next answer may belong to this request
-            answer = worded(error)
+        except DatabaseError as error:
+            if not isinstance(error.__cause__, MemcacheServerError):
+                raise
+            answer = worded(error.__cause__)
             if "too large" in answer:
-                raise TooLarge(answer) from error
+                raise TooLarge(answer) from error.__cause__
             if "out of memory" in answer:
-                raise DiskFull(f"memcached at {server.name} has no memory left and is set to evict nothing") from error
-            raise DatabaseError(f"memcached at {server.name} failed: {answer}") from error
-        except MemcacheError as error:
+                message = f"memcached at {server.name} has no memory left and is set to evict nothing"
+                raise DiskFull(message) from error.__cause__
+            raise
+
+    def _call(self, server: Server, call: Callable[[Client], Any]) -> Any:
+        # After an error the connection is closed, as the answer may still arrive and be taken for the next one.
+        client = self._take(server)
+        try:
+            answer = call(client)
+        except BaseException as error:
             client.close()
-            raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
-        except BaseException:
-            client.close()
+            if isinstance(error, (OSError, MemcacheUnexpectedCloseError)):
+                self._judge(server, error)
+            elif isinstance(error, MemcacheError):
+                raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
             raise
         server.give(client)
         return answer

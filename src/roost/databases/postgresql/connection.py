@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
-from roost.databases.engine import ServerEngine, Wait
+from roost.databases.engine import Wait
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import local
@@ -35,6 +35,7 @@ from roost.databases.postgresql.statements import (
     alone,
 )
 from roost.databases.postgresql.values import literal, parameter
+from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
@@ -56,20 +57,14 @@ CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or ch
 FAILURES = psycopg.Error
 
 
-class PostgreSQLServers(ServerEngine, Protocol):
-    """The part of its engine that a connection uses."""
-
-    only_reads: str  # the query that tells it
-
-
 class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
     raw: Limited
-    engine: PostgreSQLServers
+    engine: Any
 
-    def __init__(self, engine: PostgreSQLServers, wait: Wait, follows: bool = False) -> None:
+    def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
         self._forgotten = False  # whether the session has others prepared than it should
         self._lock_timeout = 1  # milliseconds, of the transaction that is begun
         self._settings = ""  # what the session was told for reading
