@@ -179,10 +179,9 @@ class MemcachedEngine:
 
     def execute(self, command: Command) -> Any:
         """Run a command and return its answer: one exchange with every server that has items of it."""
-        kind = type(command)
         if self.trace is not None:
             self.trace(*_text(command))
-        return _RUN[kind](self, command)
+        return self._run(command)
 
     def servers(self) -> list[tuple[str, dict[str, str] | Error]]:
         """Return what each server reports about itself, or the error if it does not answer.
@@ -304,56 +303,44 @@ class MemcachedEngine:
         server.give(client)
         return answer
 
-    def _get(self, command: Get) -> dict[str, Item]:
-        if len(command.items) == 1:
-            one: dict[str, Item] = self._ask(self._server(command.items[0]), partial(_gets, items=command.items))
-            return one
-        found: dict[str, Item] = {}
-        for server, items in self._by_server(command.items):
-            found |= self._ask(server, partial(_gets, items=items))
-        return found
-
-    def _append(self, command: Append) -> bool:
-        item, data = command
-        sent = b"append %b 0 0 %d\r\n%b\r\n" % (item.encode(), len(data), data)
-        answer = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
-        if answer == b"STORED\r\n":
-            return True
-        if answer == b"NOT_STORED\r\n":
-            return False
-        raise DatabaseError(f"memcached answered {answer[:80]!r} to an append")
-
-    def _add(self, command: Add) -> bool:
-        item, data, expire = command
-        done: bool = self._tell(self._server(item), lambda client: client.add(item, data, expire=expire, noreply=False))
-        return done
-
-    def _put(self, command: Put) -> None:
-        for server, items in self._by_server(list(command.items)):
-            values = {item: command.items[item] for item in items}
-            failed = self._tell(
-                server,
-                methodcaller("set_many", values, expire=command.expire, noreply=False),
-            )
-            if failed:
-                raise DatabaseError(f"memcached at {server.name} did not store {failed[0]}")
-
-    def _cas(self, command: Cas) -> bool | None:
-        item, data, expire, found = command
-        done: bool | None = self._tell(
-            self._server(item),
-            lambda client: client.cas(item, data, found.cas, expire=expire, noreply=False, flags=found.flags),
-        )
-        return done
-
-    def _delete(self, command: Delete) -> None:
-        for server, items in self._by_server(command.items):
-            self._tell(server, methodcaller("delete_many", items, noreply=False))
-
-    def _touch(self, command: Touch) -> None:
-        for server, items in self._by_server(command.items):
-            for item in items:
-                self._tell(server, methodcaller("touch", item, expire=command.expire, noreply=False))
+    def _run(self, command: Command) -> Any:
+        match command:
+            case Get([item]):
+                return self._ask(self._server(item), partial(_gets, items=command.items))
+            case Get(items):
+                found: dict[str, Item] = {}
+                for server, some in self._by_server(items):
+                    found |= self._ask(server, partial(_gets, items=some))
+                return found
+            case Append(item, data):
+                sent = b"append %b 0 0 %d\r\n%b\r\n" % (item.encode(), len(data), data)
+                answer = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
+                if answer not in (b"STORED\r\n", b"NOT_STORED\r\n"):
+                    raise DatabaseError(f"memcached answered {answer[:80]!r} to an append")
+                return answer == b"STORED\r\n"
+            case Add(item, data, expire):
+                return self._tell(self._server(item), methodcaller("add", item, data, expire=expire, noreply=False))
+            case Cas(item, data, expire, there):
+                cas = methodcaller("cas", item, data, there.cas, expire=expire, noreply=False, flags=there.flags)
+                return self._tell(self._server(item), cas)
+            case Put(items, expire):
+                for server, some in self._by_server(list(items)):
+                    values = {item: items[item] for item in some}
+                    if failed := self._tell(server, methodcaller("set_many", values, expire=expire, noreply=False)):
+                        raise DatabaseError(f"memcached at {server.name} did not store {failed[0]}")
+            case Delete(items):
+                for server, some in self._by_server(items):
+                    self._tell(server, methodcaller("delete_many", some, noreply=False))
+            case Touch(items, expire):
+                for item in items:
+                    self._tell(self._server(item), methodcaller("touch", item, expire=expire, noreply=False))
+            case Left():
+                return self._left(command)
+            case Limit():
+                return self._limit()
+            case List():
+                return self._list(command)
+        return None
 
     def _left(self, command: Left) -> int | None:
         try:
@@ -368,7 +355,7 @@ class MemcachedEngine:
         left = int(answer[4:].split()[0])
         return 0 if left < 0 else max(1, left)
 
-    def _limit(self, _: Limit) -> int:
+    def _limit(self) -> int:
         # The smallest limit of the servers that answer: sets on them are served while others are down. If one returns
         # with a smaller limit, it refuses larger items, and then all are asked again.
         limits, failed = [], []
@@ -394,20 +381,6 @@ class MemcachedEngine:
                     expires = int(facts.get("exp", -1))
                     found[item] = max(0, expires)
         return found
-
-
-_RUN: dict[type, Callable[[MemcachedEngine, Any], Any]] = {
-    Get: MemcachedEngine._get,
-    Append: MemcachedEngine._append,
-    Add: MemcachedEngine._add,
-    Put: MemcachedEngine._put,
-    Cas: MemcachedEngine._cas,
-    Delete: MemcachedEngine._delete,
-    Touch: MemcachedEngine._touch,
-    Left: MemcachedEngine._left,
-    Limit: MemcachedEngine._limit,
-    List: MemcachedEngine._list,
-}
 
 
 def _text(command: Command) -> tuple[str, tuple[Any, ...]]:
