@@ -94,26 +94,18 @@ class DjangoExecutor(ServerExecutor):
 
         None: nothing was done, because of an unusual condition; the caller uses the general way.
         """
-        if self._vendor == "mysql":
-            return self._at_once_on_mariadb(exchange)
-        return self._at_once_on_postgresql(exchange) if self._vendor == "postgresql" else None
-
-    def _at_once_on_mariadb(self, exchange: Exchange) -> Row | None:
-        from roost.databases.callers.mariadb import GONE, at_once, attempted, is_gone
-
-        self._look()
-        texts = attempted(self._connection.connection, at_once(self._dialect, exchange))
+        if self._vendor == "sqlite":
+            return None
+        texts = self._texts(exchange)
         try:
             text = next(texts)
             while True:
                 try:
                     rows = self._rows(text)
                 except DjangoError as error:
-                    if error.__cause__ is not None and is_gone(error.__cause__):
-                        self.lose()
-                        found: Exception = Conflict(f"{_place(self._connection)}: {GONE}")
-                    else:
-                        found = self.failed(error, text)
+                    found = self._failed_at_once(error, text)
+                    if self._vendor == "postgresql" and isinstance(found, (Conflict, ConnectionLost)):
+                        raise found from error  # the whole transaction is lost
                     found.__cause__ = error
                     text = texts.throw(found)
                 else:
@@ -122,29 +114,30 @@ class DjangoExecutor(ServerExecutor):
             row: Row | None = stop.value
             return row
 
-    def _at_once_on_postgresql(self, exchange: Exchange) -> Row | None:
-        from roost.databases.callers.caller import UNDO
-        from roost.databases.callers.postgresql import at_once
-        from roost.databases.postgresql.session import BINARY, TEXT, is_failed
+    def _texts(self, exchange: Exchange) -> Generator[str, Any, Any]:
+        raw = self._connection.connection
+        if self._vendor == "mysql":
+            from roost.databases.callers.mariadb import at_once, attempted
 
-        if is_failed(self._connection.connection):
-            return None
-        cursor, text = self._cursor.cursor, ""
-        cursor.format = TEXT
+            self._look()
+            return (yield from attempted(raw, at_once(self._dialect, exchange)))
+        from roost.databases.callers.postgresql import PostgreSQLCaller
+        from roost.databases.postgresql.session import BINARY, TEXT
+
+        self._cursor.cursor.format = TEXT
         try:
-            for text in at_once(exchange):
-                rows = self._rows(text)
-        except DjangoError as error:
-            found = self.failed(error, text)
-            if isinstance(found, (Conflict, ConnectionLost)):  # the whole transaction is lost
-                raise found from error
-            self._rows(UNDO)
-            if isinstance(found, Busy):
-                raise found from error
-            return None
+            return (yield from PostgreSQLCaller(raw, _place(self._connection), True).at_once(exchange))
         finally:
-            cursor.format = BINARY
-        return rows[0] if rows else None
+            self._cursor.cursor.format = BINARY
+
+    def _failed_at_once(self, error: DjangoError, text: str) -> Exception:
+        if self._vendor == "mysql" and error.__cause__ is not None:
+            from roost.databases.callers.mariadb import GONE, is_gone
+
+            if is_gone(error.__cause__):
+                self.lose()
+                return Conflict(f"{_place(self._connection)}: {GONE}")
+        return self.failed(error, text)
 
     def _rows(self, text: str) -> Sequence[Row]:
         # The rows of the one statement in the text that returns any.
