@@ -246,7 +246,7 @@ class Settings:
                     )
 
     @cached_property
-    def _parsed(self) -> tuple[str | None, dict[str, str]]:
+    def _parsed(self) -> tuple[str | None, dict[str, Any]]:
         return parse_file(self.url)
 
     @property
@@ -274,12 +274,12 @@ class Settings:
     @property
     def synchronous(self) -> str:
         """SQLite's setting: FULL unless the URL says otherwise."""
-        return self._parsed[1].get("synchronous", "FULL")
+        return str(self._parsed[1]["synchronous"])
 
     @property
     def read_only(self) -> bool:
         """Whether the URL says `mode=ro`."""
-        return self.is_file and self._parsed[1].get("mode") == "ro"
+        return self.is_file and self._parsed[1]["mode"] == "ro"
 
     def services(self, role: Role) -> list[Service]:
         """Return the services of a role's workers that have an address."""

@@ -19,7 +19,8 @@ from roost.batching.batch import Batch
 from roost.batching.known import Known
 from roost.batching.parts import Part, SlowPath
 from roost.databases import open_engine
-from roost.databases.engine import Connection, Engine, ServerEngine, Undone, Wait, too_long
+from roost.databases.engine import Connection, Engine, Undone, Wait, too_long
+from roost.databases.replicas import ServerEngine
 from roost.databases.waits import THREAD, Waits
 from roost.dialects import Statement, Together
 from roost.dialects.dialect import Wanted
