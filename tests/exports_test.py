@@ -210,6 +210,7 @@ OPTIONAL = {
     "greenlet": {"server.tasks"},
     "uvloop": {"server"},
     "prometheus_client": {"contrib.prometheus", "server.http"},
+    "typing_extensions": {"structures.capped"},  # for type checkers alone
     "asgiref": {"contrib.django"},  # comes with Django
 }
 

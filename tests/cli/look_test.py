@@ -245,7 +245,7 @@ def test_a_leaderboard_is_made_filled_and_shown_best_first(shell: Shell) -> None
         {"rank": 2, "player": 4, "points": 3},
     ]
     assert shell.json("show", "best") == [{"key": "go", "rows": 2, "best": {"player": 2, "points": 4}}]
-    assert "order points, on_duplicate best" in shell("list")
+    assert "on_duplicate best, order points" in shell("list")
     shell("alter", "best", "--keep", "1", "--yes")
     assert [row["player"] for row in shell.json("show", "best", "go")["rows"]] == [2]
     assert shell.json("check") == []

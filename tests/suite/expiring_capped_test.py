@@ -362,7 +362,7 @@ def test_random_operations_answer_what_a_model_answers(data: st.DataObject) -> N
 
 
 def test_a_declaration_is_a_value() -> None:
-    made = from_definition(rejecting.definition)
+    made: Any = from_definition(rejecting.definition)
     assert made == rejecting == pickle.loads(pickle.dumps(rejecting))
     assert made != declared(keep_for=None, on_full="reject")
     assert made.keep_for == dt.timedelta(minutes=5).total_seconds()

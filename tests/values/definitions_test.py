@@ -193,7 +193,7 @@ def structures(draw: st.DrawFn) -> Structure:
     if "until" not in map(str.lower, types) and draw(st.booleans()):
         options["keep_for"] = draw(st.integers(1, 10**9))
         if options.get("on_full") == "evict" and draw(st.booleans()):
-            keep = None
+            return roost.Capped(name, row, per=given_per, unique=unique, **options)
     return roost.Capped(name, row, per=given_per, keep=keep, unique=unique, **options)
 
 

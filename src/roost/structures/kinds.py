@@ -6,8 +6,9 @@ from roost.structures.adopted import Adopted
 from roost.structures.cache.console import CacheConsole
 from roost.structures.cache.declaration import Cache
 from roost.structures.cache.plan import CachePlan
+from roost.structures.capped.console import CappedConsole
 from roost.structures.capped.declaration import Capped
-from roost.structures.capped.plan import CappedConsole, CappedPlan
+from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan

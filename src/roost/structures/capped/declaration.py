@@ -19,9 +19,9 @@ R = TypeVar("R")
 S = TypeVar("S")
 L = TypeVar("L")
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as WithDefault
+    import typing_extensions  # which type checkers have; typing has it from Python 3.13 on
 
-    Added = WithDefault("Added", bound=bool | None, default=None)
+    Added = typing_extensions.TypeVar("Added", bound=bool | None, default=None)
 else:
     Added = TypeVar("Added")
 

@@ -13,7 +13,7 @@ is in the index.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Duplicate, Error, Full, Invalid
@@ -21,18 +21,15 @@ from roost.structures.capped import sets
 from roost.structures.capped.declaration import Capped
 from roost.structures.checks import RuleWords, counted, has_head, lasting, sequences
 from roost.structures.clock import SECOND
-from roost.structures.console import REQUIRED, Table
-from roost.structures.keep_for import UNTIL, leaves_earlier
+from roost.structures.keep_for import UNTIL
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, each, same
 from roost.structures.program import ALL, MOST, Ask, ProgramPlan, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows import Entry
-from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
 from roost.structures.steps import DUPLICATE, FULL, INT, Do, Give, Head, Leave, Let, Now, Program, Refuse, Step, number
-from roost.structures.structure import Structure
 from roost.structures.views.sqlite import ViewWords
 from roost.structures.wire import AT as WIRE_AT
 from roost.structures.wire import SEQUENCE as WIRE_SEQUENCE
@@ -541,7 +538,7 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, No
     yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
 
 
-# --- HandlerSocket, the command line -------------------------------------------------------------------------------
+# --- HandlerSocket ----------------------------------------------------------------------------------------------------
 
 
 class CappedWire(EntriesWire):
@@ -572,67 +569,6 @@ class CappedWire(EntriesWire):
         """Remove a row."""
         yield self.structure.remove(head, self.structure.id.value(id_))
         return True
-
-
-class CappedConsole(RowsConsole[Capped[Any, Any, Any]]):
-    """An imported record is added. With an order, keys are shown with their best row, and rows best first."""
-
-    takes: ClassVar[Mapping[str, Any]] = {
-        "per": REQUIRED,
-        "unique": REQUIRED,
-        "keep": None,
-        "keep_for": None,
-        "column": (),
-        "order": None,
-        "on_full": "evict",
-        "on_duplicate": "error",
-    }
-    changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add", "on_full", "on_duplicate")
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that adds the row."""
-        return self.structure.add(self.structure.rows.make(values))
-
-    @property
-    def _names(self) -> list[str]:
-        return [each.name for each in self.structure.columns if each not in self.structure.key.columns]
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return the operations for what each key holds."""
-        if self.structure.score is None:
-            return super().summaries(keys)
-        return [each for key in keys for each in (self.structure.count(key), self.structure.top(key, 1))]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return the number of rows of each key, and the newest or the best of them."""
-        if self.structure.score is None:
-            return super().summary(keys, results)
-        names, rows, documents = self._names, [], []
-        for n, best in zip(results[::2], results[1::2], strict=True):
-            values = [getattr(best[0], name) if best else None for name in names]
-            rows.append((n, *values))
-            documents.append({"rows": n, "best": dict(zip(names, values, strict=True)) if best else None})
-        return Table(("rows", *names), rows, documents)
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the rows."""
-        return super().contents(key, n) if self.structure.score is None else self.structure.top(key, n)
-
-    def content(self, found: Any, n: int | None) -> Table:
-        """Return the rows with their sequences, or with their places."""
-        if self.structure.score is None:
-            return super().content(found, n)
-        headers = ("rank", *self._names)
-        rows = [(place, *[getattr(row, name) for name in self._names]) for place, row in enumerate(found[:n], 1)]
-        return Table(headers, rows, {"rows": [dict(zip(headers, row, strict=True)) for row in rows]})
-
-    def deletes(self, new: Structure) -> str:
-        """Say which rows go."""
-        said = leaves_earlier("rows", self.structure, new)
-        if isinstance(new, Capped) and new.keep is not None and (self.structure.keep or INT_MAX) > new.keep:
-            which = "newest" if self.structure.score is None else "best"
-            said = " and ".join(filter(None, [f"rows beyond the {which} {new.keep} of each key are deleted", said]))
-        return said
 
 
 CappedPlan.wire = CappedWire

@@ -36,7 +36,7 @@ def adding_all(plan: CappedPlan, w: Words, add: Program) -> Iterator[Step]:
     function = w.routine_name(add)
     given = w.names(add.given, "q.")
     singly = f"RETURN QUERY SELECT o.* FROM {w.source} CROSS JOIN LATERAL {function}({given}) AS o ORDER BY q.ord"
-    if plan.structure.on_full == "reject" or plan.structure.score is not None:
+    if plan.structure.score is not None:
         yield Do(singly)
         return
     if plan.expires:
@@ -63,11 +63,22 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
       RETURNING {w.names(key, "r.")}, r.sequence),
     c AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names})
   UPDATE {head} h SET sequence = greatest(h.sequence, c."its last"){count} FROM c WHERE {same(key, "h.", "c.")};"""
-    refused = ""
+    doubts = []  # in any of these cases the rows are added one by one
     if structure.on_duplicate == "error":
+        doubts += [
+            f"SELECT FROM {w.source} GROUP BY {w.names([*key, *ids], 'q.')} HAVING count(*) > 1",
+            f"SELECT FROM {w.source} JOIN {rows} r ON {same([*key, *ids], 'r.', 'q.')}",
+        ]
+    if structure.on_full == "reject":
+        doubts.append(
+            f"SELECT FROM {w.source} JOIN {head} h ON {same(key, 'h.', 'q.')} GROUP BY {w.names(key, 'h.')}"
+            f" HAVING max(h.n) + count(*) > {plan.keep}"
+        )
+    refused = ""
+    if doubts:
+        condition = "\n      OR ".join(f"EXISTS ({doubt})" for doubt in doubts)
         refused = f"""
-  IF EXISTS (SELECT FROM {w.source} GROUP BY {w.names([*key, *ids], "q.")} HAVING count(*) > 1)
-      OR EXISTS (SELECT FROM {w.source} JOIN {rows} r ON {same([*key, *ids], "r.", "q.")}) THEN
+  IF {condition} THEN
     {singly};
     RETURN;
   END IF;"""
@@ -88,7 +99,8 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
       WHERE k."its fresh" > 0),
     gone AS (DELETE FROM {rows} r USING (SELECT e.* FROM k CROSS JOIN LATERAL (
         SELECT {w.names([*key, *ids], "v.")} FROM {rows} v WHERE {same(key, "v.", "k.")}
-          AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {plan.keep} ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) e) d
+          AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {plan.keep}
+        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) e) d
       WHERE {same([*key, *ids], "r.", "d.")} RETURNING {w.names(key, "r.")}, r.sequence),
     g AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names}),
     c AS (SELECT {w.names(key, "k.")}, coalesce(g."its last", k."its bound") AS "its bound", CASE
