@@ -12,31 +12,29 @@ is in the index.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
-from roost.errors import Duplicate, Error, Full, Invalid
+from roost.dialects.dialect import Dialect, Row, Statement, Together
+from roost.errors import Duplicate, Error, Full
 from roost.structures.capped import sets
+from roost.structures.capped.alter import change_keep
 from roost.structures.capped.declaration import Capped
+from roost.structures.capped.wire import CappedWire
 from roost.structures.checks import RuleWords, counted, has_head, lasting, sequences
 from roost.structures.clock import SECOND
 from roost.structures.keep_for import UNTIL
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, each, same
-from roost.structures.program import ALL, MOST, Ask, ProgramPlan, Write, first
+from roost.structures.plan import AT, SEQUENCE, Context, N, Rule, each, same
+from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Write, first, in_json
 from roost.structures.relation import Relation
 from roost.structures.rows import Entry
 from roost.structures.rules import sweep
 from roost.structures.steps import DUPLICATE, FULL, INT, Do, Give, Head, Leave, Let, Now, Program, Refuse, Step, number
 from roost.structures.views.sqlite import ViewWords
-from roost.structures.wire import AT as WIRE_AT
-from roost.structures.wire import SEQUENCE as WIRE_SEQUENCE
-from roost.structures.wire import EntriesWire, Steps, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
-from roost.types.columns import Column
 
 AFTER = number("roost_after")
 BOUND = number("roost_bound")
@@ -343,6 +341,18 @@ class CappedPlan(ProgramPlan):
             yield Do(f"UPDATE {w.head} SET {', '.join(changes)} WHERE {w.mine()}", when=f"{w['gone']} > 0")
         yield Give([w["gone"]])
 
+    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
+        """Add many rows; where MariaDB's and MySQL's set form has done nothing, one by one."""
+        if program.gives:
+            return (yield from super().call_all(program, rows))
+        outcomes: list[Any] = []
+        for text, n in in_json(rows):
+            called = Statement(self._many[program.verb], [(text,)])
+            *_, found = yield Together((called, Statement(each(f"SELECT {sets.ADDED}"), [()])))
+            part = rows[len(outcomes) : len(outcomes) + n]
+            outcomes += [1] * n if found[0][0][0] else (yield from self.call_each("add", part))
+        return outcomes
+
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
@@ -505,71 +515,5 @@ class CappedPlan(ProgramPlan):
             yield lasting(self)
 
 
-def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
-    # Deletes the rows that are too many, and counts the others; refused where rows are never dropped. As everywhere,
-    # the head is locked before its rows: a trigger of the view has not read the definition, so it waits for no lock.
-    keep, rows, head, key = new["keep"], plan.rows_table, plan.head_table, plan.structure.key.columns
-    if keep is None or (old["keep"] is not None and keep > old["keep"]):
-        return
-    dialect, names, ids = plan.dialect, plan.dialect.names(key), plan.dialect.names(plan.structure.id.columns)
-    same_key = dialect.same(key, "r.", f"{head}.")
-    if "reject" in (old["on_full"], new["on_full"]):
-        many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
-        found = yield Statement(each(many), [()])
-        if found[0][0][0]:
-            raise Invalid(
-                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
-                "collection that rejects never drops a row; remove some first"
-            )
-    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
-    if not plan.by_head:
-        newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
-        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
-    score = plan.structure.score
-    best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
-    yield Statement(
-        Template(
-            f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
-            f"row_number() OVER (PARTITION BY {names} ORDER BY {best}) AS place FROM {rows}) ranked "
-            f"WHERE place > {keep})"
-        ),
-        [()],
-    )
-    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
-
-
-# --- HandlerSocket ----------------------------------------------------------------------------------------------------
-
-
-class CappedWire(EntriesWire):
-    """A find returns the newest rows first, or the best, or the row of an id; an insert adds, a delete removes."""
-
-    def ids(self) -> Sequence[Column]:
-        """Return the columns of the id, which follow those of the key."""
-        columns: Sequence[Column] = self.structure.id.columns
-        return columns
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Read the row of an id, or the best rows; if their sequence or time is asked for, all entries."""
-        if WIRE_SEQUENCE not in self.columns and WIRE_AT not in self.columns:
-            if id_:
-                return self.structure.get(head, self.structure.id.value(id_))  # type: ignore[no-any-return]
-            if self.structure.score is not None:
-                return self.structure.top(head, n)  # type: ignore[no-any-return]
-        return super().reading(head, id_, n)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the rows in their order."""
-        score = self.structure.score
-        if score is not None and isinstance(found, list) and found and isinstance(found[0], Entry):
-            found = sorted(found, key=lambda entry: (getattr(entry.row, score.name), -entry.sequence))
-        return super().rows(key, found)
-
-    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        """Remove a row."""
-        yield self.structure.remove(head, self.structure.id.value(id_))
-        return True
-
-
 CappedPlan.wire = CappedWire
-CappedPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}
+CappedPlan.alterations = {"keep": change_keep, "keep_for": change_keep_for}

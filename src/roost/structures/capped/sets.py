@@ -1,7 +1,7 @@
 """The set forms of a capped collection's add: many rows in a few statements, by hand for each kind of server.
 
-They add rows that are all stored: where one may be refused, or worse than what is there, the rows are added one by one.
-On MariaDB and MySQL that is the library's work, since their set forms have no outcomes.
+They add rows that are all stored. Where one may be refused, or worse than what is there, the rows are added one by one:
+on PostgreSQL by the same function; on MariaDB and MySQL the procedure does nothing, and says so in a variable.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from roost.structures.capped.declaration import Capped
-from roost.structures.steps import Do, Now, Program, Step
+from roost.structures.steps import Do, Leave, Now, Program, Step
 from roost.structures.words.words import Words
 
 if TYPE_CHECKING:
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 MOST_PASSED = 1_000  # rows of a key that MariaDB's set form passes to find the ones to evict; of more it adds singly
 
 
+ADDED = "@roost_added"  # whether MariaDB's set form has added the rows
+
+
 def is_in_sets(structure: Capped[Any, Any, Any]) -> bool:
-    """Whether MariaDB and MySQL add many rows at once: no row can be refused."""
-    evicts = structure.on_full == "evict" and (structure.keep is None or structure.keep <= MOST_PASSED)
-    return evicts and structure.on_duplicate == "refresh" and structure.score is None
+    """Whether MariaDB and MySQL can add many rows at once."""
+    refuses = structure.on_full == "reject" or structure.on_duplicate == "error"
+    few = structure.on_full == "reject" or structure.keep is None or structure.keep <= MOST_PASSED
+    return structure.score is None and few and not (refuses and structure.keep_for is not None)
 
 
 def adding_all(plan: CappedPlan, w: Words, add: Program) -> Iterator[Step]:
@@ -135,55 +139,66 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     key, ids = structure.key.columns, structure.id.columns
     name_of, same = plan.dialect.name_of, plan.dialect.same
     values = {name_of(column): w.new(column.name) for column in plan.given}
-    given = ", ".join(values[name_of(column)] for column in key)
-    as_named = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in key)
-    keys = f"(SELECT DISTINCT {as_named} FROM {w.source})"
-    heads = {
-        **{name_of(column): values[name_of(column)] for column in key},
-        "sequence": "COUNT(*)",
-        "n": "0",
-        "roost_bound": "0",
-    }
-    change = {"sequence": f"{head}.sequence + VALUES(sequence)"}
-    newest = plan.by_index(w, plan.newest)
-    yield Do(
-        w.put(head, heads, [name_of(column) for column in key], change, f"{w.source} GROUP BY {given} ORDER BY {given}")
-    )
+    own = {name_of(column): values[name_of(column)] for column in key}
+    names, given = list(own), ", ".join(own.values())
+    by_index = f"FORCE INDEX ({plan.newest})"
+    joined = " AND ".join(f"h.{name} = {value}" for name, value in own.items())
+    as_key = ", ".join(f"{value} AS {name}" for name, value in own.items())
+    as_pair = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))
+    keys = f"(SELECT DISTINCT {as_key} FROM {w.source})"
+    by_key = f"{w.source} GROUP BY {given} ORDER BY {given}"
+    yield Do(f"SET {ADDED} = 0")
+    yield Do(w.put(head, {**own, "sequence": "0", "n": "0", "roost_bound": "0"}, names, None, by_key))
     if plan.expires:
         yield Now()
         over = f"{same(key, 'r.', 'k.')} AND r.until <= {w['now']}"
-        yield Do(f"DELETE r FROM {keys} k STRAIGHT_JOIN {rows} r FORCE INDEX ({plan.newest}) ON {over}")
-    joined = " AND ".join(f"h.{name_of(column)} = {values[name_of(column)]}" for column in key)
+        yield Do(f"DELETE r FROM {keys} k STRAIGHT_JOIN {rows} r {by_index} ON {over}")
+    pair = ", ".join(values[name_of(column)] for column in (*key, *ids))
+    doubts = []
+    if structure.on_duplicate == "error":
+        there = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
+        doubts += [
+            f"SELECT 1 FROM {w.source} GROUP BY {pair} HAVING COUNT(*) > 1",
+            f"SELECT 1 FROM {w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {there}",
+        ]
+    if structure.on_full == "reject":
+        beyond = f"HAVING MAX(h.n) + COUNT(*) > {structure.keep}"
+        doubts.append(f"SELECT 1 FROM {w.source} JOIN {head} h ON {joined} GROUP BY {given} {beyond}")
+    for doubt in doubts:
+        yield Leave(f"EXISTS ({doubt})", [])
     window = f"PARTITION BY {given}"
     selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
-    # Two windows of different orders in one query give wrong numbers on MariaDB.
     numbered = (
-        f"(SELECT {selected}, h.sequence - COUNT(*) OVER ({window}) + ROW_NUMBER() OVER ({window} ORDER BY q.ord)\n"
-        f"    AS `its sequence` FROM {w.source} JOIN {head} h ON {joined})"
+        f"(SELECT {selected}, h.sequence + ROW_NUMBER() OVER ({window} ORDER BY q.ord) AS `its sequence`\n"
+        f"    FROM {w.source} JOIN {head} h ON {joined})"
     )
+    # Two windows of different orders in one query give wrong numbers on MariaDB.
     last = f"ROW_NUMBER() OVER (PARTITION BY {w.names([*key, *ids], 'p.')} ORDER BY p.`its sequence` DESC)"
-    numbered = f"(SELECT p.*, {last} AS `its turn` FROM {numbered} p)"
-    if structure.keep is not None:
-        absent = f"r.{name_of(key[0])} IS NULL"
-        as_ids = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))
+    source = f"(SELECT p.*, {last} AS `its turn` FROM {numbered} p) s WHERE s.`its turn` = 1 ORDER BY s.`its sequence`"
+    fresh = f"SELECT {selected}, 1 AS `is fresh` FROM {w.source}"
+    if structure.on_duplicate == "refresh":
         fresh = (
-            f"(SELECT {w.names(key, 'i.')}, COUNT(*) AS fresh FROM (SELECT DISTINCT {as_ids} FROM {w.source}) i\n"
-            f"    LEFT JOIN {rows} r ON {same([*key, *ids], 'r.', 'i.')} WHERE {absent} GROUP BY {w.names(key, 'i.')})"
+            f"SELECT i.*, r.sequence IS NULL AS `is fresh` FROM (SELECT DISTINCT {as_pair} FROM {w.source}) i\n"
+            f"    LEFT JOIN {rows} r ON {same([*key, *ids], 'r.', 'i.')}"
         )
-        yield Do(f"UPDATE {fresh} f STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'f.')} SET h.n = h.n + f.fresh")
-    source = f"{numbered} s WHERE s.`its turn` = 1 ORDER BY s.`its sequence`"
+    fresh = (
+        f"SELECT {w.names(key, 'f.')}, SUM(f.`is fresh`) AS `its fresh` FROM ({fresh}) f GROUP BY {w.names(key, 'f.')}"
+    )
+    if structure.keep is not None:
+        yield Do(f"UPDATE ({fresh}) g STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'g.')} SET h.n = h.n + g.`its fresh`")
     yield Do(plan.put(w, "s.`its sequence`", {name: f"s.{name}" for name in values}, source))
-    if structure.keep is None:
-        return
-    cut = f"(SELECT v.sequence FROM {newest} v".replace(
-        f"{rows} FORCE INDEX ({plan.newest}) v", f"{rows} v FORCE INDEX ({plan.newest})"
-    )
-    cut = f"{cut} WHERE {same(key, 'v.', 'k.')} ORDER BY v.sequence DESC LIMIT 1 OFFSET {structure.keep})"
-    beyond = f"(SELECT {w.names(key, 'k.')}, {cut} AS cut FROM {keys} k)"
-    yield Do(
-        f"DELETE r FROM {beyond} d STRAIGHT_JOIN {rows} r FORCE INDEX ({plan.newest})\n"
-        f"    ON {same(key, 'r.', 'd.')} AND r.sequence <= d.cut"
-    )
-    counted = f"(SELECT COUNT(*) FROM {rows} r WHERE {same(key, 'r.', 'h.')})"
-    full = "" if plan.expires else f" WHERE h.n > {structure.keep}"
-    yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")
+    count = f"SELECT {as_key}, COUNT(*) AS `its count` FROM {w.source} GROUP BY {given}"
+    counted = f"UPDATE ({count}) g STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'g.')}"
+    yield Do(f"{counted} SET h.sequence = h.sequence + g.`its count`")
+    if structure.keep is not None and structure.on_full == "evict":
+        cut = f"SELECT v.sequence FROM {rows} v {by_index} WHERE {same(key, 'v.', 'k.')}"
+        cut = f"({cut} ORDER BY v.sequence DESC LIMIT 1 OFFSET {structure.keep})"
+        yield Do(
+            f"DELETE r FROM (SELECT {w.names(key, 'k.')}, {cut} AS `its cut` FROM {keys} k) d\n"
+            f"    STRAIGHT_JOIN {rows} r {by_index} ON {same(key, 'r.', 'd.')} AND r.sequence <= d.`its cut`"
+        )
+    if structure.keep is not None:
+        counted = f"(SELECT COUNT(*) FROM {rows} r WHERE {same(key, 'r.', 'h.')})"
+        full = "" if plan.expires else f" WHERE h.n > {structure.keep}"
+        yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")
+    yield Do(f"SET {ADDED} = 1")
