@@ -28,12 +28,10 @@ WITH_EXAMPLE = [
     "Cache",
     "Capped",
     "Counter",
-    "ExpiringCapped",
     "Index",
     "Lease",
     "MemcachedSet",
     "Operation",
-    "Ranked",
     "RateLimit",
     "Ring",
     "Set",
@@ -212,6 +210,7 @@ OPTIONAL = {
     "greenlet": {"server.tasks"},
     "uvloop": {"server"},
     "prometheus_client": {"contrib.prometheus", "server.http"},
+    "typing_extensions": {"structures.capped"},  # for type checkers alone
     "asgiref": {"contrib.django"},  # comes with Django
 }
 

@@ -36,7 +36,7 @@ def reserved(name: str, columns: tuple[Column, ...], own: Sequence[Column] = (UN
 def leaves_earlier(what: str, old: Any, new: Any) -> str:
     """Describe what a shorter `keep_for` of another declaration lets expire; "" if it is not shorter."""
     after = getattr(new, "keep_for", old.keep_for)
-    if after >= old.keep_for:
+    if None in (after, old.keep_for) or after >= old.keep_for:
         return ""
     return f"{what} that were written longer than {in_words(after)} ago are deleted"
 

@@ -43,7 +43,7 @@ from roost.structures.plan import (
     seizing,
 )
 from roost.structures.relation import VIEWS, Relation
-from roost.structures.rules import removal
+from roost.structures.rules import Remember, removal
 from roost.structures.steps import INT, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
@@ -585,12 +585,14 @@ class ProgramPlan(StructurePlan):
 
         return keys
 
-    def removals(self, *, counted: bool = False) -> Iterator[Program]:
+    def removals(self, *, counted: bool = False, remember: Remember = lambda _, __: ()) -> Iterator[Program]:
         """Yield the programs `clear` and `forget` of a structure with heads."""
         count = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}"
         before = f"{count} AND until > {self.now}" if self.expires else count
         for verb in ("clear", "forget"):
-            yield removal(verb, self.structure.key.columns, before, counted=counted, lasts=self.expires)
+            yield removal(
+                verb, self.structure.key.columns, before, counted=counted, lasts=self.expires, remember=remember
+            )
 
     def key_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the stored key of an operation that concerns a whole key, as the only row of a call."""

@@ -23,6 +23,7 @@ class Relation(NamedTuple):
     changes: the columns that an UPDATE may change.
     remove: the program that a DELETE calls with the key and the id; "": the row is deleted.
     counted: whether the heads have a count, which a row's deletion by somebody else must keep right.
+    skips: whether the program may store nothing, which its outcome 0 says.
     place: a further condition that finds the row of an `identity`, by an index; `{sequence}` is its sequence.
     query: by dialect the query of the view, where it is not just the columns.
     """
@@ -33,6 +34,7 @@ class Relation(NamedTuple):
     changes: Sequence[Column] = ()
     remove: str = ""
     counted: bool = False
+    skips: bool = False
     place: str = ""
     query: Mapping[str, Callable[[Any], str]] = {}
 
@@ -117,6 +119,7 @@ def on_postgresql(plan: Any) -> postgresql.Made:
             words.refuse(*([words.own] if own else []), *words.rules(given)),
             *words.normal(given),
             *words.call(relation.insert, given),
+            *(["IF it.outcome = 0 THEN\n  RETURN NULL;\nEND IF;"] if relation.skips else []),
             *_told(plan, relation, words),
             "RETURN NEW;",
         ],

@@ -90,7 +90,7 @@ class Ring(RowStructure[R, K]):
         self, name: str, Row: type[Any], *, per: Any, keep: int, keep_for: timedelta | float | None = None
     ) -> None:
         super().__init__(name, Rows(name, Row, per))
-        self.keep = keep_limit(name, keep)
+        self.keep: int = keep_limit(name, keep)
         self.keep_for = None if keep_for is None else seconds(name, keep_for)
         self.options = ("keep",) if self.keep_for is None else ("keep", "keep_for")
         facts: dict[str, Any] = {"columns": column_facts(self.columns), "per": self.rows.per, "keep": keep}
