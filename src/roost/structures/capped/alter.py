@@ -1,13 +1,44 @@
-"""What `alter` does to the rows of a capped collection."""
+"""What `check` verifies of a capped collection, and what `alter` does to its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 from roost.dialects.dialect import Statement, Template, Wanted
 from roost.errors import Invalid
-from roost.structures.plan import Facts, each
+from roost.structures.checks import RuleWords, counted, has_head, lasting, sequences
+from roost.structures.plan import Facts, Rule, each
+
+if TYPE_CHECKING:
+    from roost.structures.capped.plan import CappedPlan
+
+
+def rules(plan: CappedPlan) -> Iterator[Rule]:
+    """Yield what `check` verifies: no key has more than `keep` rows, no two have a sequence, the count is right."""
+    keep, words = plan.structure.keep, RuleWords(plan)
+    yield has_head(plan)
+    yield from sequences(plan, last=plan.by_head)
+    if keep is not None:
+        yield counted(plan)
+        yield (
+            "keep",
+            f"SELECT {words.r_key}, {words.message(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"
+            f"  GROUP BY {words.r_key} HAVING count(*) > {keep}",
+        )
+    yield (
+        "order",
+        f"SELECT {words.r_key}, {words.message('? rows have sequence ?', 'count(*)', 'sequence')}\n"
+        f"  FROM {words.rows} r GROUP BY {words.r_key}, sequence HAVING count(*) > 1",
+    )
+    if plan.dialect.row_locks:
+        yield (
+            "bound",
+            f"SELECT {words.r_key}, {words.message('sequence ?, which the head says is gone', 'r.sequence')}\n"
+            f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.roost_bound",
+        )
+    if plan.expires:
+        yield lasting(plan)
 
 
 def change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:

@@ -15,19 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row, Statement, Together
+from roost.dialects.dialect import Dialect, Row
 from roost.errors import Duplicate, Error, Full
 from roost.structures.capped import sets
-from roost.structures.capped.alter import change_keep
+from roost.structures.capped.alter import change_keep, rules
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.wire import CappedWire
-from roost.structures.checks import RuleWords, counted, has_head, lasting, sequences
 from roost.structures.clock import SECOND
 from roost.structures.keep_for import UNTIL
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Context, N, Rule, each, same
-from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Write, first, in_json
+from roost.structures.plan import AT, SEQUENCE, Context, N, Rule, same
+from roost.structures.program import ALL, MOST, Ask, ProgramPlan, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows import Entry
 from roost.structures.rules import sweep
@@ -341,18 +340,6 @@ class CappedPlan(ProgramPlan):
             yield Do(f"UPDATE {w.head} SET {', '.join(changes)} WHERE {w.mine()}", when=f"{w['gone']} > 0")
         yield Give([w["gone"]])
 
-    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Add many rows; where MariaDB's and MySQL's set form has done nothing, one by one."""
-        if program.gives:
-            return (yield from super().call_all(program, rows))
-        outcomes: list[Any] = []
-        for text, n in in_json(rows):
-            called = Statement(self._many[program.verb], [(text,)])
-            *_, found = yield Together((called, Statement(each(f"SELECT {sets.ADDED}"), [()])))
-            part = rows[len(outcomes) : len(outcomes) + n]
-            outcomes += [1] * n if found[0][0][0] else (yield from self.call_each("add", part))
-        return outcomes
-
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
@@ -489,30 +476,8 @@ class CappedPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: no key has more than `keep` rows, no two have a sequence, the count is right."""
-        keep, words = self.structure.keep, RuleWords(self)
-        yield has_head(self)
-        yield from sequences(self, last=self.by_head)
-        if keep is not None:
-            yield counted(self)
-            yield (
-                "keep",
-                f"SELECT {words.r_key}, {words.message(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"
-                f"  GROUP BY {words.r_key} HAVING count(*) > {keep}",
-            )
-        yield (
-            "order",
-            f"SELECT {words.r_key}, {words.message('? rows have sequence ?', 'count(*)', 'sequence')}\n"
-            f"  FROM {words.rows} r GROUP BY {words.r_key}, sequence HAVING count(*) > 1",
-        )
-        if self.dialect.row_locks:
-            yield (
-                "bound",
-                f"SELECT {words.r_key}, {words.message('sequence ?, which the head says is gone', 'r.sequence')}\n"
-                f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.roost_bound",
-            )
-        if self.expires:
-            yield lasting(self)
+        """Return what `check` verifies."""
+        return rules(self)
 
 
 CappedPlan.wire = CappedWire

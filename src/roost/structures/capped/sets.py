@@ -1,7 +1,7 @@
 """The set forms of a capped collection's add: many rows in a few statements, by hand for each kind of server.
 
 They add rows that are all stored. Where one may be refused, or worse than what is there, the rows are added one by one:
-on PostgreSQL by the same function; on MariaDB and MySQL the procedure does nothing, and says so in a variable.
+on PostgreSQL by the same function, on MariaDB and MySQL by the library, since their set forms have no outcomes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from roost.structures.capped.declaration import Capped
-from roost.structures.steps import Do, Leave, Now, Program, Step
+from roost.structures.steps import Do, Now, Program, Step
 from roost.structures.words.words import Words
 
 if TYPE_CHECKING:
@@ -19,14 +19,10 @@ if TYPE_CHECKING:
 MOST_PASSED = 1_000  # rows of a key that MariaDB's set form passes to find the ones to evict; of more it adds singly
 
 
-ADDED = "@roost_added"  # whether MariaDB's set form has added the rows
-
-
 def is_in_sets(structure: Capped[Any, Any, Any]) -> bool:
-    """Whether MariaDB and MySQL can add many rows at once."""
-    refuses = structure.on_full == "reject" or structure.on_duplicate == "error"
-    few = structure.on_full == "reject" or structure.keep is None or structure.keep <= MOST_PASSED
-    return structure.score is None and few and not (refuses and structure.keep_for is not None)
+    """Whether MariaDB and MySQL add many rows at once: none can be refused."""
+    evicts = structure.on_full == "evict" and (structure.keep is None or structure.keep <= MOST_PASSED)
+    return evicts and structure.on_duplicate == "refresh" and structure.score is None
 
 
 def adding_all(plan: CappedPlan, w: Words, add: Program) -> Iterator[Step]:
@@ -147,25 +143,11 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     as_pair = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))
     keys = f"(SELECT DISTINCT {as_key} FROM {w.source})"
     by_key = f"{w.source} GROUP BY {given} ORDER BY {given}"
-    yield Do(f"SET {ADDED} = 0")
     yield Do(w.put(head, {**own, "sequence": "0", "n": "0", "roost_bound": "0"}, names, None, by_key))
     if plan.expires:
         yield Now()
         over = f"{same(key, 'r.', 'k.')} AND r.until <= {w['now']}"
         yield Do(f"DELETE r FROM {keys} k STRAIGHT_JOIN {rows} r {by_index} ON {over}")
-    pair = ", ".join(values[name_of(column)] for column in (*key, *ids))
-    doubts = []
-    if structure.on_duplicate == "error":
-        there = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
-        doubts += [
-            f"SELECT 1 FROM {w.source} GROUP BY {pair} HAVING COUNT(*) > 1",
-            f"SELECT 1 FROM {w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {there}",
-        ]
-    if structure.on_full == "reject":
-        beyond = f"HAVING MAX(h.n) + COUNT(*) > {structure.keep}"
-        doubts.append(f"SELECT 1 FROM {w.source} JOIN {head} h ON {joined} GROUP BY {given} {beyond}")
-    for doubt in doubts:
-        yield Leave(f"EXISTS ({doubt})", [])
     window = f"PARTITION BY {given}"
     selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
     numbered = (
@@ -175,12 +157,10 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     # Two windows of different orders in one query give wrong numbers on MariaDB.
     last = f"ROW_NUMBER() OVER (PARTITION BY {w.names([*key, *ids], 'p.')} ORDER BY p.`its sequence` DESC)"
     source = f"(SELECT p.*, {last} AS `its turn` FROM {numbered} p) s WHERE s.`its turn` = 1 ORDER BY s.`its sequence`"
-    fresh = f"SELECT {selected}, 1 AS `is fresh` FROM {w.source}"
-    if structure.on_duplicate == "refresh":
-        fresh = (
-            f"SELECT i.*, r.sequence IS NULL AS `is fresh` FROM (SELECT DISTINCT {as_pair} FROM {w.source}) i\n"
-            f"    LEFT JOIN {rows} r ON {same([*key, *ids], 'r.', 'i.')}"
-        )
+    fresh = (
+        f"SELECT i.*, r.sequence IS NULL AS `is fresh` FROM (SELECT DISTINCT {as_pair} FROM {w.source}) i\n"
+        f"    LEFT JOIN {rows} r ON {same([*key, *ids], 'r.', 'i.')}"
+    )
     fresh = (
         f"SELECT {w.names(key, 'f.')}, SUM(f.`is fresh`) AS `its fresh` FROM ({fresh}) f GROUP BY {w.names(key, 'f.')}"
     )
@@ -190,7 +170,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     count = f"SELECT {as_key}, COUNT(*) AS `its count` FROM {w.source} GROUP BY {given}"
     counted = f"UPDATE ({count}) g STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'g.')}"
     yield Do(f"{counted} SET h.sequence = h.sequence + g.`its count`")
-    if structure.keep is not None and structure.on_full == "evict":
+    if structure.keep is not None:
         cut = f"SELECT v.sequence FROM {rows} v {by_index} WHERE {same(key, 'v.', 'k.')}"
         cut = f"({cut} ORDER BY v.sequence DESC LIMIT 1 OFFSET {structure.keep})"
         yield Do(
@@ -201,4 +181,3 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
         counted = f"(SELECT COUNT(*) FROM {rows} r WHERE {same(key, 'r.', 'h.')})"
         full = "" if plan.expires else f" WHERE h.n > {structure.keep}"
         yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")
-    yield Do(f"SET {ADDED} = 1")
