@@ -66,6 +66,8 @@ class CappedPlan(ProgramPlan):
         self.newest = f"roost_{structure.name}_newest"
         self._best = f"roost_{structure.name}_best"
         super().__init__(structure, dialect)
+        # Whatever the options of this process are, the programs may have others.
+        self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
         if dialect.family == "mariadb" and not sets.is_in_sets(structure):
             del self._programs["add_all"]
         elif dialect.row_locks:
