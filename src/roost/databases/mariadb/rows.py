@@ -1,8 +1,9 @@
 """PyMySQL's connection, reading results from the bytes that have arrived instead of packet by packet.
 
 PyMySQL is written in Python: it takes 6 µs for a row of four numbers, mostly for calls per packet and per value; this
-takes 1.5 µs. Parsing a result's column descriptions takes 10 µs per column; it is done once and cached. Unusual cases
-(an error, an incomplete packet) are left to PyMySQL itself.
+takes 1.5 µs. Parsing a result's column descriptions takes 10 µs per column; it is done once and cached. A single read
+of a counter takes 73 µs of processor time in place of 105, a batch of 100 such reads 1.26 ms in place of 1.66; without
+the cached columns a single read would gain nothing. Unusual cases (an error, an incomplete packet) are left to PyMySQL.
 """
 
 from __future__ import annotations
