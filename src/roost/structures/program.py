@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -241,7 +242,7 @@ class ProgramPlan(StructurePlan):
                 )
                 self._one[verb] = f"{name}({given})"
             case _ if program.many:
-                self._many[verb] = Template(f"CALL {name}({hole})")
+                self._many[verb] = Template(f"CALL {name}({hole}{', @roost_0' if program.gives else ''})")
             case _:
                 self._one[verb] = f"CALL {name}({given}{{result}})"
 
@@ -287,20 +288,26 @@ class ProgramPlan(StructurePlan):
                     raise
                 raise Careful from None  # one by one: some may have been stored before the one that is refused
             return [None] * len(rows)
-        outcomes = []
+        outcomes: list[Any] = []
         if context.careful or self.refusals(verb):
             for row in rows:
                 outcomes.append((yield from self._once(verb, row + now)))
             return outcomes
-        # What is asked around the calls is right for calls of different keys.
-        begin = 0
-        while begin < len(rows):
-            end, keys = begin, set[Row]()
-            while end < len(rows) and (key := rows[end][: self.key_width]) not in keys:
-                keys.add(key)
-                end += 1
-            outcomes += yield from self._at_once(verb, [row + now for row in rows[begin:end]])
-            begin = end
+        # What is asked around the calls is right for calls of different keys: the first ones of all keys, the second
+        # ones, and so on.
+        rounds: list[list[int]] = []
+        calls: Counter[Row] = Counter()
+        for place, row in enumerate(rows):
+            key = row[: self.key_width]
+            if calls[key] == len(rounds):
+                rounds.append([])
+            rounds[calls[key]].append(place)
+            calls[key] += 1
+        outcomes = [None] * len(rows)
+        for places in rounds:
+            found = yield from self._at_once(verb, [rows[place] + now for place in places])
+            for place, outcome in zip(places, found, strict=True):
+                outcomes[place] = outcome
         return outcomes
 
     def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
@@ -334,14 +341,24 @@ class ProgramPlan(StructurePlan):
         return next((outcome for message, outcome in self._refusals.items() if message in str(error)), None)
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Call the set form of a program on a server; return the outcomes, None for each if it gives none."""
+        """Call the set form of a program on a server; return the outcomes, None for each if it gives none.
+
+        On MariaDB and MySQL it gives them as a JSON object, by the numbers of the rows from 1 on.
+        """
         template = self._many[program.verb]
         if self.dialect.family == "postgresql":
             found = yield Statement(template, rows)
             return [row[0] for row in found[0]] if program.gives else [None] * len(rows)
-        for text in _in_json(rows):
-            yield Statement(template, [(text,)])
-        return [None] * len(rows)
+        outcomes: list[Any] = []
+        for text, several in _in_json(rows):
+            if not program.gives:
+                yield Statement(template, [(text,)])
+                outcomes += [None] * several
+                continue
+            *_, found = yield Together((Statement(template, [(text,)]), Statement(_results(1), [()])))
+            told = json.loads(found[0][0][0] or "{}")
+            outcomes += [told.get(str(place)) for place in range(1, several + 1)]
+        return outcomes
 
     def call_each(self, verb: str, rows: Sequence[Row]) -> Calling:
         """Call a program on a server, once for each row; return the outcomes."""
@@ -595,8 +612,8 @@ def _results(number: int) -> Template:
     return each(f"SELECT {', '.join(f'@roost_{place}' for place in range(number))}")
 
 
-def _in_json(rows: Sequence[Row]) -> Iterable[str]:
-    # As many rows at a time as one text may have.
+def _in_json(rows: Sequence[Row]) -> Iterator[tuple[str, int]]:
+    # As many rows at a time as one text may have, with their number.
     begin = 0
     while begin < len(rows):
         texts: list[str] = []
@@ -605,7 +622,7 @@ def _in_json(rows: Sequence[Row]) -> Iterable[str]:
             texts.append(json.dumps(rows[begin], default=_json_value, ensure_ascii=False))
             size += len(texts[-1])
             begin += 1
-        yield f"[{','.join(texts)}]"
+        yield f"[{','.join(texts)}]", len(texts)
 
 
 def _json_value(value: Any) -> str:
