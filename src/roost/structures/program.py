@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -300,20 +301,26 @@ class ProgramPlan(StructurePlan):
                     raise
                 raise Careful from None  # one by one: some may have been stored before the one that is refused
             return [None] * len(rows)
-        outcomes = []
+        outcomes: list[Any] = []
         if context.careful or self.refusals(verb):
             for row in rows:
                 outcomes.append((yield from self._once(verb, row + now)))
             return outcomes
-        # What is asked around the calls is right for calls of different keys.
-        begin = 0
-        while begin < len(rows):
-            end, keys = begin, set[Row]()
-            while end < len(rows) and (key := rows[end][: self.key_width]) not in keys:
-                keys.add(key)
-                end += 1
-            outcomes += yield from self._at_once(verb, [row + now for row in rows[begin:end]])
-            begin = end
+        # What is asked around the calls is right for calls of different keys: the first ones of all keys, the second
+        # ones, and so on.
+        rounds: list[list[int]] = []
+        calls: Counter[Row] = Counter()
+        for place, row in enumerate(rows):
+            key = row[: self.key_width]
+            if calls[key] == len(rounds):
+                rounds.append([])
+            rounds[calls[key]].append(place)
+            calls[key] += 1
+        outcomes = [None] * len(rows)
+        for places in rounds:
+            found = yield from self._at_once(verb, [rows[place] + now for place in places])
+            for place, outcome in zip(places, found, strict=True):
+                outcomes[place] = outcome
         return outcomes
 
     def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
@@ -347,14 +354,24 @@ class ProgramPlan(StructurePlan):
         return next((outcome for message, outcome in self._refusals.items() if message in str(error)), None)
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Call the set form of a program on a server; return the outcomes, None for each if it gives none."""
+        """Call the set form of a program on a server; return the outcomes, None for each if it gives none.
+
+        On MariaDB and MySQL it gives them as a JSON object, by the numbers of the rows from 1 on.
+        """
         template = self._many[program.verb]
         if self.dialect.family == "postgresql":
             found = yield Statement(template, rows)
             return [row[0] for row in found[0]] if program.gives else [None] * len(rows)
-        for text, _ in in_json(rows):
-            yield Statement(template, [(text,)])
-        return [None] * len(rows)
+        outcomes: list[Any] = []
+        for text, several in in_json(rows):
+            if not program.gives:
+                yield Statement(template, [(text,)])
+                outcomes += [None] * several
+                continue
+            *_, found = yield Together((Statement(template, [(text,)]), Statement(_results(1), [()])))
+            told = json.loads(found[0][0][0] or "{}")
+            outcomes += [told.get(str(place)) for place in range(1, several + 1)]
+        return outcomes
 
     def call_each(self, verb: str, rows: Sequence[Row]) -> Calling:
         """Call a program on a server, once for each row; return the outcomes."""
