@@ -449,7 +449,9 @@ class SetPlan(ProgramPlan):
     def relation(self) -> Relation:
         """Return what SQL clients see."""
         remove = "remove" if self.heads else ""
-        return Relation(self.pair, "add", self.pair, remove=remove, counted=self.heads and not self.expires)
+        counted = self.heads and not self.expires
+        plain = not self.structure.options  # otherwise it renews the member
+        return Relation(self.pair, "add", self.pair, remove=remove, skips=plain, counted=counted)
 
     def rules(self) -> Iterator[Rule]:
         """Yield what `check` verifies: every row has a head, its count is right, and it is at most `keep`."""
