@@ -94,10 +94,11 @@ class Read(NamedTuple):
     sql: str  # with placeholders
     places: tuple[int, ...]  # of the parameters, for each placeholder
     template: Template
+    in_order: bool = False  # whether the placeholders are those of the parameters, in their order
 
     def row(self, values: Row) -> Row:
         """Return the values in the order of the placeholders."""
-        return tuple([values[place] for place in self.places])
+        return values if self.in_order else tuple([values[place] for place in self.places])
 
     def statement(self, rows: Sequence[Row]) -> Statement:
         """Return the query for many rows of parameters; the answer has a list of rows for each."""
@@ -568,7 +569,7 @@ class ProgramPlan(StructurePlan):
                 Gather.ARRAYS,
                 Answer.ORDINAL,
             )
-        return Read(text, places, template)
+        return Read(text, places, template, places == tuple(range(len(names))))
 
     def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
         found = yield ask.read.statement([ask.row(op, context) for op in run])
@@ -576,7 +577,7 @@ class ProgramPlan(StructurePlan):
 
     def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
         row = ask.read.row(ask.row(op, context))
-        return Question(ask.read.sql, row, lambda rows: ask.result(op, [tuple(each) for each in rows]), False)
+        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)), False)
 
     def list_keys(self, table: str, living: str = "") -> Verb:
         """Return what lists the keys of a table, for `verbs`.
@@ -622,6 +623,11 @@ _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less th
 def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
     """Return the outcome of an operation with one row, as its result."""
     return int(outcomes[0] or 0)
+
+
+def _tuples(rows: list[Any]) -> list[Row]:
+    # asyncpg has a type of its own.
+    return rows if not rows or type(rows[0]) is tuple else [tuple(each) for each in rows]
 
 
 def _outcome(values: Sequence[Any], width: int) -> Any:

@@ -1,4 +1,4 @@
-"""A set whose members leave by themselves: exact at each moment, whatever the clock does, and the table stays small."""
+"""A set whose members leave by themselves: exact at each moment, whatever the options and the clock; few rows stay."""
 
 from __future__ import annotations
 
@@ -68,15 +68,6 @@ def test_it_answers_like_a_set(make: Make) -> None:
     assert store.run_all(online.keys(), online.members("chat"), online.size("chat")) == ([], set(), 0)
     assert store.run(online.members("chat")) == set()
     assert store.run(online.size("chat")) == 0
-
-
-def test_in_a_batch_each_has_its_turn(make: Make) -> None:
-    store = make(online)
-    assert store.run_all(
-        online.add("a", 1, 2), online.remove("a", 1), online.add("a", 1), online.remove("a", 2, 3), online.size("a"),
-        online.clear("a"), online.add("a", 4), online.remove("b", 1), online.members("a"),
-    ) == (2, 1, 1, 1, 1, 1, 1, 0, {4})  # fmt: skip
-    assert store.run_all(online.remove("a", 4), online.keys()) == (1, [])
 
 
 def test_composite_keys_and_members(make: Make) -> None:
@@ -349,6 +340,33 @@ def test_whatever_the_options_it_answers_what_a_model_answers(
         assert answer == tuple([model.run(op) for op in ops]), ops
     assert store.run_all(*[structure.members(key) for key in "ab"]) == (set(model.living("a")), set(model.living("b")))
     assert store.check() == []
+
+
+@second
+@pytest.mark.parametrize("options", OPTIONS[1::2], ids=str)
+def test_a_smaller_keep_lets_the_oldest_go(open_store: Make, options: dict[str, Any]) -> None:
+    def declared(keep: int) -> Any:
+        return roost.Set("online", key=str, member=int, **{**options, "keep": keep})
+
+    store = open_store(declared(3))
+    store.run_all(declared(3).add("chat", 1, 2, 3), declared(3).add("chat", 1), declared(3).add("mail", 1))
+    assert store.alter(declared(2)) == ["keep: 3 -> 2"]
+    assert store.run_all(declared(2).members("chat"), declared(2).size("chat")) == ({1, 3}, 2)
+    assert store.run_all(declared(3).add("chat", 4), declared(3).members("chat")) == (1, {1, 4})  # an older release
+    assert store.alter(declared(4)) == ["keep: 2 -> 4"]
+    assert store.run_all(declared(4).add("chat", 5, 6, 7), declared(4).members("chat")) == (3, {4, 5, 6, 7})
+    assert store.check() == []
+
+
+@second
+@pytest.mark.parametrize("options", OPTIONS[1:3], ids=str)
+def test_an_option_neither_comes_nor_goes(open_store: Make, options: dict[str, Any]) -> None:
+    plain, optional = roost.Set("online", key=str, member=int), roost.Set("online", key=str, member=int, **options)
+    (option,) = options
+    store = open_store(plain)
+    with pytest.raises(roost.Invalid, match=f"{option} cannot change from None"):
+        store.alter(optional)
+    assert store.run_all(plain.add("chat", 1), plain.size("chat")) == (1, 1)
 
 
 def test_a_declaration_is_a_value() -> None:

@@ -1,4 +1,4 @@
-"""Set: the distinct members of each key; with `keep` the last ones that were added, with `keep_for` the recent ones.
+"""A set's tables, programs and reads.
 
 A key's head has the number of its members. With `keep_for` alone there is none: members leave without a write, so they
 are counted when they are read; each row is its own head, and adds of different members of a key do not wait for each
@@ -8,20 +8,18 @@ other. With `keep` the rows have a sequence, by which the oldest one goes: a mom
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from itertools import groupby, islice
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from itertools import compress, groupby, islice
+from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Invalid
 from roost.structures.checks import RuleWords, counted, has_head, lasting
 from roost.structures.clock import SECOND
-from roost.structures.console import Console, Table
 from roost.structures.keep_for import change as change_keep_for
-from roost.structures.keep_for import leaves_earlier, reserved, seconds
-from roost.structures.operation import RUNS, Operation, few
+from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     SEQUENCE,
     Context,
@@ -31,6 +29,7 @@ from roost.structures.plan import (
     Operations,
     Plan,
     Rule,
+    Transaction,
     Verb,
     each,
     nth,
@@ -39,190 +38,17 @@ from roost.structures.plan import (
 )
 from roost.structures.program import MAKES, NOW, Ask, Calling, ProgramPlan, Write, first, in_json
 from roost.structures.relation import Relation
-from roost.structures.rows import keep_limit
-from roost.structures.rules import UNTIL, expired, sweep
+from roost.structures.rules import UNTIL, sweep
+from roost.structures.set.clients import SetWire
+from roost.structures.set.declaration import Set
 from roost.structures.steps import INT, Do, Give, Head, Let, Now, Program, Put, Step, number
-from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.structures.wire import Steps, Values, Wire
 from roost.structures.words.words import Words
-from roost.types.column_types import ColumnType, shown
+from roost.types.column_types import ColumnType
 from roost.types.columns import Column
-
-K = TypeVar("K")
-M = TypeVar("M")
-A = TypeVar("A")
 
 ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
 NEWS = Column("news", ColumnType("text", 2**24))  # the numbers of new rows, as JSON
 CHANGE = "change"  # what adds and removes are together
-
-
-class Set(Structure, Generic[K, M]):
-    """A set of members per key.
-
-    name: lower-case identifier, at most 40 characters.
-    key, member: their types, as for `roost.Counter`; both are compared byte for byte.
-    keep: members per key, at least 1: beyond it, the one that was added longest ago goes.
-    keep_for: a timedelta of whole seconds, or their number: members expire so long after they were added. Expired ones
-        are neither returned nor counted; later writes delete their rows, a bounded number with each write. The clock is
-        the database server's, on SQLite the store's; if it jumps back, expired members do not reappear.
-
-    With either, adding a member that is there makes it the newest, and renews its time.
-
-    >>> import roost
-    >>> likes = roost.Set("likes", key=int, member=str)
-    >>> with roost.Store("sqlite://") as store:
-    ...     store.create(likes)
-    ...     store.run_all(likes.add(7, "ada", "bob"), likes.add(7, "bob"), likes.remove(7, "ada"))
-    ...     store.run_all(likes.size(7), likes.contains(7, "bob"), likes.members(7))
-    (2, 0, 1)
-    (1, True, {'bob'})
-
-    >>> from datetime import timedelta
-    >>> online = roost.Set("online", member=int, keep=2, keep_for=timedelta(minutes=5))
-    >>> with roost.Store("sqlite://") as store:
-    ...     store.create(online)
-    ...     store.run_all(online.add("chat", 7, 8), online.add("chat", 7, 9), online.members("chat"))
-    (2, 1, {9, 7})
-    """
-
-    kind = "set"
-
-    @overload
-    def __init__(
-        self: Set[str, str], name: str, *, keep: int | None = None, keep_for: timedelta | float | None = None
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Set[str, A],
-        name: str,
-        *,
-        member: type[A] | ColumnType[A],
-        keep: int | None = None,
-        keep_for: timedelta | float | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Set[A, str],
-        name: str,
-        *,
-        key: type[A] | ColumnType[A],
-        keep: int | None = None,
-        keep_for: timedelta | float | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self,
-        name: str,
-        *,
-        key: type[K] | ColumnType[K],
-        member: type[M] | ColumnType[M],
-        keep: int | None = None,
-        keep_for: timedelta | float | None = None,
-    ) -> None: ...
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        key: Any = str,
-        member: Any = str,
-        keep: int | None = None,
-        keep_for: timedelta | float | None = None,
-    ) -> None:
-        super().__init__(name, Group.declared(name, "key", key))
-        self.member: Group[M] = Group.declared(name, "member", member)
-        names = {each.lower() for each in self.key.names} & {each.lower() for each in self.member.names}
-        if names:
-            raise Invalid(f"{name}: key and member both have a field {names.pop()!r}")
-        self.keep = None if keep is None else keep_limit(name, keep)
-        self.keep_for = None if keep_for is None else seconds(name, keep_for)
-        facts: dict[str, Any] = {"key": column_facts(self.key.columns), "member": column_facts(self.member.columns)}
-        options = {"keep": self.keep, "keep_for": self.keep_for}
-        facts |= {option: value for option, value in options.items() if value is not None}
-        self.options = tuple([option for option in options if option in facts])
-        own = [*([SEQUENCE] if self.keep else []), *([UNTIL] if self.keep_for else [])]
-        reserved(name, self.columns, own)
-        self._define({"name": name, "key": key, "member": member, "keep": keep, "keep_for": keep_for}, **facts)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key and of the member."""
-        return self.key.columns + self.member.columns
-
-    def add(self, key: K, *members: M) -> Operation[int]:
-        """Add members, in their order; return how many of them were new."""
-        return Operation(self, "add", (self.key.check(key), self._members(members)))
-
-    def add_all(self, pairs: Iterable[tuple[K, M]]) -> Operation[list[bool]]:
-        """Add many members, each with its key, all or none; return for each pair whether the member was new.
-
-        The members are checked and stored together, which is faster than one `add` per member.
-
-        >>> import roost
-        >>> likes = roost.Set("likes", key=int)
-        >>> with roost.Store("sqlite://") as store:
-        ...     store.create(likes)
-        ...     store.run(likes.add_all([(7, "ada"), (8, "ada"), (7, "ada")]))
-        [True, True, False]
-        """
-        given = self._several("add_all takes several pairs of a key and a member", pairs)
-        for pair in given:
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise Invalid(f"{self.name}: {shown(pair)} is not a pair of a key and a member")
-        keys, members = zip(*given, strict=True) if given else ((), ())
-        rows = zip(self.key.check_all(keys), self.member.check_all(members), strict=True)
-        return Operation(self, "add_all", tuple([key + member for key, member in rows]))
-
-    def remove(self, key: K, *members: M) -> Operation[int]:
-        """Remove members; return how many of them the set held."""
-        return Operation(self, "remove", (self.key.check(key), self._members(members)))
-
-    def members(self, key: K) -> Operation[set[M]]:
-        """Read all members; an empty set for a key without members."""
-        return Operation(self, "members", (self.key.check(key),))
-
-    def contains(self, key: K, member: M) -> Operation[bool]:
-        """Read whether a member is in the set."""
-        return Operation(self, "contains", (self.key.check(key), self.member.check(member)))
-
-    def size(self, key: K) -> Operation[int]:
-        """Read how many members the key has: a single row, whatever the number; with `keep_for` they are counted."""
-        return Operation(self, "size", (self.key.check(key),))
-
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after`, in key order.
-
-        A key whose members were all removed is still listed until `forget`; with `keep_for` only those with members.
-        """
-        return super().keys(after, n)
-
-    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value is at this path in an operation's arguments."""
-        if operation.verb in RUNS:
-            return self.columns[path[-1]].name
-        return (self.member if path[0] else self.key).names[path[-1]]
-
-    def _members(self, members: tuple[M, ...]) -> tuple[tuple[Any, ...], ...]:
-        return tuple(dict.fromkeys([self.member.check(member) for member in members]))
-
-    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
-        key, member = self.key.value, self.member.value
-        match verb:
-            case "add" | "remove":
-                return [repr(key(args[0])), *(repr(member(each)) for each in args[1])]
-            case "add_all":
-                width = len(self.key.columns)
-                return [f"[{few(repr((key(row[:width]), member(row[width:]))) for row in args)}]"]
-            case "contains":
-                return [repr(key(args[0])), repr(member(args[1]))]
-        return super()._arguments(verb, args)
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Set[Any, Any]:
-        """Make the declaration from the facts of a definition."""
-        key, member = (key_from(name, what, facts[what]) for what in ("key", "member"))
-        return Set(name, key=key, member=member, keep=facts.get("keep"), keep_for=facts.get("keep_for"))
 
 
 class SetPlan(ProgramPlan):
@@ -265,13 +91,27 @@ class SetPlan(ProgramPlan):
         self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{living}"
         before = f"SELECT 1 {self._there}"
         add = self._adding if self.heads else self._renewing
-        yield Program("add", self.pair, add, [ADDED], before=before, tell=lambda there, _: int(there is None))
+        plain = not self.structure.options
+        new = lambda there, _: int(there is None)  # noqa: E731
+        yield Program("add", self.pair, add, [ADDED], before=before, tell=new)
         yield Program("remove", self.pair, self._removing, [REMOVED], before=before)
         if self.dialect.row_locks:
             if not self.keep and (self.heads or self.dialect.family == "postgresql"):
                 gives = [ADDED if self.dialect.family == "postgresql" else NEWS]
                 yield Program("add_all", self.pair, self._adding_all, gives, many=True)
             yield self.lock_program()
+        elif plain:  # each is one statement, for rows that are known to be new
+            more = {"n": f"{self.head_table}.n + excluded.n"}
+            given = [*self.structure.key.columns, N]
+
+            def rows(w: Words) -> Iterator[Step]:
+                yield Do(w.put(w.rows, w.values(self.pair), [*w.values(self.pair)], source=w.source))
+
+            def heads(w: Words) -> Iterator[Step]:
+                yield Do(w.put(w.head, w.values(given), [*w.values(w.key)], more, w.source))
+
+            yield Program("add_all", self.pair, rows, many=True)
+            yield Program("count_all", given, heads, many=True)
         if self.heads:
             yield from self.removals(counted=True)
         else:
@@ -317,9 +157,12 @@ class SetPlan(ProgramPlan):
             yield Do(w.put(w.rows, w.values(self.pair), pair))
             return
         yield Head(["n"])
+        # The rows that have expired are the oldest: they need not go before others do.
+        reads_first = w.dialect.family == "postgresql"
         if self.expires:
+            if reads_first:
+                yield Let("before", INT, f"SELECT until FROM {w.rows} WHERE {w.mine(self.pair)}")
             yield Now()
-            yield from expired(w, head=True)
         change: dict[str, str] = {}
         if keep:
             newest = f"(SELECT max(sequence) + 1 FROM {w.rows} WHERE {w.mine()})"
@@ -334,8 +177,14 @@ class SetPlan(ProgramPlan):
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND sequence IN ({oldest})")
             yield Do(f"UPDATE {w.head} SET n = {keep} WHERE {w.mine()} AND n > {keep}")
             return
+        if self.expires and not reads_first:
+            change["until"] = "until + 1"
         yield Put(w.rows, self._values(w), pair, "added", change)
-        size, added = self._size(w), w["added"]
+        size, added = w["n"], w["added"]
+        if self.expires and not reads_first:
+            yield Let("before", INT, self._locked(w))
+            renewed = f"UPDATE {w.rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
+            yield Do(renewed, when=f"{added} = 0")
         if keep:
             # From the newest end: before the oldest row, an old snapshot keeps all that was ever evicted.
             over = f"{w.mine()} AND {added} = 1 AND {size} >= {keep}"
@@ -348,10 +197,10 @@ class SetPlan(ProgramPlan):
         # By its value: a trigger counts what is deleted, too (MariaDB). The head of a full set need not be written.
         unless_full = f" AND {size} <> {w['n']}" if keep and w.dialect.family == "postgresql" else ""
         yield Do(f"UPDATE {w.head} SET n = {size} WHERE {w.mine()}", when=f"{added} = 1{unless_full}")
-        yield Give([added])
+        yield Give([self._new(w) if self.expires else added])
 
-    def _size(self, w: Words) -> str:
-        return f"({w['n']} - {w['gone']})" if self.expires else w["n"]
+    def _new(self, w: Words) -> str:
+        return f"CASE WHEN {w['added']} = 1 OR {w['before']} <= {w['now']} THEN 1 ELSE 0 END"
 
     def _renewing(self, w: Words) -> Iterator[Step]:
         # Of a set without heads: one that has expired, and is still there, counts as new.
@@ -373,7 +222,7 @@ class SetPlan(ProgramPlan):
             yield Now()
             change = f"UPDATE {rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
             yield Do(change, when=f"{w['added']} = 0 OR {w['now']} <> {w['clock']}")
-        yield Give([f"CASE WHEN {w['added']} = 1 OR {w['before']} <= {w['now']} THEN 1 ELSE 0 END"])
+        yield Give([self._new(w)])
 
     def _removing(self, w: Words) -> Iterator[Step]:
         this = f"DELETE FROM {w.rows} WHERE {w.mine(self.pair)}"
@@ -381,16 +230,14 @@ class SetPlan(ProgramPlan):
             yield Head(["n"], makes=False)
         if self.expires:
             yield Now()
-            if self.heads:
-                yield from expired(w, head=True)
-            elif w.loops:
-                yield Do(f"{this} AND until <= {w['now']}")
+            if w.loops:
+                yield Do(f"{this} AND until <= {w['now']}", counts="over")
         yield Do(this, counts="removed")
         if self.heads and not w.loops:
             yield Do(f"UPDATE {w.head} SET n = n - {w['removed']} WHERE {w.mine()}")
         elif self.heads:
-            size = f"{self._size(w)} - {w['removed']}"
-            yield Do(f"UPDATE {w.head} SET n = {size} WHERE {w.mine()}", when=f"{w['removed']} > 0")
+            count = f"({w['removed']} + {w['over']})" if self.expires else w["removed"]
+            yield Do(f"UPDATE {w.head} SET n = {w['n']} - {count} WHERE {w.mine()}", when=f"{count} > 0")
         yield Give([w["removed"]])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
@@ -516,15 +363,33 @@ class SetPlan(ProgramPlan):
         """Add or remove many members. Which are there is asked before; the first of equal ones changes something."""
         if verb not in ("add", "remove") or (self.keep and verb == "add") or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        given = [row + self.moment(context) for row in rows]
-        there = yield Statement(self._find, given if self.expires else rows)
-        yield Statement(self._many[verb], given)
+        given = [row + self.moment(context) for row in rows] if self.expires else rows
+        there = yield Statement(self._find, given)
         seen: set[Row] = set()
         outcomes = []
         for row, found in zip(rows, there, strict=True):
             outcomes.append(int(row not in seen and bool(found) is (verb == "remove")))
             seen.add(row)
+        if verb == "add" and self.expires:  # the others are renewed
+            yield Statement(self._many[verb], given)
+        elif changed := list(compress(rows, outcomes)):
+            if verb == "add":
+                counts = Counter([row[: self.key_width] for row in changed])
+                yield Statement(self._many["add_all"], changed)
+                yield Statement(self._many["count_all"], [(*key, n) for key, n in counts.items()])
+            else:
+                yield Statement(self._many[verb], [row + self.moment(context) for row in changed])
         return outcomes
+
+    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
+        if write.program != "add" or self.structure.options:
+            return (yield from super()._by_itself(write, op, given))
+        pair = given[: len(self.pair)]
+        if (yield self._find.sql, pair):
+            return write.result(op, [0])
+        yield self._many["add_all"].sql, pair
+        yield self._many["count_all"].sql, (*pair[: self.key_width], 1)
+        return write.result(op, [1])
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         """Add many members; MariaDB and MySQL give the numbers of those that are new."""
@@ -584,7 +449,9 @@ class SetPlan(ProgramPlan):
     def relation(self) -> Relation:
         """Return what SQL clients see."""
         remove = "remove" if self.heads else ""
-        return Relation(self.pair, "add", self.pair, remove=remove, counted=self.heads and not self.expires)
+        counted = self.heads and not self.expires
+        plain = not self.structure.options  # otherwise it renews the member
+        return Relation(self.pair, "add", self.pair, remove=remove, skips=plain, counted=counted)
 
     def rules(self) -> Iterator[Rule]:
         """Yield what `check` verifies: every row has a head, its count is right, and it is at most `keep`."""
@@ -612,84 +479,6 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
         over = f"SELECT {pair} FROM ({ranked}) ranked WHERE place > {keep}"
         yield Statement(Template(f"DELETE FROM {rows} WHERE ({pair}) IN ({over})"), [()])
         yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
-
-
-class SetWire(Wire):
-    """A set over HandlerSocket: its members, or one of them; an insert adds, a delete removes.
-
-    The columns of the member follow those of the key.
-    """
-
-    def ids(self) -> Sequence[Column]:
-        """Return the columns of the member."""
-        columns: Sequence[Column] = self.structure.member.columns
-        return columns
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Ask for the members, or whether one is there."""
-        if id_:
-            return self.structure.contains(head, self.structure.member.value(id_))  # type: ignore[no-any-return]
-        return self.structure.members(head)  # type: ignore[no-any-return]
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return a row for each member, always in the same order."""
-        if isinstance(found, bool):
-            return [key] if found else []
-        return sorted([(*key, *self.structure.member.check(member)) for member in found], key=repr)
-
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Add a member."""
-        return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
-
-    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        """Remove a member."""
-        yield self.structure.remove(head, self.structure.member.value(id_))
-        return True
-
-
-class SetConsole(Console[Set[Any, Any]]):
-    """Keys with their sizes, and the members of one; an imported record is a member that is added now."""
-
-    takes: ClassVar[Mapping[str, Any]] = {"key": (), "member": (), "keep": None, "keep_for": None}
-    changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return an operation for each key's size."""
-        return [self.structure.size(key) for key in keys]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return the size of each key."""
-        return Table(("size",), [(size,) for size in results], [{"size": size} for size in results])
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the members."""
-        return self.structure.members(key)
-
-    def content(self, found: Any, n: int | None) -> Table:
-        """Return the members in their order."""
-        group = self.structure.member
-        members = sorted(found, key=_ordered)[:n]
-        return Table(group.names, [group.check(member) for member in members], {"members": members})
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that adds the member."""
-        key, member = self.structure.key, self.structure.member
-        width = len(key.columns)
-        return self.structure.add(key.value(values[:width]), member.value(values[width:]))
-
-    def deletes(self, new: Structure) -> str:
-        """Say which members go."""
-        old, said = self.structure, []
-        if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
-            said.append(f"members beyond the newest {new.keep} of each key are deleted")
-        if isinstance(new, Set) and old.keep_for and new.keep_for:
-            said.append(leaves_earlier("members", old, new))
-        return " and ".join(filter(None, said))
-
-
-def _ordered(member: Any) -> Any:
-    # Members of one set are of one type; of the types, only an Enum's values have no order of their own.
-    return [getattr(part, "value", part) for part in (member if isinstance(member, tuple) else (member,))]
 
 
 SetPlan.wire = SetWire
