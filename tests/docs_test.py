@@ -9,6 +9,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +19,6 @@ from pathlib import Path
 import click
 import pytest
 import sqlalchemy
-from click.testing import CliRunner
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -252,22 +252,30 @@ def test_f64_the_page_of_the_store_has_every_argument_with_its_default(capsys: p
 
 
 def cli_page() -> str:
-    """The page of the command line: the help text of every command, as it is."""
+    """The page of the command line: what each command does, with its examples and the names of its options."""
     parts = [
         "# The command line\n",
-        "`pip install roost` installs the command `roost`. Each section below is what a command prints with `--help`;",
+        "`pip install roost` installs the command `roost`. `roost COMMAND --help` says what each option means;",
         "`python -m tests.docs_test` writes this page.\n",
     ]
-    runner = CliRunner(env={"COLUMNS": "80", "ROOST_STORE": None})
 
     def add(command: click.Command, words: list[str]) -> None:
-        output = runner.invoke(main, [*words, "--help"], prog_name="roost", terminal_width=80).output
-        parts.append(f"## {' '.join(['roost', *words])}\n\n```text\n{output.rstrip()}\n```\n")
+        context = click.Context(command, info_name=" ".join(words))
+        said, _, examples = inspect.cleandoc(command.help or "").partition("\nExample")
+        parts.append(f"## {context.info_name}\n\n`{context.get_usage().removeprefix('Usage: ')}`\n")
+        parts.append(f"{said.partition(f'{chr(10)}{chr(10)}')[0].strip()}\n")
+        lines = [line.strip() for line in examples.splitlines()[1:] if line.strip().startswith("roost ")]
+        if lines:
+            parts.append("```sh\n" + "\n".join(lines) + "\n```\n")
+        shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
+        names = [f"`{record[0]}`" for record in shown if record and "--help" not in record[0]]
+        if names:
+            parts.append(textwrap.fill(", ".join(names), 110, break_long_words=False, break_on_hyphens=False) + "\n")
         if isinstance(command, click.Group):
             for name, each in command.commands.items():
                 add(each, [*words, name])
 
-    add(main, [])
+    add(main, ["roost"])
     parts.append(COMPLETION)
     return "\n".join(parts)
 

@@ -1,0 +1,114 @@
+"""The page on production is under test: its GRANTs suffice and `check` accepts them; its metrics exist; copies work."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import roost
+from roost.contrib.prometheus import COUNTERS
+from roost.server.http import METRICS
+from tests import servers
+from tests.docs_test import ROOT, blocks
+from tests.suite import clients
+from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+
+PAGE = ROOT / "docs/production.md"
+logins = roost.RateLimit("logins", limit=5, within=60)
+jobs = roost.Lease("jobs")
+pages = roost.Cache("pages", value=str)
+STRUCTURES = (pageviews, visits, baskets, likes, logins, jobs, pages)
+CALLS = {"postgresql": "SELECT {}(5, 8)", "mariadb": "CALL {}(5, 8)", "mysql": "CALL {}(5, 8)"}
+
+
+@contextlib.contextmanager
+def accounts(kind: str) -> Iterator[tuple[str, str, str]]:
+    """Make a database whose accounts have the rights of the page once `deploy` has made structures; yield the URLs."""
+    try:
+        servers.SERVERS[kind]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(kind) as url, contextlib.closing(clients.connect(url)) as sql:
+        parts = urlsplit(url)
+        database = parts.path[1:]
+        deploy, app = (f"{each}_{database}" for each in ("deploy", "app"))
+        (granted,) = [each for each in blocks(PAGE, "sql") if each.startswith(f"-- {names(kind)}: ")]
+        granted = re.sub(r"\bdeploy\b", deploy, re.sub(r"\bapp\b", app, granted.partition("\n")[2]))
+        granted = granted.replace("10.0.0.%", "%").replace("shop.", f"{database}.").replace("…", "Secret.1")
+        theirs = [
+            parts._replace(netloc=f"{each}:Secret.1@{parts.hostname}:{parts.port}").geturl() for each in (deploy, app)
+        ]
+        try:
+            if kind == "postgresql":
+                for each in (deploy, app):
+                    sql.execute(f"CREATE ROLE {each} LOGIN PASSWORD 'Secret.1'")
+                sql.execute(f"GRANT USAGE, CREATE ON SCHEMA public TO {deploy}")
+            else:
+                for statement in granted.strip().split(";\n"):
+                    sql.execute(statement.rstrip(";"))
+            with roost.Store(theirs[0]) as store:
+                store.create(*STRUCTURES)
+            if kind == "postgresql":
+                sql.execute(f"SET ROLE {deploy}")
+                sql.execute(granted)
+                sql.execute("RESET ROLE")
+            yield url, theirs[0], theirs[1]
+        finally:
+            for each in (app, deploy):
+                if kind == "postgresql":
+                    sql.execute(f"DROP OWNED BY {each}")
+                    sql.execute(f"DROP ROLE {each}")
+                else:
+                    sql.execute(f"DROP USER {each}@'%'")
+
+
+def names(kind: str) -> str:
+    return {"postgresql": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL"}[kind]
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_the_rights_on_the_page_suffice(kind: str) -> None:
+    with accounts(kind) as (_, deploy, app):
+        with roost.Store(app) as store:
+            store.run_all(pageviews.increment("/"), visits.push(Visit(5, 7)), baskets.add(Egg(1, 2)), likes.add(1, "a"))
+            store.run_all(logins.take("a"), jobs.acquire("a", "me", 30), pages.set("a", "b", ttl=5))
+            store.run(visits.push_all([Visit(each, 1) for each in range(100)]))
+            with pytest.raises((roost.Missing, roost.StatementFailed), match="denied"):
+                store.create(roost.Counter("others"))
+        with contextlib.closing(clients.connect(app)) as sql:
+            sql.execute(CALLS[kind].format("visits_push"))
+        with roost.Store(deploy) as store:
+            assert store.run(visits.latest(5)) == [Visit(5, 8), Visit(5, 1), Visit(5, 7)]
+            store.alter(roost.Ring("visits", Visit, per="uid", keep=2))
+            store.create(pageviews, likes)
+            assert store.check() == []
+
+
+def test_the_metrics_to_alert_on_exist() -> None:
+    text = PAGE.read_text()
+    known = {f"{name}_total" for name, _ in [*COUNTERS.values(), *METRICS.values()]}
+    known |= {
+        "roost_store_waits_total",
+        "roost_store_call_seconds",
+        "roost_worker_ready",
+        "roost_worker_restarts_total",
+    }
+    assert set(re.findall(r"`(roost_(?:store|worker|unavailable|slow)\w+)", text)) <= known
+
+
+def test_a_copy_of_a_file_in_use_is_whole(tmp_path: Path) -> None:
+    with roost.Store(f"sqlite:///{tmp_path}/app.db") as store:
+        store.create(*STRUCTURES)
+        store.run(visits.push(Visit(5, 7)))
+        with contextlib.closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)) as connection:
+            connection.execute("VACUUM INTO ?", (f"{tmp_path}/copy.db",))
+    with roost.Store(f"sqlite:///{tmp_path}/copy.db") as copy:
+        copy.create(*STRUCTURES)
+        assert copy.run_all(visits.push(Visit(5, 8)), visits.latest(5)) == (2, [Visit(5, 8), Visit(5, 7)])
+        assert copy.check() == []
