@@ -24,7 +24,6 @@ class Relation(NamedTuple):
     remove: the program that a DELETE calls with the key and the id; "": the row is deleted.
     skips: whether an INSERT with the outcome 0 changes nothing; on PostgreSQL it then counts, and returns, no row.
     counted: whether the heads have a count, which a row's deletion by somebody else must keep right.
-    skips: whether the program may store nothing, which its outcome 0 says.
     place: a further condition that finds the row of an `identity`, by an index; `{sequence}` is its sequence.
     query: by dialect the query of the view, where it is not just the columns.
     """
@@ -36,7 +35,6 @@ class Relation(NamedTuple):
     remove: str = ""
     skips: bool = False
     counted: bool = False
-    skips: bool = False
     place: str = ""
     query: Mapping[str, Callable[[Any], str]] = {}
 
