@@ -7,6 +7,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
+from roost.dialects.mariadb_definers import powerless
 from roost.errors import Invalid
 from roost.structures.overlap import overlap
 from roost.structures.plan import StructurePlan, each
@@ -32,6 +33,9 @@ SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
   WHERE p.proname IN ({names}) AND p.pronamespace = quote_ident(current_schema())::regnamespace""",
 }
 
+DEFINERS = """\
+SELECT routine_name, definer FROM information_schema.routines
+  WHERE routine_schema = DATABASE() AND routine_name IN ({names})"""
 USER = "SUBSTRING_INDEX(CURRENT_USER(), '@', {})"
 MINE = f"privilege_type = 'CREATE ROUTINE' AND grantee = CONCAT(QUOTE({USER.format(1)}), '@', QUOTE({USER.format(-1)}))"
 
@@ -85,7 +89,12 @@ def programs_differ(plan: StructurePlan) -> Generator[Statement, Any, list[str]]
     found = yield from found_programs(plan)
     if plan.dialect.family == "mariadb" and not found:
         return []  # an account that may not see them; a call says what is missing
-    return [each.name for each in plan.routines if found.get(each.name) != each.text]
+    lost: set[str] = set()
+    if plan.dialect.family == "mariadb":
+        names = ", ".join(map(plan.dialect.literal, found))
+        (defined,) = yield Statement(each(DEFINERS.format(names=names)), [()])
+        lost = yield from powerless({name: (definer, ()) for name, definer in defined})
+    return [each.name for each in plan.routines if found.get(each.name) != each.text or each.name in lost]
 
 
 def make_programs(plan: StructurePlan) -> Generator[Statement, Any, bool]:
