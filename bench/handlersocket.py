@@ -22,10 +22,10 @@ from pathlib import Path
 from tests import servers
 
 import roost
+from bench.load import Load, Report, drive
+from bench.load.generator import connect, opening, raise_files
+from bench.load.workloads import WIDE, WIDE_KEYS, workload_of
 from bench.report import Line, rate, say, show, show_lines
-from roost.client.load import Load, Report, drive
-from roost.client.load.generator import connect, opening, raise_files
-from roost.client.load.workloads import WIDE, WIDE_KEYS, workload_of
 
 WORKERS = 2
 IDLE = 1000  # connections, to weigh one

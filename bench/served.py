@@ -31,9 +31,9 @@ from bench.handlersocket import MARIADB as MARIADB_WORDS
 from bench.handlersocket import Side, statements
 from bench.handlersocket import Work as LoadWork
 from bench.handlersocket import measure as measure_load
+from bench.load import Load
+from bench.load.generator import connect, raise_files
 from bench.report import Line, rate, say, show, show_lines
-from roost.client.load import Load
-from roost.client.load.generator import connect, raise_files
 
 IN_FLIGHT = (1, 32)
 CHUNKS = 2048  # of what reads, made beforehand

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 import roost
 from roost.cli import main
-from roost.client.exchange import EXPLANATIONS
+from roost.client.conversation import EXPLANATIONS
 from tests.suite import shapes
 
 ROOT = Path(__file__).parents[1]
@@ -171,20 +171,20 @@ def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
 
 def test_the_page_of_the_server_has_every_setting_with_its_default_and_every_metric() -> None:
     from roost.server.http import METRICS
-    from roost.server.settings import FIELDS, FILES, load
+    from roost.server.settings import FILES, SETTINGS, load
 
     page = (ROOT / "docs/server.md").read_text()
     table = page.partition("| in the file |")[2].partition("\n\n")[0]
     rows = {name: row for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert rows.keys() == FIELDS.keys()
+    assert rows.keys() == SETTINGS.keys()
     assert [name for name in FILES if f"`{name}`" not in table] == []
-    for name, field in FIELDS.items():
+    for name, setting in SETTINGS.items():
         default = rows[name].split("|")[2].strip(" `")
         if name not in ("workers", "read_secret", "write_secret", "tls_cert", "tls_key", "http", "memcached_secret"):
             found = load(None, {f"ROOST_SERVE_{name.upper()}": default.replace(" MiB", "M")}, {})
-            assert getattr(found, name) == field.default, name
+            assert getattr(found, name) == setting.default, name
     example = tomllib.loads(blocks(ROOT / "docs/server.md", "toml")[0])
-    assert example.keys() <= {*FIELDS, *FILES}
+    assert example.keys() <= {*SETTINGS, *FILES}
     assert [name for name, _ in METRICS.values() if f"`{name}_total`" not in page] == []
 
 

@@ -28,12 +28,10 @@ WITH_EXAMPLE = [
     "Cache",
     "Capped",
     "Counter",
-    "ExpiringCapped",
     "Index",
     "Lease",
     "MemcachedSet",
     "Operation",
-    "Ranked",
     "RateLimit",
     "Ring",
     "Set",
@@ -212,6 +210,7 @@ OPTIONAL = {
     "greenlet": {"server.tasks"},
     "uvloop": {"server"},
     "prometheus_client": {"contrib.prometheus", "server.http"},
+    "typing_extensions": {"structures.capped"},  # for type checkers alone
     "asgiref": {"contrib.django"},  # comes with Django
 }
 
@@ -252,7 +251,16 @@ def test_the_rooms_below_the_databases_do_no_io() -> None:
 
 def test_the_server_and_protocols_know_no_database() -> None:
     """The server has sockets, turns and processes; a protocol has neither sockets nor SQL."""
-    below = {"server", "protocols", "errors", "store.served", "databases.urls", "databases.waits", "batching.parts"}
+    below = {
+        "server",
+        "protocols",
+        "errors",
+        "store.served",
+        "databases.addresses",
+        "databases.urls",
+        "databases.waits",
+        "batching.parts",
+    }
     below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}
     of_protocols |= {"structures.index.budget"}

@@ -36,7 +36,7 @@ CONCERN = [
      [*_SUITE[:2], *[f"tests/faults/{name}_test.py" for name in (
          "bad_file", "full_disk", "forked", "foreign_transaction", "many_processes", "interrupted", "windows")]]),
     (("databases/",), [*_SUITE[:3], "tests/suite/types_test.py", "tests/suite/prepared_test.py", *_FAULTS,
-                     "tests/faults/outage_test.py", "tests/plans/mysql_test.py"]),
+                     "tests/faults/outage_test.py", "tests/values/errors_test.py"]),
     (("capping/", "store/bursts", "cli/adopt", "structures/adopted"),
      ["tests/suite/capping", "tests/cli/adopt_test.py"]),
     (("batching/", "store/"),

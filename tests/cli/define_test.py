@@ -211,14 +211,12 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
         ((*RING, "--unique", "x:int"), 2, "a ring takes --per, --keep, --column here, not --unique"),
         (("counter", "hits", "--keep", "5"), 1, "keep is a number of windows, and goes with window"),
         (("counter", "hits", "--window", "hour"), 1, "hits: keep is a number of windows"),
-        ((*RING, "--keep-for", "1d"), 2, "not --keep-for; expiring_ring or expiring_capped does"),
-        (("expiring_ring", "r"), 2, "an expiring_ring needs"),
+        (("expiring_set", "s"), 2, "an expiring_set needs"),
         (("set", "s", "--keep-for", "30"), 2, "'30' is no time (30 of what?)"),
         (
             ("structures", "--keep", "5"),
             2,
-            "--keep goes with a KIND (cache, counter, ring, expiring_ring, capped, expiring_capped, ranked, set,"
-            " lease, rate_limit)",
+            "--keep goes with a KIND (cache, counter, ring, capped, set, lease, rate_limit)",
         ),
         ((*RING, "--column", "visitor"), 2, "'visitor' is not a column"),
         ((*RING, "--column", "uid:int"), 2, "column uid is declared twice"),

@@ -235,9 +235,9 @@ def test_every_command_that_reads_answers_with_one_json_document(filled: Shell) 
     assert [type(document) for document in documents] == [list, list, dict, list]
 
 
-def test_a_ranked_collection_is_made_filled_and_shown_best_first(shell: Shell) -> None:
+def test_a_leaderboard_is_made_filled_and_shown_best_first(shell: Shell) -> None:
     options = ("--per", "board:text(9)", "--unique", "player:int", "--column", "points:int")
-    shell("create", "ranked", "best", *options, "--keep", "2", "--order", "points", "--on-duplicate", "best")
+    shell("create", "capped", "best", *options, "--keep", "2", "--order", "points", "--on-duplicate", "best")
     lines = "".join(f'{{"board": "go", "player": {n}, "points": {n * 7 % 5}}}\n' for n in range(1, 5))
     shell("import", "best", "-", "--format", "jsonl", stdin=lines)
     assert shell.json("show", "best", "go")["rows"] == [
@@ -245,7 +245,7 @@ def test_a_ranked_collection_is_made_filled_and_shown_best_first(shell: Shell) -
         {"rank": 2, "player": 4, "points": 3},
     ]
     assert shell.json("show", "best") == [{"key": "go", "rows": 2, "best": {"player": 2, "points": 4}}]
-    assert "order points, on_duplicate best" in shell("list")
+    assert "on_duplicate best, order points" in shell("list")
     shell("alter", "best", "--keep", "1", "--yes")
     assert [row["player"] for row in shell.json("show", "best", "go")["rows"]] == [2]
     assert shell.json("check") == []
@@ -285,7 +285,7 @@ def test_an_expiring_ring_is_made_filled_shown_and_altered(shell: Shell) -> None
 
 def test_an_expiring_capped_collection_is_made_filled_shown_and_altered(shell: Shell) -> None:
     options = ("--per", "uid:int", "--unique", "visitor:int", "--keep", "2", "--keep-for", "30d")
-    shell("create", "expiring_capped", "visits", *options, "--on-duplicate", "refresh")
+    shell("create", "capped", "visits", *options, "--on-duplicate", "refresh")
     lines = "".join(f'{{"uid": 5, "visitor": {n}}}\n' for n in (0, 1, 2, 1))
     shell("import", "visits", "-", "--format", "jsonl", stdin=lines)
     assert [each["row"]["visitor"] for each in shell.json("show", "visits", "5")["entries"]] == [1, 2]

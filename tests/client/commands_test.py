@@ -8,7 +8,7 @@ import pytest
 
 import roost
 from roost.client import Index, Where, While
-from roost.client.tokens import Value
+from roost.client.requests import Value
 from tests.client.conftest import Client, Connect, Server
 
 

@@ -164,18 +164,19 @@ def test_the_timeout_begins_before_the_connection_is_free(
 ) -> None:
     client = connect(middle.address, secret=server.write_secret, timeout=SHORT)
     client.run(fruit.find("=", 1))
-    middle.rules = ["hold"] * 3
+    callers = 8
+    middle.rules = ["hold"] * callers
     if isinstance(client, Sync):
-        with ThreadPoolExecutor(3) as threads:
-            outcomes: list[Any] = list(threads.map(client.pipeline, [[fruit.find("=", 1)]] * 3))
+        with ThreadPoolExecutor(callers) as threads:
+            outcomes: list[Any] = list(threads.map(client.pipeline, [[fruit.find("=", 1)]] * callers))
     else:
         tasks = client.client
 
         async def main() -> list[Any]:
-            return list(await asyncio.gather(*[tasks.pipeline([fruit.find("=", 1)]) for _ in range(3)]))
+            return list(await asyncio.gather(*[tasks.pipeline([fruit.find("=", 1)]) for _ in range(callers)]))
 
         outcomes = client.runner.run(main())
-    # One that waited may get the connection with a moment left; without a deadline for all, each of them would ask.
+    # Some that waited may get the connection with a moment left; without a deadline for all, each of them would ask.
     assert {type(each) for (each,) in outcomes} <= {roost.TimedOut, roost.CannotOpen}
     assert middle.rules
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as some
 
 import roost
 from roost.client import HandlerSocket, Index, Pool, Where
-from roost.client.connection import Connect
-from roost.client.exchange import Deadline, Outcomes, Transfer
+from roost.client.conversation import Deadline, Outcomes
+from roost.client.sync import _done
 
 fruit = Index("test", "fruit", "PRIMARY", ["id", "name"], ["count"])
 
@@ -83,23 +83,33 @@ def test_answers_in_any_pieces(cuts: list[int], sends: list[int]) -> None:
     )
 
 
+class Pieces:
+    """A wire that takes and gives pieces."""
+
+    def __init__(self, pieces: list[bytes], sends: list[int]) -> None:
+        self._pieces, self._sends = pieces, sends
+        self.sent = b""
+
+    def is_stale(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    async def transfer(self, data: memoryview, deadline: Deadline) -> tuple[int, bytes | None]:
+        if not data:
+            return 0, self._pieces.pop(0)
+        taken = bytes(data[: self._sends.pop() if self._sends else len(data)])
+        self.sent += taken
+        return len(taken), None
+
+
 def exchanged(pieces: list[bytes], sends: list[int]) -> tuple[bytes, Outcomes]:
-    steps = HandlerSocket("127.0.0.1:1", secret="secret").conversation(ASKED, Deadline(None))
-    assert isinstance(next(steps), Connect)
-    answer: object = None
-    sent = b""
-    try:
-        while True:
-            step = steps.send(answer)
-            assert isinstance(step, Transfer)
-            if step.data:
-                number = sends.pop() if sends else len(step.data)
-                sent += bytes(step.data[:number])
-                answer = (len(step.data[:number]), None)
-            else:
-                answer = (0, pieces.pop(0))
-    except StopIteration as stop:
-        return sent, stop.value
+    wire = Pieces(pieces, sends)
+    client = HandlerSocket("127.0.0.1:1", secret="secret")
+    client._wire = wire  # type: ignore[assignment]
+    outcomes = _done(client._converse(ASKED, Deadline(None)))
+    return wire.sent, outcomes
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_directory_in_place_of_the_file(make_store: MakeStore, tmp_path: Path)
         lambda: store.run(counts.total(1)),
         store.check,
     ):
-        with pytest.raises(roost.CannotOpen, match=r"test\.db is a directory"):
+        with pytest.raises(roost.CannotOpen, match=r"test\.db: it is a directory"):
             call()
     assert os.listdir(tmp_path / "test.db") == []
     (tmp_path / "test.db").rmdir()

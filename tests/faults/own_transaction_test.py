@@ -1,30 +1,26 @@
-"""The calling thread's own transaction on the same file: it would wait for itself, and is told so.
-
-Where the transaction surely holds the lock, the caller is told soon; the stores of those tests have a timeout of
-hours, so a test that is not told soon does not end.
-"""
+"""A transaction of the process's own on the same file: the caller would wait for itself, and is told so."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import roost
 from tests.campaigns.foreign import held
 from tests.campaigns.ledger import STRUCTURES, Event, counts, recent
-from tests.campaigns.processes import until
 from tests.conftest import MakeStore
-from tests.lengths import length
 
-HOURS = 20_000.0
-SOON = pytest.mark.timeout(300)
-TOLD = r"this thread has a transaction open .*store\.on\(connection\)"
+TOLD = r"this process has a transaction open .*store\.on\(connection\)"
+SHORT = 0.3  # seconds, after which all are told
 
 
 @pytest.fixture
@@ -46,43 +42,60 @@ def own(path: Path) -> Iterator[sqlite3.Connection]:
     raw.close()
 
 
-@SOON
-def test_told_soon_and_the_transaction_goes_on(make_store: MakeStore, own: sqlite3.Connection) -> None:
-    store = make_store(timeout=HOURS)
-    own.execute("INSERT INTO theirs VALUES (1)")
-    with pytest.raises(roost.Busy, match=TOLD):
-        store.run(counts.add(1))
-    with pytest.raises(roost.Busy, match=TOLD):
-        store.run_all(counts.add(1), recent.add(Event(1, 1)))
-    assert own.in_transaction
-    own.execute("INSERT INTO theirs VALUES (2)")
-    store.on(own).run(counts.add(1))  # what the message says
-    own.commit()
-    assert store.run_all(counts.add(1), counts.total(1), recent.count(1)) == (None, 3, 0)
-    assert own.execute("SELECT sum(n) FROM theirs").fetchone() == (3,)
+WRITES: dict[str, Callable[[roost.Store], Any]] = {
+    "run": lambda store: store.run(counts.add(1)),
+    "run_all": lambda store: store.run_all(counts.add(1), recent.add(Event(1, 1))),
+    "create": lambda store: store.create(roost.Counter("later")),
+    "alter": lambda store: store.alter(roost.Counter("counts", key=int, slots=2)),
+}
 
 
-@SOON
+@pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("connected", [False, True])
-def test_create_and_alter_are_told_too(make_store: MakeStore, own: sqlite3.Connection, connected: bool) -> None:
-    store = make_store(timeout=HOURS)
+def test_told_and_the_transaction_goes_on(
+    make_store: MakeStore, own: sqlite3.Connection, write: str, connected: bool
+) -> None:
+    store = make_store(timeout=SHORT)
     if connected:
         store.run(counts.add(2))
     own.execute("INSERT INTO theirs VALUES (1)")
     with pytest.raises(roost.Busy, match=TOLD):
-        store.create(roost.Counter("later"))
-    with pytest.raises(roost.Busy, match=TOLD):
-        store.alter(roost.Counter("counts", key=int, slots=2))
-    own.rollback()
-    store.create(roost.Counter("later"))
+        WRITES[write](store)
+    assert store.run(counts.total(1)) == 1  # reading waits for nothing
+    assert store.check() == []
+    assert own.in_transaction
+    store.on(own).run(counts.add(1))  # what the message says
+    own.commit()
+    WRITES[write](store)
+    assert own.execute("SELECT sum(n) FROM theirs").fetchone() == (1,)
 
 
-@SOON
-def test_told_soon_while_the_database_is_made(make_store: MakeStore, tmp_path: Path) -> None:
+SOON = """\
+import sqlite3, sys, roost
+counts = roost.Counter("counts", key=int)
+store = roost.Store(f"sqlite:///{sys.argv[1]}", timeout=20_000)
+own = sqlite3.connect(sys.argv[1])
+own.execute("INSERT INTO theirs VALUES (1)")
+try:
+    store.run(counts.add(1))
+except roost.Busy as error:
+    print(error)
+own.commit()
+store.run(counts.add(1))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_told_at_once_where_there_is_no_other_thread(path: Path) -> None:
+    found = subprocess.run([sys.executable, "-c", SOON, path], capture_output=True, text=True, check=True)
+    assert "this process has a transaction open" in found.stdout
+
+
+def test_told_while_the_database_is_made(make_store: MakeStore, tmp_path: Path) -> None:
     own = sqlite3.connect(tmp_path / "test.db")  # not in WAL mode yet
     own.execute("CREATE TABLE theirs (n)")
     own.execute("INSERT INTO theirs VALUES (1)")
-    store = make_store(timeout=HOURS)
+    store = make_store(timeout=SHORT)
     with pytest.raises(roost.Busy, match=TOLD):
         store.create(*STRUCTURES)
     own.commit()
@@ -91,87 +104,44 @@ def test_told_soon_while_the_database_is_made(make_store: MakeStore, tmp_path: P
     assert store.run_all(counts.add(1), counts.total(1)) == (None, 1)
 
 
-@SOON
-def test_reading_waits_for_nothing(make_store: MakeStore, own: sqlite3.Connection) -> None:
-    store = make_store(timeout=HOURS)
-    own.execute("INSERT INTO theirs VALUES (1)")
-    assert store.run(counts.total(1)) == 1
-    assert store.check() == []
-    own.rollback()
-
-
-@SOON
-def test_told_as_a_follower_while_others_wait_and_then_succeed(make_store: MakeStore, own: sqlite3.Connection) -> None:
-    store = make_store(timeout=HOURS)
-    own.execute("INSERT INTO theirs VALUES (1)")
-    answers: list[object] = []
-    others = [threading.Thread(target=lambda: answers.append(store.run(counts.add(2)))) for _ in range(4)]
-    for other in others:
-        other.start()
-    until(lambda: store.stats().waits, "another thread that leads and waits for this one's transaction")
-    for _ in range(3):
-        with pytest.raises(roost.Busy, match=TOLD):
-            store.run(counts.add(1))
-    assert answers == []
-    assert all(other.is_alive() for other in others)
-    own.commit()
-    for other in others:
-        other.join()
-    assert answers == [None] * 4
-    assert store.run(counts.totals([1, 2])) == {1: 1, 2: 4}
-
-
-@SOON
-def test_told_as_a_leader_whose_followers_then_succeed(make_store: MakeStore, own: sqlite3.Connection) -> None:
-    store = make_store(timeout=HOURS)
-    own.execute("INSERT INTO theirs VALUES (1)")
-    others: list[threading.Thread] = []
-
-    def join_in() -> None:  # behind the thread that leads
-        until(lambda: store.stats().waits, "a leader that waits for its own transaction")
-        others.extend(threading.Thread(target=store.run, args=(counts.add(2),)) for _ in range(4))
-        for other in others:
-            other.start()
-
-    helper = threading.Thread(target=join_in)
-    helper.start()
-    with pytest.raises(roost.Busy, match=TOLD):
-        store.run(counts.add(1))
-    helper.join()
-    assert any(other.is_alive() for other in others)
-    own.commit()
-    for other in others:
-        other.join()
-    assert store.run(counts.totals([1, 2])) == {1: 1, 2: 4}
-
-
-@SOON
+@pytest.mark.parametrize("name", ["test.db", "link.db"])
 @pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "BEGIN"])
-def test_told_soon_where_the_application_begins_by_itself(make_store: MakeStore, path: Path, begin: str) -> None:
+def test_told_where_the_application_begins_by_itself(
+    make_store: MakeStore, path: Path, tmp_path: Path, begin: str, name: str
+) -> None:
+    os.symlink(path, tmp_path / "link.db")
     own = sqlite3.connect(path, isolation_level=None)
-    store = make_store(timeout=HOURS)
+    store = make_store(url=f"sqlite:///{tmp_path / name}", timeout=SHORT)
     own.execute(begin)
     own.execute("INSERT INTO theirs VALUES (1)")
     with pytest.raises(roost.Busy, match=TOLD):
         store.run(counts.add(1))
-    with pytest.raises(roost.Busy, match=TOLD):
-        store.create(roost.Counter("later"))
     assert own.in_transaction
     own.execute("COMMIT")
     own.close()
     assert store.run_all(counts.add(1), counts.total(1)) == (None, 2)
 
 
-@SOON
-def test_the_file_by_another_name(make_store: MakeStore, path: Path, tmp_path: Path, own: sqlite3.Connection) -> None:
-    link = tmp_path / "link.db"
-    os.symlink(path, link)
-    store = make_store(url=f"sqlite:///{link}", timeout=HOURS)
+def test_of_several_threads_each_is_told_and_may_go_on(make_store: MakeStore, own: sqlite3.Connection) -> None:
+    store = make_store(timeout=SHORT)
     own.execute("INSERT INTO theirs VALUES (1)")
-    with pytest.raises(roost.Busy, match=TOLD):
-        store.run(counts.add(1))
-    own.rollback()
-    store.run(counts.add(1))
+    told: list[str] = []
+
+    def add() -> None:
+        try:
+            store.run(counts.add(2))
+        except roost.Busy as error:
+            told.append(str(error))
+
+    others = [threading.Thread(target=add) for _ in range(4)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert len(told) == 4
+    assert any("store.on(connection)" in each for each in told)  # who led; the others waited for it
+    own.commit()
+    assert store.run_all(counts.add(2), counts.totals([1, 2])) == (None, {1: 1, 2: 1})
 
 
 def test_nobody_is_blamed_for_a_transaction_elsewhere(make_store: MakeStore, path: Path, tmp_path: Path) -> None:
@@ -179,7 +149,7 @@ def test_nobody_is_blamed_for_a_transaction_elsewhere(make_store: MakeStore, pat
     elsewhere.execute("CREATE TABLE theirs (n)")
     elsewhere.execute("INSERT INTO theirs VALUES (1)")
     assert elsewhere.in_transaction
-    store = make_store(timeout=0.3)
+    store = make_store(timeout=SHORT)
     with held(path) as holder:
         with pytest.raises(roost.Busy) as caught:
             store.run(counts.add(1))
@@ -188,64 +158,31 @@ def test_nobody_is_blamed_for_a_transaction_elsewhere(make_store: MakeStore, pat
     elsewhere.close()
 
 
-def test_nor_for_the_transaction_of_another_thread(make_store: MakeStore, path: Path) -> None:
-    store = make_store(timeout=0.3)
-    begun, end = threading.Event(), threading.Event()
-
-    def transact() -> None:
-        raw = sqlite3.connect(path)
-        raw.execute("INSERT INTO theirs VALUES (1)")
-        begun.set()
-        end.wait()
-        raw.commit()
-        raw.close()
-
-    thread = threading.Thread(target=transact)
-    thread.start()
-    begun.wait()
-    with pytest.raises(roost.Busy) as caught:
-        store.run(counts.add(1))
-    assert "store.on" not in str(caught.value)
-    end.set()
-    thread.join()
-    store.run(counts.add(1))
-
-
-@SOON
-@pytest.mark.parametrize("begin", ["BEGIN", "SAVEPOINT theirs"])
-def test_nor_for_an_own_transaction_that_only_reads(
+@pytest.mark.parametrize("begin", ["BEGIN", "SAVEPOINT theirs", "a write that is refused"])
+def test_nor_for_an_own_transaction_that_holds_no_lock(
     make_store: MakeStore, own: sqlite3.Connection, path: Path, begin: str
 ) -> None:
-    # It holds no write lock, so it is somebody else's that is waited for.
-    store = make_store(timeout=HOURS, lock_wait=0.02)
-    own.execute(begin)
-    own.execute("SELECT count(*) FROM theirs").fetchone()
-    assert own.in_transaction
-    store.run(counts.add(1))
-    with held(path) as holder:
-        holder.release_in(0.3)
-        store.run(counts.add(1))
-    own.rollback()
-    assert store.run(counts.total(1)) == 3
-
-
-@SOON
-def test_nor_for_one_whose_write_was_refused(make_store: MakeStore, own: sqlite3.Connection, path: Path) -> None:
-    store = make_store(timeout=HOURS, lock_wait=0.02)
+    store = make_store(timeout=SHORT)
     own.execute("PRAGMA busy_timeout = 0")
     with held(path) as holder:
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
-            own.execute("INSERT INTO theirs VALUES (1)")
-        assert own.in_transaction  # begun by sqlite3, and without the lock
-        holder.release_in(0.3)
-        store.run(counts.add(1))
+        if begin.startswith("a write"):
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                own.execute("INSERT INTO theirs VALUES (1)")
+        else:
+            own.execute(begin)
+            own.execute("SELECT count(*) FROM theirs").fetchone()
+        assert own.in_transaction
+        with pytest.raises(roost.Busy) as caught:
+            store.run(counts.add(1))
+        assert "store.on" not in str(caught.value)
+        holder.release()
     own.rollback()
-    assert store.run(counts.total(1)) == 2
+    store.run(counts.add(1))
 
 
 def test_asyncio_ends_in_busy_and_goes_on(path: Path, own: sqlite3.Connection) -> None:
     async def main() -> None:
-        async with roost.AsyncStore(f"sqlite:///{path}", timeout=0.3) as store:
+        async with roost.AsyncStore(f"sqlite:///{path}", timeout=SHORT) as store:
             own.execute("INSERT INTO theirs VALUES (1)")
             with pytest.raises(roost.Busy):
                 await store.run(counts.add(1))
@@ -254,37 +191,3 @@ def test_asyncio_ends_in_busy_and_goes_on(path: Path, own: sqlite3.Connection) -
             assert await store.run_all(counts.add(1), counts.total(1)) == (None, 3)
 
     asyncio.run(main())
-
-
-@SOON
-def test_many_connections_that_come_and_go_meanwhile(
-    make_store: MakeStore, path: Path, own: sqlite3.Connection
-) -> None:
-    # Looking for the own transaction walks over objects that other threads make and drop.
-    store = make_store(timeout=HOURS, lock_wait=0.0)
-    stop = threading.Event()
-
-    def come_and_go() -> None:
-        while not stop.is_set():
-            raw = sqlite3.connect(path)
-            raw.execute("BEGIN")
-            raw.execute("SELECT count(*) FROM theirs").fetchone()
-            other = roost.Store(f"sqlite:///{path}")
-            other.run(counts.total(1))
-            raw.close()
-            other.close()
-
-    threads = [threading.Thread(target=come_and_go) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        own.execute("INSERT INTO theirs VALUES (1)")
-        for _ in range(length(3, 8)):
-            with pytest.raises(roost.Busy, match=TOLD):
-                store.run(counts.add(1))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    own.rollback()
-    store.run(counts.add(1))

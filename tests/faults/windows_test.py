@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.client.waiting import is_ready
+from roost.client.sync import is_ready
 from tests import servers
 
 # What Python itself imports on Linux only is imported first.
@@ -118,9 +118,7 @@ def test_f63_so_it_is_by_the_command_line(tmp_path: Path, words: list[str], mess
 
 
 def test_f63_every_module_for_applications_can_be_imported() -> None:
-    done(
-        "import roost, roost.client, roost.client.load, roost.cli, roost.contrib.alembic, roost.contrib.django.address"
-    )
+    done("import roost, roost.client, roost.cli, roost.contrib.alembic, roost.contrib.django.address")
 
 
 @pytest.mark.parametrize("polls", [True, False], ids=["poll", "select"])

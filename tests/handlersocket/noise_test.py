@@ -8,7 +8,6 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.protocols.handlersocket import encode, split
 from tests.handlersocket import noise
 
 LINES = 20_000
@@ -23,14 +22,6 @@ TOKEN = ANY | st.sampled_from(
 @given(st.lists(TOKEN, max_size=30), st.sampled_from([b"P", b"0", b"12"]))
 def test_any_tokens_are_a_request_or_are_refused(tokens: list[bytes], first: bytes) -> None:
     assert noise.reading(b"\t".join([first, *tokens])) in noise.WORDS | {"Open", "Find", "Insert"}
-
-
-@settings(deadline=None)
-@given(st.lists(st.none() | st.binary(), min_size=1))
-def test_any_values_come_back(values: list[bytes | None]) -> None:
-    line = b"\t".join(map(encode, values))
-    assert b"\n" not in line
-    assert split(line) == values
 
 
 def test_noise_is_read() -> None:

@@ -62,7 +62,7 @@ def test_no_value_is_changed(postgresql: Database, kind: str, values: list[str])
         for value in values:
             sql.execute("TRUNCATE t")
             try:
-                sql.execute(f"INSERT INTO t VALUES (1, $v${value}$v$)")
+                sql.execute(f"INSERT INTO t VALUES (1, $v${value}$v$)".encode())
             except psycopg.Error:
                 by_sql = None
             else:

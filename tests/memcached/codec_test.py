@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 import roost
-from roost.protocols.codec import TooLong
+from roost.protocols.codec import Piece, Session, TooLong
 from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.framing import Framing, end_of
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS
@@ -87,9 +86,9 @@ def test_reads_are_told_from_writes_in_the_time_of_one_look(store: roost.Store) 
     codec = Memcached(Values(pages, lambda: 0.0), lambda words: {})
     reads = b"get /home\r\nmn\r\nversion\r\n" * 1_000
     session = Session(None)
-    assert not codec.writes([(session, reads), (session, b"gets a b\nstats\nverbosity 1\r\n")])
+    assert not codec.writes([Piece(session, reads), Piece(session, b"gets a b\nstats\nverbosity 1\r\n")])
     for other in (b"set a 0 0 1\r\nx\r\n", b"gat 1 a\r\n", b"get\r\n", b"mn x\r\n"):
-        assert codec.writes([(session, reads + other)])
+        assert codec.writes([Piece(session, reads + other)])
 
 
 def test_a_turn_has_an_end(store: roost.Store) -> None:
@@ -98,9 +97,9 @@ def test_a_turn_has_an_end(store: roost.Store) -> None:
     sent = b"get a b\r\nmn\r\n" * 3 + b"set a 0 0 1\r\nx\r\n"
     answers = player.ask(sent, b"", budget=Budget(Limits(answers=200)))
     assert (answers[0].count(b"END"), answers[0].count(b"MN")) == (2, 1)
-    assert player.responder.rest == {0: b"mn\r\nget a b\r\nmn\r\nset a 0 0 1\r\nx\r\n"}
+    assert player.pieces[0].rest == b"mn\r\nget a b\r\nmn\r\nset a 0 0 1\r\nx\r\n"
     answers = player.ask(b"mn\r\n", b"get a\r\n", budget=Budget(Limits(answers=1)))
-    assert (answers[0], answers[1][:7], player.responder.rest) == (b"", b"VALUE a", {0: b"mn\r\n"})
+    assert (answers[0], answers[1][:7], player.pieces[0].rest) == (b"", b"VALUE a", b"mn\r\n")
 
 
 def test_a_block_that_is_too_long_is_passed_over(store: roost.Store) -> None:
@@ -160,8 +159,8 @@ def test_the_secret_comes_first(store: roost.Store) -> None:
     player = Player(store, pages, secret=b"me:my secret")
     assert player.one(b"get a\r\nadd x 0 0 12\r\nme my secret\r\n") == b"CLIENT_ERROR unauthenticated\r\n" * 2
     assert player.one(b"set x 0 0 12\r\nme my secreT\r\nget a\r\n") == b""
-    late = player.responder.late[0]
-    assert (late.text, late.rest) == (b"CLIENT_ERROR authentication failure\r\n", b"get a\r\n")
+    (late,) = player.pieces
+    assert (late.late, late.rest) == (b"CLIENT_ERROR authentication failure\r\n", b"get a\r\n")
     assert player.one(b"set x 0 0 12\r\nme my secretxx") == b"CLIENT_ERROR bad data chunk\r\n"
     player = Player(store, pages, secret=b"me:my secret")
     assert player.one(b"set x 0 0 12\r\nme my secret\r\nget a\r\nset x 0 0 1\r\ny\r\nget x\r\n") == (

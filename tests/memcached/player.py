@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import roost
+from roost.protocols.codec import Piece, Session
 from roost.protocols.memcached.asked import Operations
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
 from roost.protocols.memcached.responder import Responder
-from roost.protocols.memcached.session import Session
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
@@ -33,7 +33,7 @@ class Player:
         most_line: int = 2**16,
         most_block: int = MOST,
     ) -> None:
-        self.sessions = [Session(secret) for _ in range(connections)]
+        self.sessions = [Session(secret and secret.replace(b":", b" ", 1)) for _ in range(connections)]
         self._framings = [Framing(most_line, most_block) for _ in range(connections)]
         self._requests = Requests(Values(cache, lambda: NOW))
         self._store = store
@@ -41,11 +41,11 @@ class Player:
 
     def ask(self, *sent: bytes, budget: Budget | None = None) -> list[bytes]:
         """Return what each connection is answered."""
-        arrived = [
-            (session, framing.feed(data) or b"")
+        self.pieces = [
+            Piece(session, framing.feed(data) or b"")
             for session, framing, data in zip(self.sessions, self._framings, sent, strict=True)
         ]
-        responder = Responder(arrived, self._requests, self._stats, budget or Budget())
+        responder = Responder(self.pieces, self._requests, self._stats, budget or Budget())
         work = responder.play()
         asked = next(work, None)
         while asked is not None:
@@ -56,7 +56,7 @@ class Player:
             except StopIteration:
                 break
         self.responder = responder
-        return responder.texts
+        return [piece.answer for piece in self.pieces]
 
     def one(self, data: bytes) -> bytes:
         """Return what the only connection is answered."""

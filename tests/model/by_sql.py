@@ -60,7 +60,7 @@ def _rows(connection: sqlite3.Connection, operation: Any) -> Any:
         last = f"SELECT sequence FROM roost_{name}_head WHERE uid = {values[0]}"
         before = connection.execute(last).fetchall()
         connection.execute(f"INSERT INTO {name} ({columns}) VALUES (?, ?, ?)", values)
-        if structure.kind == "ranked":
+        if getattr(structure, "score", None):
             return connection.execute(last).fetchall() != before
         newest = f"SELECT sequence FROM {name} WHERE uid = ? LIMIT 1"
         return _one(connection, newest, values[0]) if operation.verb == "push" else None
@@ -80,7 +80,7 @@ def _rows(connection: sqlite3.Connection, operation: Any) -> Any:
         case "top", (n,):
             some = f"SELECT {columns} FROM {name} WHERE uid = ? LIMIT ?"
             return [structure.rows.make(row) for row in connection.execute(some, (key, -1 if n is None else n))]
-        case "latest", _ if structure.kind == "ranked":
+        case "latest", _ if getattr(structure, "score", None):
             return NotImplemented
         case "latest", (n,):
             some = f"SELECT {columns} FROM {name} WHERE uid = ? LIMIT ?"
@@ -132,6 +132,5 @@ _WAYS: dict[str, Callable[[sqlite3.Connection, Any], Any]] = {
     "counter": lambda connection, op: (_windowed if op.structure.window else _counter)(connection, op),
     "ring": _rows,
     "capped": _rows,
-    "ranked": _rows,
     "set": _set,
 }

@@ -40,12 +40,13 @@ class Model:
         return tuple(results)
 
     def _run(self, operation: Any) -> Any:
-        play = getattr(self, operation.structure.kind)
+        play = self.ranked if getattr(operation.structure, "score", None) else getattr(self, operation.structure.kind)
         if operation.verb not in RUNS:
             return play(operation)
         results = [play(each) for each in _each(operation)]
         error = next((result for result in results if isinstance(result, type)), None)
-        if error is not None or operation.structure.kind in ("counter", "capped"):
+        says = operation.structure.kind not in ("counter", "capped") or getattr(operation.structure, "score", None)
+        if error is not None or not says:
             return error
         return results
 

@@ -99,7 +99,7 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
                 st.builds(s.forget, keys),
                 st.builds(s.keys, st.one_of(st.none(), keys), st.integers(1, 3)),
             ]
-    row, rows = (points, many_points) if isinstance(s, roost.Ranked) else (visits, many)
+    row, rows = (points, many_points) if isinstance(s, roost.Capped) and s.score else (visits, many)
     made = [
         *[st.builds(s.push if isinstance(s, roost.Ring) else s.add, row)] * 12,
         *[st.builds(s.push_all if isinstance(s, roost.Ring) else s.add_all, st.lists(row, max_size=4))] * 3,
@@ -112,7 +112,7 @@ def operations_of(structure: Any) -> list[st.SearchStrategy[Any]]:
     ]
     if isinstance(s, roost.Capped):
         made += [*[st.builds(s.remove, keys, ids)] * 3, st.builds(s.get, keys, ids), st.builds(s.count, keys)]
-    if isinstance(s, roost.Ranked):
+    if isinstance(s, roost.Capped) and s.score:
         made += [*[st.builds(s.top, keys, pages)] * 2, *[st.builds(s.rank, keys, ids)] * 2]
     return made
 

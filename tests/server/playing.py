@@ -8,16 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roost.protocols.codec import Piece
 from roost.protocols.handlersocket.codec import HandlerSocket
-from roost.protocols.handlersocket.opened import Openings
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Openings, Session
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
-from roost.server.turn import Played, Turn
+from roost.server.turn import Turn
 from roost.store.served import Database as Served
 from roost.store.served_file import FileDatabase
 from roost.store.served_server import connect
 from tests.index.databases import Database
+
+
+class Played:
+    """What became of the pieces of a turn, by their places."""
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        self.texts: list[str] = [piece.answer for piece in pieces]
+        self.late: dict[int, str] = {place: piece.late for place, piece in enumerate(pieces) if piece.late}
+        self.blocked = {place for place, piece in enumerate(pieces) if piece.blocked}
+        self.rest: dict[int, str] = {
+            place: piece.rest
+            for place, piece in enumerate(pieces)
+            if piece.rest is not None and not piece.session.foreign
+        }
 
 
 @dataclass
@@ -46,14 +60,18 @@ class Bench:
         answers: str = self.play((session, text)).texts[0]
         return answers.split("\n")[:-1]
 
-    def play(self, *arrived: tuple[Session, str]) -> Played:
+    def play(self, *arrived: tuple[Session, str], **how: Any) -> Played:
         """Play a turn of several connections."""
         if not self.settings.is_file:
             named = f"\t{self.database.names[0]}\t"
             arrived = tuple(
                 [(each, text.replace("\tmain\t", named).replace("\tapp\t", named)) for each, text in arrived]
             )
-        return self.turn.play(arrived)
+        pieces = [Piece(session, text) for session, text in arrived]
+        failed = self.turn.play(pieces, **how)
+        if failed is not None:
+            self.turn.refuse(pieces, failed)
+        return Played(pieces)
 
     def sql(self, text: str) -> list[Any]:
         """Ask the database; a file from a process of its own: two copies of SQLite must not open it in one."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost import CannotOpen
-from roost.server.addresses import Address
+from roost.databases.addresses import Address
 from roost.server.listeners import listen
 from tests.campaigns.processes import until
 from tests.server.conftest import Serve

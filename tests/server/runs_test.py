@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roost.protocols.handlersocket.opened import Opened
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Opened, Session
 from roost.structures.index.finds import Texts
 from tests.server.playing import Bench, bench
 

@@ -12,7 +12,7 @@ import time
 from typing import cast
 
 from roost.errors import CannotOpen
-from roost.server import slots, standby, supervisor, worker
+from roost.server import processes, supervisor, worker
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 
@@ -112,7 +112,7 @@ if __name__ == "__main__":
         sys.exit(worker.main(StandIn))
     from roost.cli import main
 
-    standby.WORKER = ("-m", "tests.server.standin")
-    slots.PONG = float(os.environ.get("ROOST_TEST_PONG", slots.PONG))
+    processes.WORKER = ("-m", "tests.server.standin")
+    processes.PONG = float(os.environ.get("ROOST_TEST_PONG", processes.PONG))
     supervisor.GRACE = float(os.environ.get("ROOST_TEST_GRACE", supervisor.GRACE))
     main(prog_name="roost")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Session
 from tests.index.databases import Database, db
 from tests.server.playing import Bench, bench
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.protocols.codec import Late
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Session
 from tests.index.databases import Database, db
 from tests.server.playing import Bench, bench
 
@@ -324,9 +323,9 @@ def test_the_secret(made: Database) -> None:
     session = found.session()
     assert found.say(session, "P\t0\tmain\tt\tPRIMARY\tid\n0\t=\nX") == ["3\t1\tunauth"] * 2 + ["2\t1\tcmd"]
     played = found.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
-    late = Late("3\t1\tunauth\n", f"A\t1\tgeheim\nP\t0\t{found.database.names[0]}\tt\tPRIMARY\tid")
-    assert (played.texts, played.late, played.rest) == (["3\t1\tauthtype\n"], {0: late}, {})
-    assert found.say(session, late.rest) == ["0\t1", "0\t1"]
+    rest = f"A\t1\tgeheim\nP\t0\t{found.database.names[0]}\tt\tPRIMARY\tid"
+    assert (played.texts, played.late, played.rest) == (["3\t1\tauthtype\n"], {0: "3\t1\tunauth\n"}, {0: rest})
+    assert found.say(session, rest) == ["0\t1", "0\t1"]
     assert found.say(session, "0\t=\t1\t1") == ["0\t1\t1"]
     found.close()
 

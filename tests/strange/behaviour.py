@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import enum
+import json
 import os
 import random
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import roost
@@ -30,6 +34,8 @@ class Colour(enum.Enum):
     PLAIN = "white"
     QUOTED = 'it\'s "red"'
     SLASHED = "blue\\green\\'"
+    NULL = "NULL"
+    BRACED = "{red}"
 
 
 class Level(enum.Enum):
@@ -56,29 +62,42 @@ class Thing:
     level: Level | None = None
 
 
+@dataclass(frozen=True)
+class Longer(Thing):
+    """The same with columns that were added, whose rows have these values."""
+
+    title: Annotated[str, roost.text(60)] = "a \\ 'b' \"c\" {d}"
+    mark: Annotated[bytes, roost.binary(60)] = b"\\x00\0\xff'"
+    mood: Colour = Colour.SLASHED
+    since: dt.datetime = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+    share: float = 0.1 + 0.2
+    kept: Annotated[str, roost.text(60)] | None = None
+
+
 counter = roost.Counter("counts", key=roost.text(60))
 ring = roost.Ring("things", Thing, per="uid", keep=3)
 evicting = roost.Capped("evicting", Thing, per="uid", keep=3, unique="visitor")
 rejecting = roost.Capped("rejecting", Thing, per="uid", keep=2, unique="visitor", on_full="reject")
 refreshing = roost.Capped("refreshing", Thing, per="uid", keep=3, unique="visitor", on_duplicate="refresh")
 members = roost.Set("members", key=roost.text(60), member=roost.text(60))
-ALL: tuple[Any, ...] = (counter, ring, evicting, rejecting, refreshing, members)
+ROWS: tuple[Any, ...] = (counter, ring, evicting, rejecting, refreshing, members)
 
 TEXTS = [
     "", "a", "A", "a ", "'", "''", '"', "\\", "a\\b", "\\'", "x\\' UNION SELECT 1,2 -- ", "%s %(a)s %%", "é", "😀",
-    "NULL", ";", "/*!", "\n\r\t\x1a", "--",
+    "NULL", ";", "/*!", "\n\r\t\x1a", "--", "null", "\\x41", "{a,b}", "$1", "E'x'",
 ]  # fmt: skip
 NUL = ["\0", "a\0"]
 UTC = dt.UTC
 VALUES: dict[str, list[Any]] = {
     "n": [0, -1, 2**63 - 1, -(2**63)],
-    "f": [0.0, 0.1 + 0.2, -1.7976931348623157e308, 5e-324, 1e22],
-    "b": [b"", b"'", b"\\", b"\\'\"\0\xff\x80", b"NULL"],
+    "f": [0.0, 0.1 + 0.2, -1.7976931348623157e308, 5e-324, 1e22, 1 / 3],
+    "b": [b"", b"'", b"\\", b"\\'\"\0\xff\x80", b"NULL", b"\\x41"],
     "yes": [True, False],
     "moment": [
         dt.datetime(2008, 1, 1, 22, 3, 23, 5, UTC),
         dt.datetime(2024, 3, 31, 2, 30, tzinfo=UTC),
-        dt.datetime(1, 1, 1, 12, tzinfo=UTC),
+        dt.datetime(1, 1, 1, tzinfo=UTC),
+        dt.datetime(1883, 11, 18, 17, tzinfo=UTC),  # when New York's minutes were not whole
         dt.datetime.max.replace(tzinfo=UTC),
     ],
     "day": [dt.date(2008, 2, 29), dt.date(1, 1, 1), dt.date(9999, 12, 31)],
@@ -88,6 +107,22 @@ VALUES: dict[str, list[Any]] = {
     "level": list(Level),
 }
 
+# A set of each type, as key and as member.
+TYPES: dict[str, Any] = {
+    "b": roost.binary(60),
+    "yes": bool,
+    "moment": dt.datetime,
+    "day": dt.date,
+    "price": roost.decimal(20, 4),
+    "ident": uuid.UUID,
+    "colour": Colour,
+    "level": Level,
+}
+SETS: dict[Any, list[Any]] = {
+    roost.Set(f"set_of_{name}", key=type_, member=type_): VALUES[name] for name, type_ in TYPES.items()
+}
+ALL = (*ROWS, *SETS)
+
 RunAll = Callable[..., Sequence[Any]]
 
 
@@ -96,11 +131,13 @@ class Chooser:
 
     nul: whether the server's texts can have one.
     empty: whether the client can write a text that is empty.
+    encoding: of the database.
     """
 
-    def __init__(self, chance: random.Random, *, nul: bool, empty: bool = True) -> None:
+    def __init__(self, chance: random.Random, *, nul: bool, empty: bool = True, encoding: str = "utf8") -> None:
         self._chance = chance
-        self.texts = [text for text in [*TEXTS, *(NUL if nul else [])] if text or empty]
+        texts = [text for text in [*TEXTS, *(NUL if nul else [])] if text or empty]
+        self.texts = [text for text in texts if text.encode(encoding, "ignore").decode(encoding) == text]
 
     def text(self) -> str:
         """A text that somebody reads wrongly; a few of them often, so that keys get full."""
@@ -128,6 +165,8 @@ class Chooser:
         chance, text = self._chance, self.text
         if chance.random() < 0.6:
             return self.write()
+        if chance.random() < 0.2:
+            return self.of_a_set()
         capped = chance.choice([evicting, rejecting, refreshing])
         made: list[Callable[[], roost.Operation[Any]]] = [
             lambda: counter.total(text()),
@@ -154,6 +193,14 @@ class Chooser:
         ]
         return chance.choice(made)()
 
+    def of_a_set(self) -> roost.Operation[Any]:
+        """One of a set of any type."""
+        structure = self._chance.choice(list(SETS))
+        key, one, other = self._chance.choices(SETS[structure], k=3)
+        made = [structure.members(key), structure.contains(key, one), structure.size(key), structure.remove(key, one)]
+        found: roost.Operation[Any] = self._chance.choice([structure.add(key, one, other), *made])
+        return found
+
 
 def play(run_all: RunAll, model: Model, chooser: Chooser, chance: random.Random, message: str) -> None:
     """Run atoms, and compare each answer with the model's; in the end all that there is."""
@@ -161,6 +208,8 @@ def play(run_all: RunAll, model: Model, chooser: Chooser, chance: random.Random,
         atom = [chooser.operation() for _ in range(chance.choice([1, 1, 2, 5]))]
         # What lists keys stands alone: it sees those that others of its atom are about to add, locked before it reads.
         atom = [op for op in atom if op.verb in ("top", "keys")][:1] or atom
+        assert answered(run_all, atom) == model.run_all(atom), (message, atom)
+    for atom in ([ring.push(chooser.thing()) for _ in range(12)], [refreshing.add(chooser.thing()) for _ in range(6)]):
         assert answered(run_all, atom) == model.run_all(atom), (message, atom)
     compare(run_all, model, message)
 
@@ -183,13 +232,14 @@ def _plain(result: Any) -> Any:
 def compare(run_all: RunAll, model: Model, message: str) -> None:
     """Read everything: all that the model has is there, and nothing else."""
     texts = [*TEXTS, *NUL]
-    found = model.run_all([each.keys(n=100) for each in ALL])
+    found = model.run_all([each.keys(n=100) for each in ROWS])
     keys = [key for each in found for key in each]
-    reads: list[roost.Operation[Any]] = [counter.top(100), *[each.keys(n=100) for each in ALL]]
+    reads: list[roost.Operation[Any]] = [counter.top(100), *[each.keys(n=100) for each in ROWS]]
     for key in sorted({key for key in keys if key in texts}):
         reads += [counter.total(key), ring.entries(key), members.members(key), members.size(key)]
         for each in (evicting, rejecting, refreshing):
             reads += [each.entries(key), each.count(key)]
+    reads += [each.members(value) for each, values in SETS.items() for value in values]
     assert answered(run_all, reads) == model.run_all(reads), message
 
 
@@ -198,6 +248,32 @@ def emptied(store: roost.Store) -> None:
     for each in ALL:
         for key in store.run(each.keys(n=1000)):
             store.run(each.forget(key))
+
+
+def altered(store: roost.Store, chooser: Chooser) -> None:
+    """Add columns, whose values are in the rows that are there, too."""
+    longer = roost.Ring(ring.name, Longer, per="uid", keep=4)
+    text = chooser.texts[0]
+    rows = store.run(ring.latest(text))
+    store.alter(longer)
+    assert store.run(longer.latest(text)) == [Longer(**each.__dict__) for each in rows]
+    row = Longer(**{**chooser.thing().__dict__, "uid": text}, kept=chooser.texts[-1])
+    store.run(longer.push(row))
+    assert store.run(longer.latest(text, 1)) == [row]
+    assert {each.name: each for each in store.structures()} == {each.name: each for each in [*ALL, longer]}
+
+
+def play_by_django(databases: dict[str, dict[str, Any]]) -> None:
+    """Play on Django's connections, in a process of its own, on structures that hold nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.strange.django_way"],
+        env={**os.environ, "ROOST_TEST_DJANGO": json.dumps(databases)},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Awaited:

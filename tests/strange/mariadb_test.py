@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +115,7 @@ def test_it_works_just_the_same(case: Case) -> None:
                     by_joining(url, way, model, chooser, chance)
             by_sql(url, store, model, behaviour.Chooser(chance, nul=True, empty=case.empty))
             altered(store, model, chooser, chance)
+            behaviour.altered(store, chooser)
             assert store.check() == []
         with connection(url) as application:
             behaviour.capped_table(url, application.read, "Posts", "BIGINT AUTO_INCREMENT PRIMARY KEY")
@@ -180,14 +177,7 @@ def by_django(url: str) -> None:
             "USER": parts.username,
             "NAME": parts.path[1:],
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.strange.django_way"],
-            env={**os.environ, "ROOST_TEST_DJANGO": json.dumps(database)},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        behaviour.play_by_django({"default": database})
         behaviour.emptied(store)
 
 

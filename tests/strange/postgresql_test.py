@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
@@ -17,7 +16,7 @@ import pytest
 
 import roost
 from tests import servers
-from tests.strange.postgresql_ways import EMOJI, TEXTS, play_everything
+from tests.strange.postgresql import play_everything
 
 WHOLE = os.environ.get("ROOST_TEST_STRANGE") == "all"
 SERVERS: dict[str, Callable[[], servers.Server]] = {"15": servers.postgresql, "18": servers.postgresql18}
@@ -111,21 +110,18 @@ def made(server: str, strange: Strange, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(("server", "strange"), CASES)
-def test_f2_everything_works_whatever_is_set(
-    server: str, strange: Strange, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f2_everything_works_whatever_is_set(server: str, strange: Strange, monkeypatch: pytest.MonkeyPatch) -> None:
     url = made(server, strange, monkeypatch)
     if strange.refused:
         with roost.Store(url) as store, pytest.raises(roost.Invalid, match=strange.refused):
             store.create(roost.Counter("pageviews"))
         return
-    texts = TEXTS if "LATIN1" in strange.value and not strange.name.startswith("PG") else TEXTS + EMOJI
-    if strange.name in ("client_encoding", "PGCLIENTENCODING"):
-        monkeypatch.setattr("tests.strange.postgresql_ways.WAYS", [])  # the application's own sessions are refused
+    encoding = "latin1" if "LATIN1" in strange.value and not strange.name.startswith("PG") else "utf8"
+    joined = strange.name not in ("client_encoding", "PGCLIENTENCODING")  # such sessions are refused
     django = WHOLE or strange in ALL[:2] or strange.name == "datestyle"
     if strange.name == "quote_all_identifiers":  # Django's check would compare what the server writes of the views
         django = False
-    play_everything(url, tmp_path, texts, WHOLE, django)
+    play_everything(url, encoding, WHOLE, django, joined=joined)
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])

@@ -10,7 +10,6 @@ import pytest
 
 import roost
 from roost.batching.atoms import Atom
-from roost.structures.capped import adds as capped_adds
 from tests.lengths import length
 from tests.model.model import Model
 from tests.suite.shapes import Visit
@@ -22,9 +21,7 @@ small = roost.Capped("small", Visit, per="uid", keep=3, unique="visitor")
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("careful_runs", [0, 2])
-def test_a_batch_answers_as_if_one_by_one(open_store: Make, monkeypatch: Any, seed: int, careful_runs: int) -> None:
-    monkeypatch.setattr(capped_adds, "CAREFUL_RUNS", careful_runs)  # so that runs are optimistic again and again
+def test_a_batch_answers_as_if_one_by_one(open_store: Make, seed: int) -> None:
     store, model, chance = open_store(small), Model(), random.Random(seed)
     fresh = iter(range(100, 10**6))
     for _ in range(length(25, 300)):

@@ -65,6 +65,7 @@ ENGINES = [
                 "psycopg",
                 "no nul in text",
                 "application",
+                "programs for SQL",
                 "capped tables",
                 "readable views",
                 "trims at commit",
@@ -87,6 +88,7 @@ ENGINES = [
                     "pymysql",
                     "nul in text",
                     "application",
+                    "programs for SQL",
                     "capped tables",
                     "readable views",
                     "capped tables",
@@ -99,7 +101,20 @@ ENGINES = [
     Engine(
         "mysql",
         lambda folder: servers.mysql().database(f"t{next(_numbers)}"),
-        frozenset(["cache", "counter", "ring", "capped", "set", "sets", "second store", "nul in text", "application"]),
+        frozenset(
+            [
+                "cache",
+                "counter",
+                "ring",
+                "capped",
+                "set",
+                "sets",
+                "second store",
+                "nul in text",
+                "application",
+                "programs for SQL",
+            ]
+        ),
     ),
     Engine(
         "sqlite-memory",

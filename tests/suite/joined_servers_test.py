@@ -122,13 +122,6 @@ def test_the_declaration_is_the_one_in_force_whatever_the_snapshot_shows(
     one.sql(f"SET {level} ISOLATION LEVEL REPEATABLE READ")
     assert one.run(visits.latest(1)) == []
     store.alter(roost.Ring("visits", Visit, per="uid", keep=3))
-    if way.engine != "postgresql":
-        one.run_all(*[visits.push(Visit(1, n)) for n in range(9)])
-        one.commit()
-    else:
-        with pytest.raises(roost.Conflict):
-            one.run(visits.push(Visit(1, 1)))
-        one.rollback()
     one.run_all(*[visits.push(Visit(1, n)) for n in range(9)])
     one.commit()
     assert store.run(visits.latest(1)) == [Visit(1, n) for n in (8, 7, 6)]
@@ -180,7 +173,7 @@ def test_a_transaction_that_the_server_rolled_back_by_itself_is_a_conflict(store
     one.run(pageviews.add("/home"))
 
     def look(sql: str) -> None:
-        if sql.startswith("INSERT INTO roost_visits_head"):  # what innodb_rollback_on_timeout does, and then an error
+        if "visits_push" in sql:  # what innodb_rollback_on_timeout does, and then an error
             one.connection.rollback()
             raise RuntimeError
 
@@ -315,7 +308,7 @@ def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_of_itself(store:
             loop.call_soon_threadsafe(task.cancel)
 
         def look(sql: str) -> None:
-            if "INSERT INTO roost_visits_head" in sql:  # which PostgreSQL does in a CTE
+            if "visits_push" in sql:
                 if way.engine == "postgresql":
                     loop.run_in_executor(None, cancel)
                 else:  # the driver closes the connection

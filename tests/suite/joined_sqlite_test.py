@@ -127,17 +127,6 @@ def test_a_lock_that_is_not_had_is_busy(store: Any, connect: Any) -> None:
     assert store.run(pageviews.total("/home")) == 1
 
 
-def test_store_run_by_the_thread_whose_transaction_holds_the_lock_says_so(open_store: Make, connect: Any) -> None:
-    store = open_store(pageviews, timeout=60.0, lock_wait=0.01)
-    connection = connect()
-    store.on(connection).run(pageviews.add("/home"))
-    with pytest.raises(roost.Busy, match=r"would wait for itself: use store\.on"):
-        store.run(pageviews.add("/home"))
-    connection.commit()
-    store.run(pageviews.add("/home"))
-    assert store.run(pageviews.total("/home")) == 2
-
-
 def test_with_asyncio(store: Any, store_url: str, connect: Any) -> None:
     async def main() -> Any:
         async with roost.AsyncStore(store_url) as other:

@@ -83,7 +83,7 @@ def test_f42_it_is_counted_and_told_once(open_store: Make, caplog: pytest.LogCap
         for _ in range(3):
             old.run_all(visits.push(Visit(5, 1)), visits.latest(5))
             old.run(baskets.count(1))
-    assert old.stats().overlaps == 3  # a ring's programs have the new `keep`: its processes need not know
+    assert old.stats().overlaps == 1  # programs have the new `keep`: processes need not know, and compare but once
     assert new.stats().overlaps == 0
     message = "is stored with another declaration, which is used: keep is"
     assert [record.getMessage() for record in caplog.records] == [
@@ -98,7 +98,7 @@ def test_f42_a_collection_of_other_options(open_store: Make) -> None:
     new.alter(changed)
     old.run_all(baskets.add(Egg(1, 12)), baskets.add(Egg(1, 3)), baskets.add(Egg(1, 13)))
     assert [egg.egg for egg in new.run(changed.latest(1, 3))] == [13, 3, 12]
-    with pytest.raises(roost.Full, match="keep is 14"):
+    with pytest.raises(roost.Full, match="is full"):
         old.run(baskets.add(Egg(1, 14)))
     assert old.run(baskets.count(1)) == 14
 

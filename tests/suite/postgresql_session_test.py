@@ -41,7 +41,7 @@ def named(store: roost.Store) -> tuple[int, int]:
         connection: Any = link.connection
         if connection is not None:
             there += connection.raw.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()[0]
-            known += len(connection._names)
+            known += len(connection.prepared.names)
     return there, known
 
 
@@ -58,8 +58,8 @@ def test_f10_many_structures_used_in_turn_leave_a_bounded_number_of_prepared_sta
             for _ in range(USES + 3):
                 store.run(counter.add("a"))
     there, known = named(store)
-    assert known == MOST_PREPARED
-    assert there <= known + 4  # what was evicted last goes with the next one
+    assert MOST_PREPARED // 2 < known <= MOST_PREPARED + 1
+    assert there == known
     assert store.stats().retries == 0  # none was dropped that the exchange being built had
     assert store.run_all(*[counter.total("a") for counter in counters]) == (2 * (USES + 3),) * len(counters)
 
@@ -73,15 +73,15 @@ def test_f10_a_statement_that_is_gone_costs_a_retry_and_the_others_are_neither_f
     for _ in range(2 * USES):
         store.run_all(*batch)
     connection: Any = store._core._writer.connection
-    names = dict(connection._names)
-    assert len(names) > 2
+    names = dict(connection.prepared.names)
+    assert len(names) >= 2
     gone = list(names.values())[-1]
     connection.raw.execute(f"DEALLOCATE {gone}")
     before = store.stats().retries
     for _ in range(2 * USES):
         store.run_all(*batch)
     assert store.stats().retries == before + 1
-    assert {name for name in names.values() if name != gone} <= {*connection._names.values()}
+    assert {name for name in names.values() if name != gone} <= {*connection.prepared.names.values()}
     there, known = named(store)
     assert there == known
 

@@ -1,8 +1,7 @@
-"""PostgreSQL plans a statement once that comes again and again; a session that has forgotten it costs a retry."""
+"""A server parses and plans a statement once that comes again; a session that has forgotten it costs a retry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,63 +10,76 @@ import roost
 from roost.databases.server import MOST_PREPARED, USES
 from tests.suite.shapes import Visit, visits
 
-pytestmark = pytest.mark.needs("psycopg")
-
-Open = Callable[..., roost.Store]
-
-
-def prepared(store: roost.Store) -> list[str]:
-    """What the readers' session has prepared."""
-    connection: Any = store._core._readers[0].connection
-    return [sql for (sql,) in connection.raw.execute("SELECT statement FROM pg_prepared_statements").fetchall()]
+# MySQL has no operations by themselves.
+pytestmark = pytest.mark.parametrize("server_url", ["mariadb", "postgresql"], indirect=True)
 
 
-def test_what_comes_again_is_prepared(open_store: Open) -> None:
-    store = open_store(visits)
-    store.run(visits.push(Visit(1, 7)))
-    for _ in range(USES + 1):
-        store.run(visits.latest(1))
-    found = prepared(store)
-    assert len(found) == 1  # the rows, with the definition
-    for _ in range(3):
-        assert store.run(visits.latest(1)) == [Visit(1, 7)]
-    assert prepared(store) == found
+@pytest.fixture
+def is_postgresql(server_url: str) -> bool:
+    return server_url.startswith("postgresql")
 
 
-def test_nothing_is_prepared_where_the_url_says_so(open_store: Open, store_url: str) -> None:
-    open_store(visits)
-    with roost.Store(f"{store_url}?prepared=off") as store:
-        for _ in range(USES + 1):
-            assert store.run(visits.latest(1)) == []
-        assert prepared(store) == []
+@pytest.fixture
+def store(server_url: str) -> Any:
+    with roost.Store(server_url) as store:
+        store.create(visits)
+        yield store
 
 
-def test_a_session_that_has_forgotten_what_was_prepared_costs_a_retry(open_store: Open) -> None:
-    store = open_store(visits)
-    for _ in range(USES + 1):
-        store.run(visits.latest(1))
-        store.run(visits.push(Visit(1, 7)))
-    for link in (store._core._writer, store._core._readers[0]):
-        connection: Any = link.connection
-        connection.raw.execute("DEALLOCATE ALL")
+def connections(store: roost.Store) -> list[Any]:
+    """The writer's and the reader's."""
+    return [link.connection for link in (store._core._writer, store._core._readers[0])]
+
+
+def names(connection: Any, is_postgresql: bool) -> list[str]:
+    """What a session has prepared, by its own word where it has one."""
+    if is_postgresql:
+        return [name for (name,) in connection.raw.execute("SELECT name FROM pg_prepared_statements").fetchall()]
+    return [*connection.prepared.names.values()]
+
+
+def use(store: roost.Store, times: int) -> None:
+    for n in range(times):
+        store.run(visits.push(Visit(1, n)))
+        assert store.run(visits.latest(1, 1)) == [Visit(1, n)]
+
+
+def test_what_comes_again_is_prepared(store: roost.Store, is_postgresql: bool) -> None:
+    use(store, USES + 3)
+    found = [names(each, is_postgresql) for each in connections(store)]
+    assert all(found)
+    assert len(found[1]) == 1
+    use(store, 3)
+    assert [names(each, is_postgresql) for each in connections(store)] == found
+
+
+def test_nothing_is_prepared_where_the_url_says_so(store: roost.Store, server_url: str, is_postgresql: bool) -> None:
+    with roost.Store(f"{server_url}?prepared=off") as other:
+        use(other, USES + 3)
+        assert [names(each, is_postgresql) for each in connections(other)] == [[], []]
+    with pytest.raises(roost.Invalid, match="prepared is on or off"):
+        roost.Store(f"{server_url}?prepared=maybe")
+
+
+def test_a_session_that_has_forgotten_what_was_prepared_costs_a_retry(store: roost.Store, is_postgresql: bool) -> None:
+    use(store, USES + 3)
+    for connection in connections(store):
+        for name in connection.prepared.names.values():
+            connection.raw.results(f"DEALLOCATE {'' if is_postgresql else 'PREPARE '}{name}")
     before = store.stats().retries
-    assert store.run(visits.push(Visit(1, 8))) == USES + 2
+    assert store.run(visits.push(Visit(1, 8))) == USES + 4
     assert store.run(visits.latest(1, 1)) == [Visit(1, 8)]
     assert store.stats().retries == before + 2
 
 
-def test_the_oldest_goes_when_there_are_too_many(open_store: Open) -> None:
-    rings = [roost.Ring(f"ring{n}", Visit, per="uid", keep=2) for n in range(3)]
-    store = open_store(*rings)
-    for ring in rings:
-        for _ in range(USES + 1):
-            assert store.run(ring.latest(1)) == []
-    connection: Any = store._core._readers[0].connection
-    for n in range(MOST_PREPARED):
-        sql = f"SELECT {n} WHERE 1 = %s"
+def test_the_oldest_go_when_there_are_too_many(store: roost.Store, is_postgresql: bool) -> None:
+    use(store, 1)
+    _, reader = connections(store)
+    reader.engine.moves = False  # no question in between, to which server it is connected
+    for n in range(MOST_PREPARED + 2):
         for _ in range(USES):
-            connection.say(connection.written(sql, (1,)))
-    assert len(connection._names) == MOST_PREPARED
-    assert len(prepared(store)) <= MOST_PREPARED + 4  # what went last is deallocated with the next that comes
-    for ring in rings:
-        assert store.run(ring.latest(1)) == []
+            assert reader.ask(f"SELECT {n} FROM (SELECT 1) AS one WHERE 1 = %s", (1,), False) == [(n,)]
+    found = names(reader, is_postgresql)
+    assert MOST_PREPARED // 2 < len(found) <= MOST_PREPARED + 1
+    assert {*found} == {*reader.prepared.names.values()}
+    assert reader.ask("SELECT 0 FROM (SELECT 1) AS one WHERE 1 = %s", (2,), False) == []

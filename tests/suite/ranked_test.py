@@ -42,7 +42,7 @@ class Run:
     note: str | None = None
 
 
-def board(name: str, keep: int = 3, **options: Any) -> roost.Ranked[Score, str]:
+def board(name: str, keep: int = 3, **options: Any) -> roost.Capped[Score, Any, bool]:
     return roost.Capped(name, Score, per="board", keep=keep, unique="player", order="points", **options)
 
 
@@ -210,7 +210,7 @@ def test_altering_keep_drops_the_worst(open_store: Make) -> None:
     narrow = board("best", keep=2, on_duplicate="refresh")
     store.alter(narrow)
     assert store.run_all(narrow.top("go"), narrow.count("go")) == ([Score("go", 2, 9), Score("go", 3, 7)], 2)
-    with pytest.raises(roost.Invalid, match="kind"):
+    with pytest.raises(roost.Invalid, match="order cannot change"):
         store.alter(roost.Capped("best", Score, per="board", keep=2, unique="player"))
 
 

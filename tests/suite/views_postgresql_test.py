@@ -156,7 +156,7 @@ def test_an_update_of_what_another_has_changed_is_told_to_try_again(
         roost.Capped("eggs", Weighed, per="basket", keep=5, unique="egg"),
         roost.Capped("eggs", Weighed, per="basket", keep=5, unique="egg", order="weight"),
     ],
-    ids=["ring", "capped", "ranked"],
+    ids=["ring", "capped", "with an order"],
 )
 def test_a_delete_of_what_another_has_changed_is_told_to_try_again(
     open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient, structure: Any

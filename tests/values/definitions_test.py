@@ -148,10 +148,9 @@ def structures(draw: st.DrawFn) -> Structure:
                 "counter",
                 "set",
                 "expiring_ring",
-                "expiring_capped",
                 "ring",
                 "capped",
-                "ranked",
+                "leaderboard",
             ]
         )
     )
@@ -182,23 +181,20 @@ def structures(draw: st.DrawFn) -> Structure:
         return roost.Ring(name, row, per=given_per, keep=keep, keep_for=draw(st.integers(1, 10**9)))
     if kind in ("ring", "expiring_ring"):
         return roost.Ring(name, row, per=given_per, keep=keep)
-    if kind == "ranked":
+    if kind == "leaderboard":
         used = {each.lower() for each in types}
         score = next(each for each in ("score", "points", "best", "seconds") if each not in used)
         kinds = st.sampled_from([int, float, dt.date, dt.datetime])
         row = dataclasses.make_dataclass("Row", [*((each, types[each]) for each in order), (score, draw(kinds))])
-        return roost.Capped(name, row, per=given_per, keep=keep, unique=unique, order=score)
-    expiring = kind == "expiring_capped" and "until" not in map(str.lower, types)
-    return roost.Capped(
-        name,
-        row,
-        per=given_per,
-        keep=keep,
-        unique=unique,
-        keep_for=draw(st.integers(1, 10**9)) if expiring else None,
-        on_full=draw(st.sampled_from(["evict", "reject"])),
-        on_duplicate=draw(st.sampled_from(["error", "refresh"])),
-    )
+        options: Any = {"order": score, "on_duplicate": draw(st.sampled_from(["error", "refresh", "best"]))}
+    else:
+        options = {"on_duplicate": draw(st.sampled_from(["error", "refresh"]))}
+        options["on_full"] = draw(st.sampled_from(["evict", "reject"]))
+    if "until" not in map(str.lower, types) and draw(st.booleans()):
+        options["keep_for"] = draw(st.integers(1, 10**9))
+        if options.get("on_full") == "evict" and draw(st.booleans()):
+            return roost.Capped(name, row, per=given_per, unique=unique, **options)
+    return roost.Capped(name, row, per=given_per, keep=keep, unique=unique, **options)
 
 
 @settings(max_examples=length(40, 400), deadline=None)

@@ -39,11 +39,14 @@ STRUCTURES: list[tuple[str, Declare]] = [
     ("counter", lambda name: roost.Counter(name)),
     ("ring", lambda name: roost.Ring(name, Visit, per="uid", keep=1)),
     ("capped", lambda name: roost.Capped(name, Visit, per="uid", keep=1, unique="visitor")),
-    ("ranked", lambda name: roost.Capped(name, Points, per="board", keep=1, unique="player", order="points")),
+    (
+        "capped with an order",
+        lambda name: roost.Capped(name, Points, per="board", keep=1, unique="player", order="points"),
+    ),
     ("set", lambda name: roost.Set(name)),
     ("ring", lambda name: roost.Ring(name, Visit, per="uid", keep=1, keep_for=60)),
     (
-        "expiring_capped",
+        "capped whose rows expire",
         lambda name: roost.Capped(name, Visit, per="uid", keep=1, unique="visitor", keep_for=60),
     ),
     ("set", lambda name: roost.Set(name, keep=5, keep_for=60)),

@@ -20,6 +20,9 @@ def test_keep(keep: int) -> None:
     assert roost.Capped("e", Egg, per="basket", unique="egg", keep=keep).keep == keep
 
 
+NEITHER = "keep says how many rows a key has, keep_for how old they get: give one of them, or both"
+
+
 @pytest.mark.parametrize("keep", [0, -1, 2**31, True, 1.0, "5", None], ids=repr)
 def test_no_keep(keep: Any) -> None:
     message = f"keep is a whole number from 1 to 2147483647, not {keep!r}"
@@ -28,7 +31,7 @@ def test_no_keep(keep: Any) -> None:
     assert str(caught.value) == f"r: {message}"
     with pytest.raises(roost.Invalid) as caught:
         roost.Capped("e", Egg, per="basket", unique="egg", keep=keep)
-    assert str(caught.value) == f"e: {message}"
+    assert str(caught.value) == (f"e: {message}" if keep is not None else f"e: {NEITHER}")
 
 
 @pytest.mark.parametrize("slots", [None, 1, 16, MAX_SLOTS])
@@ -44,7 +47,7 @@ def test_no_slots(slots: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "choices"), [("on_full", ["evict", "reject"]), ("on_duplicate", ["error", "refresh"])]
+    ("option", "choices"), [("on_full", ["evict", "reject"]), ("on_duplicate", ["error", "refresh", "best"])]
 )
 def test_choices(option: str, choices: list[str]) -> None:
     def declare(choice: Any) -> Any:
@@ -52,13 +55,13 @@ def test_choices(option: str, choices: list[str]) -> None:
         return roost.Capped("e", Egg, per="basket", unique="egg", keep=1, **options)
 
     default = roost.Capped("e", Egg, per="basket", unique="egg", keep=1)
-    assert [getattr(declare(choice), option) for choice in choices] == choices
+    assert [getattr(declare(choice), option) for choice in choices[:2]] == choices[:2]
     assert declare(choices[0]) == default
     assert declare(choices[1]) != default
     for wrong in ("", "Evict", None, True, ["evict"], *({"evict", "error"} - set(choices))):
         with pytest.raises(roost.Invalid) as caught:
             declare(wrong)
-        assert str(caught.value) == f"e: {option} is {choices[0]!r} or {choices[1]!r}, not {wrong!r}"
+        assert str(caught.value) == f"e: {option} is {' or '.join(map(repr, choices))}, not {wrong!r}"
 
 
 @pytest.mark.parametrize("n", [1, 100, MOST])

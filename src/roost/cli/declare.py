@@ -33,13 +33,13 @@ _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\
 GROUPS = ("key", "member")  # options whose columns form one value for the caller
 
 KEEP = click.option(
-    "--keep", type=int, metavar="N", help="Rows or members per key (ring, capped, ranked, set); windows (counter)."
+    "--keep", type=int, metavar="N", help="Rows or members per key (ring, capped, set); windows (counter)."
 )
 KEEP_FOR = click.option(
     "--keep-for",
     type=Duration(),
     metavar="TIME",
-    help="The time after which a row or a member expires (ring, set, expiring_capped): 90s, 12h, 30d.",
+    help="The time after which a row or a member expires (ring, capped, set): 90s, 12h, 30d.",
 )
 SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
 MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Maximum number of values (cache).")
@@ -52,7 +52,7 @@ ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help
 ON_DUPLICATE = click.option(
     "--on-duplicate",
     type=click.Choice(["error", "refresh", "best"]),
-    help="What happens if the id exists already (capped; best: ranked).",
+    help="What happens if the id exists already (capped; best: with --order).",
 )
 
 
@@ -64,15 +64,15 @@ def declaring(command: F) -> F:
             "--per",
             multiple=True,
             metavar="NAME:TYPE",
-            help="A column of the key (ring, capped, ranked).",
+            help="A column of the key (ring, capped).",
         ),
         LIMIT,
         WITHIN,
         KEEP,
         KEEP_FOR,
-        click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped, ranked)."),
-        click.option("--unique", multiple=True, metavar="NAME:TYPE", help="A column of a row's id (capped, ranked)."),
-        click.option("--order", metavar="NAME", help="The column by which the best rows are kept (ranked)."),
+        click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped)."),
+        click.option("--unique", multiple=True, metavar="NAME:TYPE", help="A column of a row's id (capped)."),
+        click.option("--order", metavar="NAME", help="The column by which the best rows are kept (capped)."),
         ON_FULL,
         ON_DUPLICATE,
         click.option(

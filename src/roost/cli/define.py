@@ -55,8 +55,8 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create ring visits --per uid:int --keep 5 --column visitor:int
       roost create ring seen --per uid:int --keep 5 --keep-for 30d --column visitor:int
       roost create capped baskets --per basket:int --keep 12 --unique egg:int --on-full reject
-      roost create expiring_capped votes --per poll:int --unique voter:int --keep 1000 --keep-for 7d
-      roost create ranked best --per board:text --keep 100 --unique player:int --column points:int --order points
+      roost create capped votes --per poll:int --unique voter:int --keep-for 7d
+      roost create capped best --per board:text --keep 100 --unique player:int --column points:int --order points
       roost create set likes --key int --member 'text(40)' --no-view
       roost create set online --member int --keep 1000 --keep-for 5m
       roost create rate_limit logins --limit 5 --within 15m
@@ -90,7 +90,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 @WITHIN
 @MAX_ITEMS
 @MAX_BYTES
-@click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped, ranked).")
+@click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped).")
 @ON_FULL
 @ON_DUPLICATE
 @SLOTS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib.util
 import json
 import os
@@ -22,18 +21,17 @@ from roost.server.logs import log_to_stderr
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each setting to a command, and one for the file of each secret."""
-    for name, field in reversed(serving.FIELDS.items()):
-        facts = field.metadata
+    for name, setting in reversed(serving.SETTINGS.items()):
         if name == "url":
             continue
-        if facts["secret"]:
+        if setting.secret:
             help_text = (
                 f"A file with that secret in its only line; safer than {_spelt(name)}, which the process list shows."
             )
             command = click.option(_spelt(f"{name}_file"), f"{name}_file", metavar="PATH", help=help_text)(command)
-        default = _default(field)
-        help_text = f"{facts['help_text']} [default: {default}]" if default else facts["help_text"]
-        command = click.option(_spelt(name), name, metavar=facts["metavar"], help=help_text)(command)
+        default = _default(name, setting.default)
+        help_text = f"{setting.help_text} [default: {default}]" if default else setting.help_text
+        command = click.option(_spelt(name), name, metavar=setting.metavar, help=help_text)(command)
     return command
 
 
@@ -41,9 +39,8 @@ def _spelt(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    value = field.default
-    if field.name == "workers":
+def _default(name: str, value: Any) -> str:
+    if name == "workers":
         return "one per CPU"
     if isinstance(value, tuple):
         return ",".join(map(str, value))

@@ -1,9 +1,8 @@
 """A client for HandlerSocket servers (Roost's, and MariaDB's plugin), for threads and for asyncio."""
 
-from roost.client.aio import AsyncHandlerSocket
-from roost.client.pool import AsyncPool, Pool
+from roost.client.aio import AsyncHandlerSocket, AsyncPool
 from roost.client.requests import BytesIndex, Index, Request
-from roost.client.sync import HandlerSocket
+from roost.client.sync import HandlerSocket, Pool
 from roost.structures.index.declaration import Where, While
 
 __all__ = [

@@ -1,18 +1,17 @@
-"""`AsyncHandlerSocket`: the driver for asyncio."""
+"""`AsyncHandlerSocket` and `AsyncPool`: the client for asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeVar, Unpack
 
-from roost.client.connection import AsyncClient, Connect, Connection, Conversation, Step, checked
-from roost.client.endpoint import ClientOptions
-from roost.client.exchange import Deadline, Outcomes
+from roost.client.conversation import AsyncClient, Connection, Deadline, Options, checked, connections
 from roost.client.requests import Index, Opening, Request
-from roost.client.waiting import is_ready
-from roost.errors import Error
+from roost.client.sync import is_ready
+from roost.errors import Busy, Error
 
 T = TypeVar("T")
 
@@ -85,19 +84,6 @@ class _Wire(asyncio.Protocol):
         return received
 
 
-async def _connect(options: ClientOptions, seconds: float | None) -> _Wire:
-    loop, endpoint = asyncio.get_running_loop(), options.endpoint
-    try:
-        async with asyncio.timeout(seconds):
-            if endpoint.path is not None:
-                _, wire = await loop.create_unix_connection(_Wire, endpoint.path)
-            else:
-                _, wire = await loop.create_connection(_Wire, endpoint.host, endpoint.port, ssl=options.tls)
-    except TimeoutError:
-        raise TimeoutError("timed out") from None
-    return wire
-
-
 class AsyncHandlerSocket(Connection[_Wire], AsyncClient):
     """A connection to one port of a HandlerSocket server, for asyncio: `HandlerSocket` with `await`.
 
@@ -119,6 +105,18 @@ class AsyncHandlerSocket(Connection[_Wire], AsyncClient):
         self._lock = asyncio.Lock()
         self._home: tuple[asyncio.AbstractEventLoop, int] | None = None  # the loop and the process
 
+    async def _connect(self, seconds: float | None) -> _Wire:
+        loop, where = asyncio.get_running_loop(), self._address
+        try:
+            async with asyncio.timeout(seconds):
+                if where.path:
+                    _, wire = await loop.create_unix_connection(_Wire, where.path)
+                else:
+                    _, wire = await loop.create_connection(_Wire, where.host, where.port, ssl=self._tls)
+        except TimeoutError:
+            raise TimeoutError("timed out") from None
+        return wire
+
     async def open_index(
         self, database: str, table: str, index: str, columns: Iterable[str], filters: Iterable[str] = ()
     ) -> Index:
@@ -129,24 +127,23 @@ class AsyncHandlerSocket(Connection[_Wire], AsyncClient):
 
     async def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
         """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
-        deadline = Deadline(self._options.timeout)
+        deadline = Deadline(self._timeout)
         asked = checked(requests)
-        steps = self.conversation(asked, deadline)
         home = (asyncio.get_running_loop(), os.getpid())
         if self._home != home:
             self._renew()
             self._home = home
             self._wire = None  # not closed, since it belongs to the other loop or process
-            self._indexes.clear()
+            self._ids.clear()
         try:
-            async with asyncio.timeout(self._options.timeout):
+            async with asyncio.timeout(self._timeout):
                 await self._lock.acquire()
         except TimeoutError:
-            return self.in_use(asked)
+            return self._in_use(asked)
         try:
-            return await self._drive(steps)
+            return await self._converse(asked, deadline)
         except BaseException:
-            self.drop()
+            self._drop()
             raise
         finally:
             self._lock.release()
@@ -154,24 +151,44 @@ class AsyncHandlerSocket(Connection[_Wire], AsyncClient):
     async def close(self) -> None:
         """Close the connection. The next request makes a new one."""
         async with self._lock:
-            self.drop()
+            self._drop()
 
-    async def _drive(self, steps: Conversation) -> Outcomes:
+
+class AsyncPool(AsyncClient):
+    """Up to `size` connections for tasks: `Pool` with `await`. It belongs to the event loop that uses it first.
+
+    >>> from roost.client import AsyncPool
+    >>> AsyncPool("127.0.0.1:9998", size=0)
+    Traceback (most recent call last):
+    roost.errors.Invalid: a pool has at least one connection, not 0
+    """
+
+    def __init__(self, address: str, *, size: int = 8, wait: float | None = 10.0, **options: Unpack[Options]) -> None:
+        self._all = connections(AsyncHandlerSocket, address, size, wait, options)
+        self._wait = wait
+        self._free: asyncio.LifoQueue[AsyncHandlerSocket] = asyncio.LifoQueue()
+        for each in self._all:
+            self._free.put_nowait(each)
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[AsyncHandlerSocket]:
+        """Take a connection for exclusive use while the block runs. Raises: Busy if none becomes free in time."""
         try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = await self._perform(step)
-                except OSError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as stop:
-            outcomes: Outcomes = stop.value
-            return outcomes
+            async with asyncio.timeout(self._wait):
+                taken = await self._free.get()
+        except TimeoutError:
+            raise Busy(f"none of {len(self._all)} connections became free within {self._wait:g} s") from None
+        try:
+            yield taken
+        finally:
+            self._free.put_nowait(taken)
 
-    async def _perform(self, step: Step) -> Any:
-        if isinstance(step, Connect):
-            return await _connect(self._options, step.seconds)
-        assert self._wire is not None
-        return await self._wire.transfer(step.data, step.deadline)
+    async def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
+        """Send many requests on one free connection; see `Client.pipeline`. Raises: Busy."""
+        async with self.take() as server:
+            return await server.pipeline(requests)
+
+    async def close(self) -> None:
+        """Close all connections, after their current calls."""
+        for each in self._all:
+            await each.close()

@@ -4,17 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from decimal import Decimal
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack
 
-from roost.client.tokens import Value, Values, name, names, token, tokens
 from roost.errors import Invalid, Mismatch
-from roost.protocols.handlersocket import NULL, unescape
+from roost.protocols.handlersocket import NULL, escape, unescape
 from roost.structures.index.declaration import Op, Where, While
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
 
 MOST = 2**32 - 1  # limit and offset together; the original counts modulo 2^32
+
+Value: TypeAlias = str | bytes | int | float | Decimal | bool | None
+"""A value of a column; the server converts its text to the column's type."""
+
+Values: TypeAlias = Value | Sequence[Value]
+"""One value, or several in the order of the columns."""
+
+
+def token(value: Value) -> bytes:
+    r"""Return the token of a value: text in UTF-8, numbers in decimal, True as 1, None as NULL.
+
+    Raises: Invalid for a type that is not a `Value`, for NaN and infinities, and for text with lone surrogates.
+
+    >>> token("é\n"), token(-5), token(0.5), token(True), token(None), token(b"\xff")
+    (b'\xc3\xa9\x01J', b'-5', b'0.5', b'1', b'\x00', b'\xff')
+    """
+    if value is None:
+        return NULL
+    if isinstance(value, (str, bytes)):
+        return escape(_encoded(value, "a value") if isinstance(value, str) else value)
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, (float, Decimal)):
+        text = repr(value) if isinstance(value, float) else format(value, "f")
+        if text.lstrip("-")[:1].isdigit():
+            return text.encode()
+    raise Invalid(f"{value!r} is not a value: str, bytes, int, float, Decimal, bool or None")
+
+
+def tokens(values: Values) -> list[bytes]:
+    """Return the tokens of one value, or of several."""
+    if values is None or isinstance(values, (str, bytes, int, float, Decimal)):
+        return [token(values)]
+    if not isinstance(values, Sequence):
+        raise Invalid(f"{values!r} is not a value, nor a sequence of values")
+    return [token(value) for value in values]
+
+
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise Invalid(f"{what} {text!r} has lone surrogates, which UTF-8 cannot encode") from None
+
+
+def _name(text: str, what: str) -> bytes:
+    # Names are never escaped.
+    if not isinstance(text, str):
+        raise Invalid(f"{what} {text!r} is not a name")
+    written = _encoded(text, what)
+    if escape(written) != written:
+        raise Invalid(f"{what} {text!r} has control characters, which the protocol cannot express")
+    return written
+
+
+def _names(texts: Iterable[str], what: str) -> bytes:
+    # The names of columns, separated by commas.
+    written = [_name(text, what) for text in texts]
+    for each in written:
+        if not each or b"," in each:
+            raise Invalid(f"{what} {each.decode()!r}: the protocol cannot express an empty name or a comma")
+    return b",".join(written)
 
 
 class Bounds(TypedDict, total=False):
@@ -130,9 +192,10 @@ class _Index(Generic[T]):
             raise Invalid("columns and filters are lists of names")
         if not self.columns:
             raise Invalid(f"an index of {table} without columns cannot return anything")
-        opened = [name(database, "database"), name(table, "table"), name(index, "index"), names(self.columns, "column")]
+        opened = [_name(text, what) for text, what in ((database, "database"), (table, "table"), (index, "index"))]
+        opened.append(_names(self.columns, "column"))
         if self.filters:
-            opened.append(names(self.filters, "filter column"))
+            opened.append(_names(self.filters, "filter column"))
         self.opened = b"\t" + b"\t".join(opened) + b"\n"  # the line that opens it, behind the index id
 
     def __eq__(self, other: object) -> bool:
@@ -192,7 +255,7 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["email"]).update("=", 7, "a@b").returning().tail
         b'\t=\t1\t7\t1\t0\tU?\ta@b\n'
         """
-        return self._modify(b"U", self._all(row), op, key, bounds)
+        return self._modify(b"U", row, op, key, bounds)
 
     def delete(self, op: Op, key: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
         r"""Delete the rows that `find` would find. The result is their number; with `.returning()`, the rows.
@@ -201,7 +264,7 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["email"]).delete("<", 100, limit=1000).tail
         b'\t<\t1\t100\t1000\t0\tD\n'
         """
-        return self._modify(b"D", [], op, key, bounds)
+        return self._modify(b"D", None, op, key, bounds)
 
     def increment(self, op: Op, key: Values, by: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
         r"""Add whole numbers to all columns of the rows that `find` would find; None leaves a column unchanged.
@@ -212,7 +275,7 @@ class _Index(Generic[T]):
         >>> Index("app", "users", "PRIMARY", ["id", "visits"]).increment("=", 7, (None, 1)).tail
         b'\t=\t1\t7\t1\t0\t+\t\x00\t1\n'
         """
-        return self._modify(b"+", self._whole(by), op, key, bounds)
+        return self._modify(b"+", by, op, key, bounds)
 
     def decrement(self, op: Op, key: Values, by: Values, **bounds: Unpack[Bounds]) -> Modify[T]:
         r"""Subtract whole numbers, as `increment` adds them.
@@ -224,22 +287,16 @@ class _Index(Generic[T]):
         >>> Index("app", "stock", "PRIMARY", ["count"]).decrement("=", 7, 1).tail
         b'\t=\t1\t7\t1\t0\t-\t1\n'
         """
-        return self._modify(b"-", self._whole(by), op, key, bounds)
+        return self._modify(b"-", by, op, key, bounds)
 
-    def _all(self, row: Values) -> list[bytes]:
-        values = tokens(row)
-        if len(values) != len(self.columns):
-            raise Invalid(f"{self!r}: {len(self.columns)} values are needed, one for each column, not {len(values)}")
-        return values
-
-    def _whole(self, by: Values) -> list[bytes]:
-        operands = self._all(by)
-        for each in operands:
+    def _modify(self, word: bytes, to: Values, op: Op, key: Values, bounds: Bounds) -> Modify[T]:
+        operands = [] if word == b"D" else tokens(to)
+        if word != b"D" and len(operands) != len(self.columns):
+            many = len(self.columns)
+            raise Invalid(f"{self!r}: {many} values are needed, one for each column, not {len(operands)}")
+        for each in operands if word in b"+-" else ():
             if each != NULL and not each.removeprefix(b"-").isdigit():
                 raise Invalid(f"{self!r}: {each!r} is not a whole number to add or subtract")
-        return operands
-
-    def _modify(self, word: bytes, operands: list[bytes], op: Op, key: Values, bounds: Bounds) -> Modify[T]:
         head, bounded = self._search(op, key, **bounds)
         asking: Rows[T] = Rows(self, _line([*head, *bounded, word + b"?", *operands]), changes=True)
         return Modify(self, _line([*head, *bounded, word, *operands]), asking=asking)

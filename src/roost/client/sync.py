@@ -1,20 +1,20 @@
-"""`HandlerSocket`: the driver for threads."""
+"""`HandlerSocket` and `Pool`: the client for threads."""
 
 from __future__ import annotations
 
 import os
+import queue
+import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, Unpack
 
-from roost.client.connection import Client, Connect, Connection, Conversation, Step, checked
-from roost.client.endpoint import ClientOptions
-from roost.client.exchange import Deadline, Outcomes
+from roost.client.conversation import Client, Connection, Deadline, Options, checked, connections
 from roost.client.requests import Index, Opening, Request
-from roost.client.waiting import is_ready
-from roost.errors import Error
+from roost.errors import Busy, Error
 
 T = TypeVar("T")
 
@@ -23,14 +23,39 @@ RECORD = 2**14  # bytes of a TLS record at most
 WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class _Wire:
-    """A non-blocking socket."""
+def is_ready(connection: socket.socket | int, seconds: float | None, *, to_write: bool = False) -> bool:
+    """Return whether a socket becomes readable (or writable, with `to_write`) within `seconds`.
 
-    def __init__(self, options: ClientOptions, seconds: float | None) -> None:
-        self._socket = options.endpoint.connect(seconds)
-        if options.tls is not None:
+    `poll` is used if the system has it (Windows has not), since `select` accepts no file number from 1,024 on, except
+    on Windows.
+    """
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(connection, select.POLLIN | (select.POLLOUT if to_write else 0))
+        return bool(poll.poll(None if seconds is None else seconds * 1000))
+    return any(select.select([connection], [connection] if to_write else [], [], seconds))
+
+
+def _done(work: Coroutine[Any, Any, T]) -> T:
+    # Run a coroutine that blocks and never suspends.
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        work.close()
+    raise AssertionError("it has suspended")
+
+
+class _Wire:
+    """A non-blocking socket, for which the caller's thread waits."""
+
+    def __init__(self, connection: socket.socket, tls: ssl.SSLContext | None, host: str) -> None:
+        self._socket = connection
+        if tls is not None:
             try:
-                self._socket = options.tls.wrap_socket(self._socket, server_hostname=options.endpoint.host)
+                self._socket = tls.wrap_socket(connection, server_hostname=host)
             except BaseException:
                 self.close()
                 raise
@@ -51,7 +76,7 @@ class _Wire:
             pass
         return True
 
-    def transfer(self, data: memoryview, deadline: Deadline) -> tuple[int, bytes | None]:
+    async def transfer(self, data: memoryview, deadline: Deadline) -> tuple[int, bytes | None]:
         connection = self._socket
         encrypted = isinstance(connection, ssl.SSLSocket)
         if encrypted and data and not self._begun:
@@ -104,6 +129,9 @@ class HandlerSocket(Connection[_Wire], Client):
         self._clean = True  # no call was interrupted
         self._process = os.getpid()
 
+    async def _connect(self, seconds: float | None) -> _Wire:
+        return _Wire(self._address.connect(seconds), self._tls, self._address.host)
+
     def open_index(
         self, database: str, table: str, index: str, columns: Iterable[str], filters: Iterable[str] = ()
     ) -> Index:
@@ -117,22 +145,21 @@ class HandlerSocket(Connection[_Wire], Client):
 
     def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
         """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
-        deadline = Deadline(self._options.timeout)
+        deadline = Deadline(self._timeout)
         asked = checked(requests)
-        steps = self.conversation(asked, deadline)
         if os.getpid() != self._process:
             self._renew()
-            self.drop()  # closes this process's copy of the socket; the parent's stays connected
-        if not self._lock.acquire(timeout=-1 if self._options.timeout is None else self._options.timeout):
-            return self.in_use(asked)
+            self._drop()  # closes this process's copy of the socket; the parent's stays connected
+        if not self._lock.acquire(timeout=-1 if self._timeout is None else self._timeout):
+            return self._in_use(asked)
         try:
             if not self._clean:
-                self.drop()  # an earlier call was interrupted outside its `try`
+                self._drop()  # an earlier call was interrupted outside its `try`
             self._clean = False
             try:
-                outcomes = self._drive(steps)
+                outcomes = _done(self._converse(asked, deadline))
             except BaseException:
-                self.drop()
+                self._drop()
                 raise
             self._clean = True
             return outcomes
@@ -142,24 +169,47 @@ class HandlerSocket(Connection[_Wire], Client):
     def close(self) -> None:
         """Close the connection. The next request makes a new one."""
         with self._lock:
-            self.drop()
+            self._drop()
 
-    def _drive(self, steps: Conversation) -> Outcomes:
+
+class Pool(Client):
+    """Up to `size` connections for threads; the other arguments are those of `HandlerSocket`.
+
+    wait: seconds to wait for a free connection before `Busy`; None waits for ever.
+
+    Connections are made when they are first needed, and stay open; a dropped one is made again by its next user.
+
+    >>> from roost.client import Pool
+    >>> with Pool("127.0.0.1:9998", size=4) as pool, pool.take() as server:
+    ...     server
+    <HandlerSocket 127.0.0.1:9998: not connected>
+    """
+
+    def __init__(self, address: str, *, size: int = 8, wait: float | None = 10.0, **options: Unpack[Options]) -> None:
+        self._all = connections(HandlerSocket, address, size, wait, options)
+        self._wait = wait
+        self._free: queue.LifoQueue[HandlerSocket] = queue.LifoQueue()  # the connection used last is taken first
+        for each in self._all:
+            self._free.put(each)
+
+    @contextmanager
+    def take(self) -> Iterator[HandlerSocket]:
+        """Take a connection for exclusive use while the block runs. Raises: Busy if none becomes free in time."""
         try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = self._perform(step)
-                except OSError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as stop:
-            outcomes: Outcomes = stop.value
-            return outcomes
+            taken = self._free.get(timeout=self._wait)
+        except queue.Empty:
+            raise Busy(f"none of {len(self._all)} connections became free within {self._wait:g} s") from None
+        try:
+            yield taken
+        finally:
+            self._free.put(taken)
 
-    def _perform(self, step: Step) -> Any:
-        if isinstance(step, Connect):
-            return _Wire(self._options, step.seconds)
-        assert self._wire is not None
-        return self._wire.transfer(step.data, step.deadline)
+    def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
+        """Send many requests on one free connection; see `Client.pipeline`. Raises: Busy."""
+        with self.take() as server:
+            return server.pipeline(requests)
+
+    def close(self) -> None:
+        """Close all connections, after their current calls."""
+        for each in self._all:
+            each.close()

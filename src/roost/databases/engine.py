@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from random import Random
 from typing import Any, Protocol, TypeVar
 
-from roost.databases.waits import Waits
 from roost.dialects.dialect import Control, Dialect, Wanted
 from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
 
@@ -105,10 +103,10 @@ class Executor(Protocol[W]):
         ...
 
 
-class AsyncExecutor(Protocol):
+class AsyncExecutor(Protocol[W]):
     """The asynchronous counterpart of `Executor`."""
 
-    async def execute(self, wanted: Wanted) -> Any:
+    async def execute(self, wanted: W, /) -> Any:
         """Run a statement and return its answer, or obey a control word."""
         ...
 
@@ -162,35 +160,6 @@ class Engine(Protocol):
         ...
 
 
-class ServerEngine(Protocol):
-    """The part of an engine that its connections use."""
-
-    trace: Trace | None
-    random: Random
-    place: str
-    dialect: Dialect
-    prepares: bool
-    timeout: float
-    reached: bool  # the server was reached before: if it is away now, it may come back
-    several: bool  # the URL names several servers, one of which is chosen
-    moves: bool  # another server may take the place of the one that accepts writes
-    home: str  # the server found last that accepts writes; connections to another one are abandoned
-    events: Events
-    replicas: Any  # the state of the replicas, for reads
-    waits: Waits  # how its connections wait for the server
-
-    def open(self, timeout: float, replica: bool = False) -> Any:
-        """Return a new driver connection within `timeout`, its limit for later waits too; to a replica if one is found.
-
-        `ConnectionLost` if another attempt may succeed, `CannotOpen` if the server's refusal is final.
-        """
-        ...
-
-    def answers(self, timeout: float) -> bool:
-        """Return whether the server responds to a connection attempt, even with a refusal."""
-        ...
-
-
 def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
     """Run a generator to its end: execute what it yields, and send the result or the error back into it."""
     execute = connection.execute
@@ -218,7 +187,7 @@ def commit(connection: Connection) -> None:
         raise OutcomeUnknown(f"{error}, during COMMIT") from error
 
 
-async def adrive(work: Generator[Wanted, Any, T], connection: AsyncExecutor) -> T:
+async def adrive(work: Generator[W, Any, T], connection: AsyncExecutor[W]) -> T:
     """`drive` with `await`."""
     execute = connection.execute
     try:

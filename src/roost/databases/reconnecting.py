@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from roost.databases.engine import ServerEngine, Wait
+from roost.databases.engine import Wait
 from roost.databases.executor import ServerExecutor
+from roost.databases.replicas import ServerEngine
 from roost.dialects.dialect import LEAVES, Control
 from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, Invalid, ReadOnly
 

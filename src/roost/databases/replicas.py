@@ -1,4 +1,4 @@
-"""Reads from a replica, with a bound on how old their answers are.
+"""Which of several servers is asked, and reads from a replica, with a bound on how old their answers are.
 
 The bound is ensured by positions in the primary's log, not by clocks. A read requires a position that the primary had
 at most `staleness` seconds ago, and after the last completed write of this store; the replica is used once it has
@@ -11,10 +11,15 @@ from __future__ import annotations
 import logging
 import math
 import time
-from typing import Any, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, TypeVar
 
-from roost.databases.engine import ServerEngine, Wait
-from roost.errors import ConnectionLost, Invalid, ReadOnly
+from roost.databases.engine import Events, Trace, Wait
+from roost.databases.waits import THREAD, Waits
+from roost.dialects import Dialect
+from roost.errors import CannotOpen, ConnectionLost, ReadOnly
 
 log = logging.getLogger("roost")
 
@@ -22,20 +27,10 @@ LAG = 0.1  # seconds that a replica may take to reach a position
 PRIMARY_FOR = 1.0  # seconds for which the primary is read if no replica is found, or none is up to date
 SHARE = 20  # the same, in multiples of the time that finding none took, if that is longer: a twentieth of the time
 FIND = 2.0  # seconds that connecting to a replica may take; libpq treats 1 as 2
-STALENESS = 1.0  # seconds, unless the URL says otherwise
 
 
-class Raw(Protocol):
-    """The part of a driver's connection that tells which server it leads to."""
-
-    only_reads: Any
-    home: str
-
-    def close(self) -> None:
-        """Close it."""
-
-
-R = TypeVar("R", bound=Raw)
+H = TypeVar("H")
+R = TypeVar("R", bound=Any)  # a driver's connection, `Watched`
 
 
 class Replicas:
@@ -78,22 +73,100 @@ class Replicas:
         return True
 
 
-def at_home(engine: ServerEngine, raw: R, home: str) -> R:
-    """Return a new connection if its server is the one that accepts writes; otherwise close it and raise.
+class ServerEngine(ABC):
+    """One database of a server, or of several servers, one of which accepts writes."""
 
-    Where the URL has one host, a server that only reads will do, unless another one has accepted writes before.
-    """
-    if not raw.only_reads:
-        if engine.home not in ("", home):
-            engine.events.count("moves")
-            log.warning("%s: %s is asked from now on, no longer %s", engine.place, home, engine.home)
-        engine.home = home
-    elif engine.several or engine.home not in ("", home):
-        raw.close()
-        engine.reached = True  # the URL is right: a server that accepts writes may appear soon
-        raise ConnectionLost(f"{engine.place}: {home} only reads")
-    raw.home = engine.home
-    return raw
+    dialect: Dialect
+    heard: Callable[[Dialect], None] | None = None
+    memory = False
+    file: str | None = None
+    durability: str | None = None
+    reached = False  # the server was reached before: if it is away now, it may come back
+
+    def __init__(
+        self, place: str, prepares: bool, staleness: float | None, timeout: float, trace: Trace | None, random: Random
+    ) -> None:
+        self.place = place
+        self.prepares = prepares
+        self.timeout = timeout
+        self.trace = trace
+        self.random = random
+        self.events = Events()
+        self.replicas = Replicas(staleness)  # their state, for reads
+        self.stale = staleness is not None
+        self.waits: Waits = THREAD  # how its connections wait for the server
+        self.several = False  # the URL names several servers, one of which is chosen
+        self.moves = True  # another server may take the place of the one that accepts writes
+        self.home = ""  # the server found last that accepts writes; connections to another one are abandoned
+
+    @abstractmethod
+    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Any:
+        """Open a connection."""
+
+    @abstractmethod
+    def open(self, timeout: float, replica: bool = False) -> Any:
+        """Return a new driver connection within `timeout`, its limit for later waits too; to a replica if one is found.
+
+        `ConnectionLost` if another attempt may succeed, `CannotOpen` if the server's refusal is final.
+        """
+
+    @abstractmethod
+    def answers(self, timeout: float) -> bool:
+        """Return whether the server responds to a connection attempt, even with a refusal."""
+
+    def at_home(self, raw: R, home: str) -> R:
+        """Return a new connection if its server is the one that accepts writes; otherwise close it and raise.
+
+        Where the URL has one host, a server that only reads will do, unless another one has accepted writes before.
+        """
+        if not raw.only_reads:
+            if self.home not in ("", home):
+                self.events.count("moves")
+                log.warning("%s: %s is asked from now on, no longer %s", self.place, home, self.home)
+            self.home = home
+        elif self.several or self.home not in ("", home):
+            raw.close()
+            self.reached = True  # the URL is right: a server that accepts writes may appear soon
+            raise ConnectionLost(f"{self.place}: {home} only reads")
+        raw.home = self.home
+        return raw
+
+    def open_writing(self, hosts: Mapping[str, H], timeout: float, open_: Callable[[H, float], R]) -> R:
+        """Return a connection to the one of several servers, by their names, that accepts writes."""
+        deadline = time.monotonic() + timeout
+        failed: dict[str, CannotOpen] = {}
+        # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
+        for home in sorted(hosts, key=lambda each: each != self.home):
+            share = (deadline - time.monotonic()) / (len(hosts) - len(failed))
+            try:
+                return self.at_home(open_(hosts[home], share), home)
+            except CannotOpen as error:
+                failed[home] = error
+        # One that may pass, if there is any.
+        chosen = min(failed.values(), key=lambda each: not isinstance(each, ConnectionLost))
+        said = [
+            f"{home}: {str(each).removeprefix(f'{self.place}: ').removeprefix(f'{home} ')}"
+            for home, each in failed.items()
+        ]
+        raise type(chosen)(f"{self.place}: {'; '.join(said)}") from chosen.__cause__
+
+    def open_replica(self, hosts: Mapping[str, H], timeout: float, open_: Callable[[H, float], R]) -> R | None:
+        """Return a connection to a server that only reads; None where none is found, and for a while none is sought."""
+        begun = time.monotonic()
+        for home in self.random.sample([*hosts], len(hosts)):
+            if home == self.home:
+                continue
+            try:
+                raw = open_(hosts[home], min(FIND, timeout / len(hosts)))
+            except CannotOpen as error:
+                log.debug("%s cannot be read: %s", home, error)
+                continue
+            if raw.only_reads:
+                raw.replica = True
+                return raw
+            raw.close()
+        self.replicas.leave(time.monotonic() - begun)
+        return None
 
 
 def _ask_primary(connection: Any) -> str:
@@ -110,23 +183,3 @@ def _ask_primary(connection: Any) -> str:
         except (ConnectionLost, ReadOnly):
             connection.leave_primary()
             connection.pause(connection.wait)
-
-
-def staleness_of(options: dict[str, str], place: str, hosts: int) -> float | None:
-    """Take `reads` and `staleness` out of a URL's options; return the seconds, None if reads go to the primary."""
-    reads, given = options.pop("reads", "primary"), options.pop("staleness", None)
-    if reads not in ("primary", "replica"):
-        raise Invalid(f"{place}: reads is primary or replica, not {reads!r}")
-    if reads == "primary":
-        if given is not None:
-            raise Invalid(f"{place}: staleness is of reads=replica")
-        return None
-    if hosts < 2:
-        raise Invalid(f"{place}: reads=replica takes several hosts, host1,host2")
-    try:
-        seconds = STALENESS if given is None else float(given)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 10**6:
-        raise Invalid(f"{place}: staleness is a number of seconds, not {given!r}")
-    return seconds

@@ -11,8 +11,9 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from roost.databases.engine import GRACE, HASTE, LAST, ServerEngine, Wait
+from roost.databases.engine import GRACE, HASTE, LAST, Wait
 from roost.databases.reconnecting import PAUSE, Reconnecting
+from roost.databases.replicas import ServerEngine
 from roost.dialects.dialect import (
     MOST_ANSWER,
     MOST_BYTES,
@@ -55,11 +56,53 @@ PARTING = 0.5  # seconds for the last statement of each connection that is close
 SILENCE = 10.0  # seconds of a long statement after which another connection checks whether the server still responds
 
 
+class Prepared:
+    """What a session has prepared: the names of statements, by their texts, the least recently used first.
+
+    A statement is prepared when it was asked for `USES` times. No more than `MOST_PREPARED` stay, which is seen to
+    before a transaction: texts that are being built may have any of the names.
+    """
+
+    def __init__(self) -> None:
+        self.session = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
+        self.names: dict[str, str] = {}
+        self._uses: dict[str, int] = {}
+        self._made = 0
+
+    def name(self, sql: str) -> str | None:
+        """Return the name of a statement that is prepared."""
+        name = self.names.pop(sql, None)
+        if name is not None:
+            self.names[sql] = name
+        return name
+
+    def counted(self, sql: str) -> bool:
+        """Count a use of a statement; return whether it is to be prepared."""
+        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
+        if uses >= USES:
+            del self._uses[sql]  # where it fails, the next attempt is after as many uses
+            return True
+        if len(self._uses) > MOST_PREPARED:
+            self._uses.clear()
+        return False
+
+    def new_name(self) -> str:
+        """Return the name for another statement."""
+        self._made += 1
+        return f"roost_{self.session}_{self._made}"
+
+    def surplus(self) -> list[str]:
+        """Take out the names of those that are too many, a quarter at a time."""
+        if len(self.names) <= MOST_PREPARED:
+            return []
+        return [self.names.pop(sql) for sql in list(self.names)[: MOST_PREPARED // 4]]
+
+
 class ServerConnection(Reconnecting):
     """One of a store's own connections. It is replaced when it is lost; its open transaction is then rolled back."""
 
     def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
-        self._id = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
+        self.prepared = Prepared()
         self._writer = uuid.uuid4().hex
         self._batch = 0  # the number of the last batch, written by it
         self._parts = 0  # of the transaction, one in the other, that may fail by themselves

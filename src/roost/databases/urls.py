@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from roost.errors import Invalid
@@ -77,7 +79,78 @@ def _has_at(rest: str) -> bool:
     return "@" in rest.partition("?")[0]
 
 
-def parse_file(url: str) -> tuple[str | None, dict[str, str]]:
+class Option(NamedTuple):
+    """One option of a URL.
+
+    wanted: what it may be, in words.
+    read: makes the value of its text, or raises KeyError or ValueError.
+    default: the value where the URL does not have it.
+    """
+
+    name: str
+    wanted: str = "a text"
+    read: Callable[[str], Any] = str
+    default: Any = None
+
+
+def number(least: float, most: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
+    """Return what reads a number within limits."""
+
+    def read(text: str) -> Any:
+        value = kind(text)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    return read
+
+
+def chosen(*names: str) -> Callable[[str], str]:
+    """Return what reads one of several words, however it is written."""
+    return lambda text: {name.lower(): name for name in names}[text.lower()]
+
+
+# Of servers.
+SHARED = (
+    Option("prepared", "on or off", {"on": True, "off": False}.__getitem__, True),
+    Option("reads", "primary or replica", {"primary": "primary", "replica": "replica"}.__getitem__, "primary"),
+    Option("staleness", "a number of seconds", number(0, 10**6, float)),
+)
+OF_FILES = (
+    Option("synchronous", "full, normal, extra or off", chosen("FULL", "NORMAL", "EXTRA", "OFF"), "FULL"),
+    Option("mode", "ro or rw", chosen("ro", "rw"), "rw"),
+)
+STALENESS = 1.0  # seconds, unless the URL says otherwise
+
+
+def options_of(given: Mapping[str, str], options: Sequence[Option], place: str) -> dict[str, Any]:
+    """Return the value of each option; `Invalid` if the URL has another one, or another value."""
+    if unknown := sorted(given.keys() - {each.name for each in options}):
+        names = ", ".join([each.name for each in options])
+        raise Invalid(f"{place}: {', '.join(unknown)} is not an option; the options are {names}")
+    found = {}
+    for each in options:
+        text = given.get(each.name)
+        try:
+            found[each.name] = each.default if text is None else each.read(text)
+        except (KeyError, ValueError):
+            raise Invalid(f"{place}: {each.name} is {each.wanted}; not {text!r}") from None
+    return found
+
+
+def staleness_of(options: Mapping[str, Any], place: str, hosts: int) -> float | None:
+    """Return how many seconds old a read from a replica may be; None if reads go to the primary."""
+    staleness: float | None = options["staleness"]
+    if options["reads"] == "primary":
+        if staleness is not None:
+            raise Invalid(f"{place}: staleness is of reads=replica")
+        return None
+    if hosts < 2:
+        raise Invalid(f"{place}: reads=replica takes several hosts, host1,host2")
+    return STALENESS if staleness is None else staleness
+
+
+def parse_file(url: str) -> tuple[str | None, dict[str, Any]]:
     """Return the path that a URL names, None in memory, and its options; `Invalid` says what is wrong with it."""
     shown = redacted(url)  # somebody has perhaps written a server's with the wrong scheme
     scheme, separator, rest = url.partition("://")
@@ -85,15 +158,10 @@ def parse_file(url: str) -> tuple[str | None, dict[str, str]]:
         raise Invalid(f"{shown!r} is not the URL of a SQLite file: {SQLITE_URLS}")
     path, _, query = rest.partition("?")
     try:
-        pairs = parse_qsl(query, strict_parsing=True) if query else []
+        given = dict(parse_qsl(query, strict_parsing=True)) if query else {}
     except ValueError:
         raise Invalid(f"{shown!r}: what follows ? is not a list of options") from None
-    options = {}
-    for name, value in pairs:
-        choices = {"synchronous": ("full", "normal", "off", "extra"), "mode": ("ro", "rw")}.get(name)
-        if choices is None or value.lower() not in choices:
-            raise Invalid(f"{shown!r}: {name}={value} is not an option; use synchronous=full|normal, mode=ro")
-        options[name] = value.upper() if name == "synchronous" else value.lower()
+    options = options_of(given, OF_FILES, repr(shown))
     if path in ("", "/", "/:memory:"):
         return None, options
     if not path.startswith("/"):

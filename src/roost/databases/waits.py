@@ -10,7 +10,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from math import inf
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -38,9 +39,22 @@ class Watch(Protocol):
 
 
 class Watched:
-    """A driver's connection whose socket may be watched."""
+    """A driver's connection to a server, whose socket may be watched, and whose waits have a limit.
+
+    patience: called when nothing arrived within the limit; returns how many more seconds to wait, or 0 if the
+        connection is lost.
+    """
 
     watch: Watch | None = None
+    patience: Callable[[], float] | None = None
+    most: float = inf  # the maximum number of bytes to read of an answer
+    received = 0  # bytes received of the present answer
+    server = ""  # which one it is: a number of a session means nothing on another
+    home = ""  # the server that accepted writes when it was connected
+    only_reads: Any = False  # as the server says it
+    replica = False  # whether it was chosen for reads
+    pooled = False  # whether a pooler may run each transaction in another session
+    galera = False  # whether the server is a node of a cluster that writes anywhere
 
     def unwatch(self) -> None:
         """Watch no longer: the driver is about to close its socket, and the duplicate would keep the session alive."""

@@ -283,37 +283,23 @@ MOST_BYTES = 2**20  # of their values, or of one text, about: a server takes 16 
 def render(statement: Statement) -> list[tuple[str, Row]]:
     """Return the texts, with their parameters, that a statement becomes."""
     template, rows = statement[:2]
-    texts: list[tuple[str, Row]]
-    match template.gather:
-        case Gather.EACH:
-            return [(template.sql, row * template.copies) for row in rows]
-        case Gather.VALUES | Gather.ROWS:
-            word = "ROW" if template.gather is Gather.ROWS else ""
-            values = f"{word}({', '.join(['%s'] * len(rows[0]))})"
-            return [
-                (
-                    template.sql.replace("{rows}", ", ".join([values] * len(part))),
-                    tuple([value for row in part for value in row]),
-                )
-                for _, part in _parts(rows, MOST_ROWS[template.gather])
-            ]
-        case Gather.LIST | Gather.ROW_LIST:
-            texts = []
-            word = "ROW" if template.gather is Gather.ROW_LIST else ""
-            for first, part in _parts(rows, MOST_ROWS[template.gather]):
-                values = ", ".join([f"{word}({i}{', %s' * len(rows[0])})" for i in range(first, first + len(part))])
-                texts.append((template.sql.replace("{rows}", values), tuple([value for row in part for value in row])))
-            return texts
-        case Gather.UNION:
-            texts = []
-            for first, part in _parts(rows, MOST_ROWS[Gather.UNION]):
-                each = [template.sql.replace("{i}", str(i)) for i in range(first, first + len(part))]
-                row = tuple([value for row in part for value in row * template.copies])
-                texts.append(("\nUNION ALL\n".join(each), row))
-            return texts
-        case Gather.ARRAYS:
-            arrays = tuple(list(column) for column in zip(*rows, strict=True))
-            return [(template.sql, arrays)]
+    if template.gather is Gather.EACH:
+        return [(template.sql, row * template.copies) for row in rows]
+    if template.gather is Gather.ARRAYS:
+        return [(template.sql, tuple(list(column) for column in zip(*rows, strict=True)))]
+    texts: list[tuple[str, Row]] = []
+    holes, tail = ", ".join(["%s"] * len(rows[0])), ", %s" * len(rows[0])
+    word = "ROW" if template.gather in (Gather.ROWS, Gather.ROW_LIST) else ""
+    for first, part in _parts(rows, MOST_ROWS[template.gather]):
+        ordinals = range(first, first + len(part))
+        values = tuple([value for row in part for value in row * template.copies])
+        if template.gather is Gather.UNION:
+            texts.append(("\nUNION ALL\n".join([template.sql.replace("{i}", str(i)) for i in ordinals]), values))
+        else:
+            numbered = template.gather in (Gather.LIST, Gather.ROW_LIST)
+            made = [f"{word}({i}{tail})" for i in ordinals] if numbered else [f"{word}({holes})"] * len(part)
+            texts.append((template.sql.replace("{rows}", ", ".join(made)), values))
+    return texts
 
 
 def _parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]]:

@@ -11,9 +11,11 @@ import asyncio
 import logging
 import sys
 import time
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
-from roost.protocols.codec import Codec, Late, TooLong
+from roost.protocols.codec import Piece, TooLong
+from roost.protocols.handlersocket.codec import HandlerSocket
+from roost.protocols.memcached.codec import Memcached
 from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 
@@ -25,23 +27,28 @@ TRIES = 10  # wrong secrets in a row before a connection is closed
 log = logging.getLogger("roost.server")
 
 
+Codec: TypeAlias = HandlerSocket | Memcached
+Pieces = list[Piece]  # of clients of one protocol
+
+
 class Server(Protocol):
-    """The part of a worker that its connections use."""
+    """A worker's server, as its connections and its players see it; see `roost.server.server.Server`."""
 
     settings: Settings
     role: Role
-    counters: dict[str, Counters]
+    counters: dict[str, Counters]  # by the name of the protocol
+    codecs: dict[str, Codec]
     clients: set[Any]
+    waiting: Pieces
     draining: bool
 
-    def hold(self, what: str, client: Any, bytes_: int) -> None:
-        """Count bytes that the worker buffers for a connection."""
-
-    def wrong_secret(self, client: Any) -> None:
-        """Count and log a wrong secret."""
-
-    def arrived(self, client: Any, text: Any) -> None:
-        """Queue complete requests for the next turn."""
+    def hold(self, what: str, client: Any, bytes_: int) -> None: ...  # noqa: D102
+    def wrong_secret(self, client: Any) -> None: ...  # noqa: D102
+    def arrived(self, piece: Piece) -> None: ...  # noqa: D102
+    def take(self) -> Pieces: ...  # noqa: D102
+    def schedule(self) -> None: ...  # noqa: D102
+    def played(self, pieces: Pieces, seconds: float) -> None: ...  # noqa: D102
+    def failed(self, pieces: Pieces, error: BaseException) -> None: ...  # noqa: D102
 
 
 def _counted(chunk: Any) -> int:
@@ -53,29 +60,9 @@ class Client(asyncio.Protocol):
     """One connection, in any protocol."""
 
     __slots__ = (
-        "_asked",
-        "_ending",
-        "_farewell",
-        "_framing",
-        "_held",
-        "_measured",
-        "_pace",
-        "_paused",
-        "_rest",
-        "_stopped",
-        "blocked",
-        "codec",
-        "counters",
-        "gone",
-        "holds",
-        "locked",
-        "passed_over",
-        "server",
-        "session",
-        "silent",
-        "since",
-        "transport",
-        "waiting",
+        *("_asked", "_ending", "_farewell", "_framing", "_held", "_measured", "_pace", "_paused", "_rest", "_stopped"),
+        *("blocked", "codec", "counters", "gone", "holds", "locked", "passed_over", "server", "session", "silent"),
+        *("since", "transport", "waiting"),
     )
 
     transport: asyncio.Transport
@@ -145,12 +132,16 @@ class Client(asyncio.Protocol):
     def _hand_on(self, chunk: Any) -> None:
         # Queue a chunk for the next turn, or for later ones.
         if len(chunk) <= self._pace and not (self._rest or self.waiting or self._stopped or self._held):
-            self.server.arrived(self, chunk)
+            self._arrived(chunk)
         else:
             self._rest.append(chunk)
             self._go_on()
         if not self.session.authorized:
             self._pause()  # until it is answered: before the secret, a client can make the server buffer little
+
+    def _arrived(self, requests: Any) -> None:
+        self.waiting = True
+        self.server.arrived(Piece(self.session, requests, self))
 
     def _go_on(self) -> None:
         # Pass on the next piece, and resume reading after the last one.
@@ -162,7 +153,7 @@ class Client(asyncio.Protocol):
                 if left is not None:  # not `if left`: the rest may be one empty line
                     rest.insert(0, left)
             self._asked = _counted(text)
-            self.server.arrived(self, text)
+            self._arrived(text)
         if rest:
             self._pause()
         elif self._paused and not (self._held or self._stopped or self._ending or self._farewell or self.gone):
@@ -208,19 +199,19 @@ class Client(asyncio.Protocol):
             self._rest.insert(0, rest)
             self._pause()
 
-    def answer(self, text: Any, late: Late | None, rest: Any, seconds: float, alone: bool) -> None:
+    def answer(self, piece: Piece, alone: bool) -> None:
         """Send a turn's answers; a late answer is sent after a delay, and the connection's other lines wait for it.
 
-        rest: the lines that the turn had no room for; None if there are none.
-        seconds: the time that the answered lines took.
         alone: no other connection was in the turn or waits for the next one.
         """
+        text, rest, seconds = piece.answer, piece.rest, piece.seconds
         self.waiting = self.blocked
         self.locked = self.locked if self.blocked else 0.0
         self.blocked = False
         self.silent = 0
         played = bool(text) or seconds > 0  # some requests have no answer
-        self.passed_over = rest is not None and not played
+        left = rest is not None and not piece.late
+        self.passed_over = left and not played
         if self.gone:
             return
         if played:
@@ -231,14 +222,14 @@ class Client(asyncio.Protocol):
                 self.transport.write(data)
             self._measured = True
             most = self.server.settings.max_unanswered
-            if rest is not None or size > most or seconds > SHARE:
+            if left or size > most or seconds > SHARE:
                 taken = max(size / most, seconds / SHARE)  # as a fraction of its share
                 # A connection that is alone keeps a pace of PACE at least: on a busy machine every turn takes long,
                 # and a pipeline in turns of one request each would hardly advance.
                 self._pace = max(PACE if alone else SLOWEST, int(self._pace / max(taken, 2)))
             elif self._pace < FASTEST:
                 self._pace *= 2
-        elif rest is not None and not self._measured:
+        elif left and not self._measured:
             self._pace = SLOWEST
         if rest is not None:
             self._rest.insert(0, rest)
@@ -250,28 +241,26 @@ class Client(asyncio.Protocol):
             self.gone = True
             self.transport.close()
             return
-        if late is not None:
+        if piece.late:
             self._held = True
             self._pause()
-            asyncio.get_running_loop().call_later(self.server.settings.auth_delay, self._late, late)
+            asyncio.get_running_loop().call_later(self.server.settings.auth_delay, self._late, piece.late)
             return
         if self._paused:
             self._go_on()
         if (self._farewell or self._ending) and not self._owes:
             self._leave()
 
-    def _late(self, late: Late) -> None:
+    def _late(self, answer: Any) -> None:
         self.server.wrong_secret(self)
         if self.gone:
             return
         self._held = False
-        self.transport.write(self.codec.encode(late.text))
+        self.transport.write(self.codec.encode(answer))
         if self.session.wrong >= TRIES:
             log.warning("a connection sent %d wrong secrets and is closed", self.session.wrong)
             self.transport.close()
             return
-        if late.rest is not None:  # it may be one empty line
-            self._rest.insert(0, late.rest)
         self._go_on()
         if (self._farewell or self._ending) and not self._owes:
             self._leave()

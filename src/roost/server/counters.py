@@ -13,7 +13,7 @@ import struct
 import tempfile
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Protocol
+from operator import attrgetter
 
 # Upper bounds of the histogram's buckets, in seconds; one more bucket counts longer durations.
 BOUNDS = (
@@ -28,25 +28,7 @@ BYTES = 4096
 
 _NUMBERS = struct.Struct(f"@{len(NAMES)}Q")  # native, since struct writes standard sizes byte by byte
 _FIRST_BUCKET = len(NAMES)
-
-
-class Counted(Protocol):
-    """The counters that a turn increments."""
-
-    requests: int
-    errors: int
-    rows: int
-    unavailable: int
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts of the turns on one connection that are not yet added to the worker's counters."""
-
-    requests: int = 0
-    errors: int = 0
-    rows: int = 0
-    unavailable: int = 0
+_numbers = attrgetter(*NAMES)
 
 
 class Counters:
@@ -105,22 +87,7 @@ class Counters:
 
     def publish(self) -> None:
         """Copy all counters into the block; `turn`, `connected` and `disconnected` call it."""
-        _NUMBERS.pack_into(
-            self._memory,
-            0,
-            self.connections,
-            self.open,
-            self.refused,
-            self.requests,
-            self.errors,
-            self.rows,
-            self.bytes_in,
-            self.bytes_out,
-            self.slow,
-            self.batches,
-            self.nanoseconds,
-            self.unavailable,
-        )
+        _NUMBERS.pack_into(self._memory, 0, *_numbers(self))
 
     def read(self) -> Totals:
         """Return the published counters."""

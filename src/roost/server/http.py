@@ -19,10 +19,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from roost.databases.addresses import Address
 from roost.errors import CannotOpen
-from roost.server.addresses import Address
 from roost.server.counters import BOUNDS
-from roost.server.slots import Slot
+from roost.server.processes import Slot
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from roost.databases.addresses import Address
 from roost.errors import CannotOpen
-from roost.server.addresses import Address
 from roost.server.settings import Service
 
 BACKLOG = 1024  # connections that wait to be accepted; asyncio also accepts up to this many at once

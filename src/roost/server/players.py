@@ -12,14 +12,14 @@ import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, cast
 
-from roost.protocols.codec import Codec, Late, Session
-from roost.server.counters import Counters, Tally
-from roost.server.settings import Role, Settings
+from roost.batching.parts import SlowPath
+from roost.protocols.codec import Piece
+from roost.server.client import Codec, Pieces, Server
 from roost.server.tasks import Tasks
-from roost.server.turn import Played, Turn
-from roost.store.served import Limits, SlowLines
+from roost.server.turn import Turn
+from roost.store.served import Limits
 from roost.store.served_server import FOREVER, ServerDatabase
 
 MANY = 8  # clients; a turn that expects fewer starts without waiting for more
@@ -30,65 +30,11 @@ AGAIN = 0.03  # seconds between attempts to run a line that needs a lock of anot
 TRYING = 0.02  # seconds that a turn of such attempts should take at most, since it occupies a connection
 
 
-class Client(Protocol):
-    """The part of a connection that a player uses."""
-
-    session: Session
-    codec: Codec
-    gone: bool
-    passed_over: bool  # the last turn had no room for its requests
-    locked: float  # the time since which its lines wait for another session's lock; 0.0: they do not
-    blocked: bool  # its first line still waits for that lock
-
-    def answer(self, text: Any, late: Late | None, rest: Any, seconds: float, alone: bool) -> None:
-        """Send the answers of a turn."""
-
-    def block(self, rest: Any) -> None:
-        """Note that its next line waits for another session's lock, and that its later lines wait for that line."""
-
-    def abort(self) -> None:
-        """Close at once."""
+Tried = tuple[Codec, Hashable]  # what lines wait for that are tried again: the key that they modify
 
 
-Taken = list[tuple[Client, Any]]  # clients of one protocol, and their chunks
-
-
-class Server(Protocol):
-    """The part of a worker that a player uses."""
-
-    settings: Settings
-    role: Role
-    counters: dict[str, Counters]  # by the name of the protocol
-    codecs: dict[str, Codec]
-    waiting: Taken
-
-    def take(self) -> Taken:
-        """Take the clients of the next turn from the queue; they all speak one protocol."""
-
-    def schedule(self) -> None:
-        """Schedule a turn for when the loop has read every socket that is ready."""
-
-    def played(self, taken: Taken, played: Played, seconds: float) -> None:
-        """Answer the connections of a turn."""
-
-    def failed(self, taken: Taken, error: BaseException | None = None) -> None:
-        """Close the connections of a turn whose outcome is unknown."""
-
-
-class Player(Protocol):
-    """Runs the requests that wait in a worker."""
-
-    def play(self) -> None:
-        """Run the waiting requests, or as many as a turn has room for."""
-
-    def limit(self, limits: Limits) -> None:
-        """Set the limits of turns from now on."""
-
-    def forget(self) -> None:
-        """Invalidate all opened indexes, so that each is checked again before its next use."""
-
-    async def close(self) -> None:
-        """Close the database connections."""
+# Only whether there is one counts: `Requests`, the part of a batch, marks the blocked pieces itself.
+SLOW_PATH = cast(SlowPath, object())
 
 
 class InTasks:
@@ -98,16 +44,15 @@ class InTasks:
         self._server = server
         self._tasks = tasks
         self._databases = databases
-        self._tallies: dict[ServerDatabase, Tally] = {database: Tally() for database in databases}
         self._turns = {
-            (database, name): Turn(database, codec, tally)
-            for database, tally in self._tallies.items()
+            (database, name): Turn(database, codec, server.counters[name])
+            for database in databases
             for name, codec in server.codecs.items()
         }
         self._free = list(databases)
         self._all_free: asyncio.Event | None = None  # set when no turn runs, if `close` waits for that
         # Lines that wait for another session's lock, by what they modify.
-        self._blocked: dict[tuple[Codec, Hashable], deque[tuple[Client, Any]]] = {}
+        self._blocked: dict[Tried, deque[Piece]] = {}
         self._usual = 0.0  # the number of clients in recent turns
         self._took = 0.0  # seconds that the last turn took
         self._gathering: asyncio.TimerHandle | None = None  # runs while a turn waits for more clients
@@ -141,14 +86,14 @@ class InTasks:
         """Start as many turns as there are free connections."""
         server = self._server
         if self._blocked and server.waiting:
-            server.waiting = [each for each in server.waiting if not self._joins(*each)]
+            server.waiting = [piece for piece in server.waiting if not self._joins(piece)]
         while self._free and server.waiting and not self._gathers() and (taken := server.take()):
             if self._gathering is not None:
                 self._gathering.cancel()
                 self._gathering = None
             self._gathered = False
             self._usual = max(len(taken), self._usual * FADES)
-            self._begin(taken, slow_path=SlowLines())
+            self._begin(taken)
 
     def _gathers(self) -> bool:
         # Whether a turn waits for more clients. Clients that were answered together send their next requests at nearly
@@ -164,39 +109,43 @@ class InTasks:
         self._gathered = True
         self.play()
 
-    def _begin(self, taken: Taken, tried: Sequence[tuple[Codec, Hashable] | None] = (), **how: Any) -> None:
+    def _begin(self, pieces: Pieces, tried: Sequence[Tried | None] = (), **how: Any) -> None:
         database = self._free.pop()
-        codec = taken[0][0].codec
-        turn = self._turns[database, codec.name]
-        arrived = [(client.session, text) for client, text in taken]
+        turn = self._turns[database, pieces[0].client.codec.name]
         begun = time.monotonic()
         how.setdefault("deadline", begun + (self._server.settings.timeout or FOREVER))
-        self._tasks.start(partial(turn.play, arrived, **how), partial(self._done, database, taken, begun, tried))
+
+        def play() -> None:
+            failed = turn.play(pieces, SLOW_PATH, **how)
+            if failed is not None:
+                turn.refuse(pieces, failed)
+
+        self._tasks.start(play, partial(self._done, database, pieces, begun, tried))
 
     def _done(
         self,
         database: ServerDatabase,
-        taken: Taken,
+        pieces: Pieces,
         begun: float,
-        tried: Sequence[tuple[Codec, Hashable] | None],
-        played: Played | BaseException,
+        tried: Sequence[Tried | None],
+        failed: BaseException | None,
     ) -> None:
         server = self._server
         self._took = time.monotonic() - begun
         self._free.append(database)
         if self._all_free is not None and len(self._free) == len(self._databases):
             self._all_free.set()
-        self._count(database, taken[0][0].codec)
         blocked: set[int] = set()
-        if isinstance(played, BaseException):
-            server.failed(taken, played)
+        if failed is not None:
+            server.failed(pieces, failed)
         else:
-            blocked = played.blocked
+            blocked = {place for place, piece in enumerate(pieces) if piece.blocked}
             for place in blocked:
-                client = taken[place][0]
-                client.blocked = True
-                self._block(client, played.rest.pop(place, client.codec.empty), bool(tried))
-            server.played(taken, played, self._took)
+                piece = pieces[place]
+                piece.client.blocked = True
+                rest, piece.rest = piece.rest, None
+                self._block(piece, rest, bool(tried))
+            server.played(pieces, self._took)
         for place, key in enumerate(tried):
             if place not in blocked and key is not None:  # it is answered: the lines behind it join the usual turns
                 server.waiting += self._blocked.pop(key, ())
@@ -212,30 +161,24 @@ class InTasks:
             self._try_again()
         self.play()
 
-    def _count(self, database: ServerDatabase, codec: Codec) -> None:
-        tally, counters = self._tallies[database], self._server.counters[codec.name]
-        counters.requests += tally.requests
-        counters.errors += tally.errors
-        counters.rows += tally.rows
-        counters.unavailable += tally.unavailable
-        tally.requests = tally.errors = tally.rows = tally.unavailable = 0
-
     # --- lines that need a lock of another session ----------------------------------------------------------------
 
-    def _block(self, client: Client, text: Any, again: bool = False) -> None:
-        line, rest = client.codec.cut(text, 0)
+    def _block(self, piece: Piece, requests: Any, again: bool = False) -> None:
+        codec, client = piece.client.codec, piece.client
+        line, rest = codec.cut(requests, 0)
         client.block(rest)
-        waiting = self._blocked.setdefault((client.codec, client.codec.key_of(client.session, line)), deque())
-        waiting.appendleft((client, line)) if again else waiting.append((client, line))
+        waiting = self._blocked.setdefault((codec, codec.key_of(piece.session, line)), deque())
+        alone = Piece(piece.session, line, client)
+        waiting.appendleft(alone) if again else waiting.append(alone)
 
-    def _joins(self, client: Client, text: Any) -> bool:
+    def _joins(self, piece: Piece) -> bool:
         # Whether the client's next line has to wait with blocked lines that modify by the same key.
-        codec = client.codec
-        if client.gone or not codec.modifies(text):
+        codec, requests = piece.client.codec, piece.requests
+        if piece.client.gone or not codec.modifies(requests):
             return False
-        if (codec, codec.key_of(client.session, codec.cut(text, 0)[0])) not in self._blocked:
+        if (codec, codec.key_of(piece.session, codec.cut(requests, 0)[0])) not in self._blocked:
             return False
-        self._block(client, text)
+        self._block(piece, requests)
         return True
 
     def _try_again(self) -> None:
@@ -252,11 +195,11 @@ class InTasks:
         codecs = list(dict.fromkeys([codec for codec, _ in self._blocked]))  # rotated: a turn has one protocol
         codec = self._tried = next((each for each in codecs if each is not self._tried), codecs[0] if codecs else None)
         until = time.monotonic() - (self._server.settings.timeout or FOREVER)
-        late: Taken = []
-        first: dict[tuple[Codec, Hashable], tuple[Client, Any]] = {}
+        late: Pieces = []
+        first: dict[Tried, Piece] = {}
         for key, waiting in [each for each in self._blocked.items() if each[0][0] is codec]:
-            left = deque([each for each in waiting if not each[0].gone])
-            while left and left[0][0].locked <= until and len(late) < self._lot:
+            left = deque([piece for piece in waiting if not piece.client.gone])
+            while left and left[0].client.locked <= until and len(late) < self._lot:
                 late.append(left.popleft())
             if left:
                 self._blocked[key] = left
@@ -264,14 +207,14 @@ class InTasks:
             else:
                 del self._blocked[key]
         if late:  # past their timeout: a last attempt, which reports the lock if it is still held
-            self._begin(late, [None], slow_path=SlowLines(), waits=False, deadline=0.0)
+            self._begin(late, [None], waits=False, deadline=0.0)
         elif first:
             self._all_tried = len(first) <= self._lot
             first = dict(list(first.items())[: self._lot])
             for key in first:
                 waiting = self._blocked[key] = self._blocked.pop(key)  # moved behind the other keys
                 waiting.popleft()
-            self._begin(list(first.values()), list(first), slow_path=SlowLines(), waits=False)
+            self._begin(list(first.values()), list(first), waits=False)
         else:
             self._trying = False
             self._try_again()  # lines of another protocol may be left

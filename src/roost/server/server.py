@@ -15,22 +15,20 @@ import asyncio
 import logging
 import time
 from math import inf
-from typing import Any
 
 from roost.errors import Busy
-from roost.protocols.codec import Codec
+from roost.protocols.codec import Piece
+from roost.protocols.codec import Session as MemcachedSession
 from roost.protocols.handlersocket.codec import HandlerSocket
-from roost.protocols.handlersocket.opened import Openings
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.handlersocket.opened import Openings, Session
 from roost.protocols.memcached.codec import Memcached
-from roost.protocols.memcached.session import Session as MemcachedSession
-from roost.server.client import PACE, Client
+from roost.server.client import PACE, Client, Codec, Pieces
 from roost.server.counters import Counters
 from roost.server.memcached import codec_of
-from roost.server.players import InTasks, Player, Taken
+from roost.server.players import InTasks
 from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
-from roost.server.turn import Played, Turn
+from roost.server.turn import Turn
 from roost.store.served import Database, Limits
 from roost.store.served_file import FileDatabase
 from roost.store.served_server import connect
@@ -58,12 +56,12 @@ class Server:
 
     def __init__(self, settings: Settings, role: Role, counters: dict[str, Counters]) -> None:
         self.settings = settings
-        self.role: Role = role
+        self.role = role
         self.counters = counters
         self.codecs: dict[str, Codec] = {}
         self.clients: set[Client] = set()
         self.draining = False
-        self.waiting: Taken = []
+        self.waiting: Pieces = []
         self.held = {"lines": 0, "answers": 0}  # bytes buffered for all connections
         self._wrong_secrets = 0  # since one was logged
         self._wrong_logged = -WRONG  # by the monotonic clock
@@ -71,7 +69,7 @@ class Server:
         self._crowded = False  # the last turn had no room for all requests
         self._loop: asyncio.AbstractEventLoop | None = None
         writes = role == "write"
-        self._player: Player
+        self._player: InLoop | InTasks
         if settings.is_file:
             file = FileDatabase(settings.url, writes=writes, lock_wait=LOCK_WAIT)
             self._names, self._schemas = file.names, False
@@ -105,10 +103,10 @@ class Server:
             self._look_for_silent()
         codec = self.codecs[name]
         settings = self.settings
-        session: Session | MemcachedSession
+        session: MemcachedSession
         if name == Memcached.name:
             secret = settings.memcached_secret
-            session = MemcachedSession(None if secret is None else secret.encode())
+            session = MemcachedSession(None if secret is None else secret.replace(":", " ", 1).encode())
         else:
             session = Session(settings.secret(self.role), settings.max_indexes)
         return Client(self, codec, session)
@@ -150,29 +148,28 @@ class Server:
             log.warning("this worker buffers %d bytes of %s for its connections: one is closed", self.held[what], what)
             greediest.abort()
 
-    def arrived(self, client: Client, text: Any) -> None:
+    def arrived(self, piece: Piece) -> None:
         """Queue complete requests for the next turn."""
-        self.waiting.append((client, text))
-        client.waiting = True
+        self.waiting.append(piece)
         self.schedule()
 
-    def take(self) -> Taken:
+    def take(self) -> Pieces:
         """Take the clients of the next turn from the queue; passed-over clients come first, then short pieces.
 
         All clients of a turn speak one protocol; the others wait for the next turn.
         """
-        waiting = [each for each in self.waiting if not each[0].gone]
-        others: Taken = []
+        waiting = [piece for piece in self.waiting if not piece.client.gone]
+        others: Pieces = []
         if len(self.codecs) > 1 and waiting:
-            codec = waiting[0][0].codec
-            others = [each for each in waiting if each[0].codec is not codec]
-            waiting = [each for each in waiting if each[0].codec is codec] if others else waiting
+            codec = waiting[0].client.codec
+            others = [piece for piece in waiting if piece.client.codec is not codec]
+            waiting = [piece for piece in waiting if piece.client.codec is codec] if others else waiting
         taken = len(waiting)
-        if self._crowded or sum([len(text) for _, text in waiting]) > PACE:
-            waiting.sort(key=lambda each: (not each[0].passed_over, len(each[1])))
+        if self._crowded or sum([len(piece.requests) for piece in waiting]) > PACE:
+            waiting.sort(key=lambda piece: (not piece.client.passed_over, len(piece.requests)))
             left = 0
-            for taken, (_, text) in enumerate(waiting, 1):  # noqa: B007 - `taken` is used after the loop
-                left += len(text)
+            for taken, piece in enumerate(waiting, 1):  # noqa: B007 - `taken` is used after the loop
+                left += len(piece.requests)
                 if left > TURN:
                     break
         self.waiting = others + waiting[taken:]
@@ -190,27 +187,28 @@ class Server:
         self._scheduled = False
         self._player.play()
 
-    def failed(self, taken: Taken, error: BaseException | None = None) -> None:
+    def failed(self, pieces: Pieces, error: BaseException) -> None:
         """Close the connections of a turn whose outcome is unknown."""
-        message = "a turn failed at its COMMIT; its connections are closed, since its outcome is unknown"
-        log.error(message, exc_info=error or True)
-        for client, _ in taken:
-            client.abort()
+        log.error(
+            "a turn failed at its COMMIT; its connections are closed, since its outcome is unknown", exc_info=error
+        )
+        for piece in pieces:
+            piece.client.abort()
 
-    def played(self, taken: Taken, played: Played, seconds: float) -> None:
+    def played(self, pieces: Pieces, seconds: float) -> None:
         """Answer the connections of a turn."""
-        counters = self.counters[taken[0][0].codec.name]
+        counters = self.counters[pieces[0].client.codec.name]
         if self.settings.slow and seconds > self.settings.slow:
             counters.slow += 1
             shown = ""
             if self.settings.log_values:
-                shown = f": {' '.join([str(text[:LOGGED]) for _, text in taken])[:LOGGED]}"
-            log.warning("a turn of %d connections took %.3f s%s", len(taken), seconds, shown)
+                shown = f": {' '.join([str(piece.requests[:LOGGED]) for piece in pieces])[:LOGGED]}"
+            log.warning("a turn of %d connections took %.3f s%s", len(pieces), seconds, shown)
         counters.turn(seconds)
-        self._crowded = bool(played.rest)
-        alone = len(taken) == 1 and not self.waiting
-        for place, ((client, _), text) in enumerate(zip(taken, played.texts, strict=True)):
-            client.answer(text, played.late.get(place), played.rest.get(place), played.seconds[place], alone)
+        self._crowded = any([piece.rest is not None and not piece.late for piece in pieces])
+        alone = len(pieces) == 1 and not self.waiting
+        for piece in pieces:
+            piece.client.answer(piece, alone)
 
     def reload(self, settings: Settings) -> None:
         """Apply new settings: connections stay authorized, and keep open the tables that are still allowed."""
@@ -251,48 +249,44 @@ class InLoop:
         self._turns = {name: Turn(database, codec, server.counters[name]) for name, codec in server.codecs.items()}
         self._tidying = False
         self.limit, self.forget = database.limit, database.forget
+        database.wait_for(SLICE)
 
     def play(self) -> None:
         """Run a turn, unless another process holds the write lock."""
-        server, database = self._server, self._database
-        waiting = server.take()
-        arrived = [(client.session, chunk) for client, chunk in waiting]
-        codec = waiting[0][0].codec if waiting else None
-        if codec is not None:
-            database.wait_for(SLICE)
-            if isinstance(database.begin(codec.writes(arrived)), Busy):
-                waiting = self._locked(waiting)
-                arrived = [(client.session, chunk) for client, chunk in waiting]
+        server = self._server
+        pieces = server.take()
+        if pieces:
+            begun = time.monotonic()
+            turn = self._turns[pieces[0].client.codec.name]
+            try:
+                failed = turn.play(pieces)
+                if failed is not None:
+                    pieces = self._locked(pieces, begun) if isinstance(failed, Busy) else pieces
+                    if pieces:
+                        turn.refuse(pieces, failed)
+            except Exception as error:
+                server.failed(pieces, error)
+                pieces = []
+            if pieces:
+                server.played(pieces, time.monotonic() - begun)
+                if server.role == "write" and not self._tidying:
+                    self._tidying = True
+                    self._tidy(-1)
         if server.waiting:
             server.schedule()
-        if codec is None or not waiting:
-            return
-        begun = time.monotonic()
-        database.wait_for(SLICE)
-        try:
-            played = self._turns[codec.name].play(arrived)
-        except Exception:
-            server.failed(waiting)
-            database.give_up()
-            return
-        server.played(waiting, played, time.monotonic() - begun)
-        if server.role == "write" and not self._tidying:
-            self._tidying = True
-            self._tidy(-1)
 
     async def close(self) -> None:
         """Close the connection."""
         self._database.close()
 
-    def _locked(self, taken: Taken) -> Taken:
-        # Another process holds the write lock: return the clients that have waited too long, and requeue the others.
-        now = time.monotonic()
-        late: Taken = []
-        others: Taken = []
-        for each in taken:
-            client = each[0]
+    def _locked(self, pieces: Pieces, now: float) -> Pieces:
+        # Another process holds the write lock: return the pieces that have waited too long, and requeue the others.
+        late: Pieces = []
+        others: Pieces = []
+        for piece in pieces:
+            client = piece.client
             client.locked = client.locked or now
-            (late if now >= client.locked + LOCK_WAIT else others).append(each)
+            (late if now >= client.locked + LOCK_WAIT else others).append(piece)
         self._server.waiting = others + self._server.waiting
         return late
 

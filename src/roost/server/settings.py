@@ -1,8 +1,10 @@
 """The settings of `roost serve`: from a TOML file, the environment and the command line; later sources win.
 
-Every setting is one field of `Settings`, with its parser and its help text. The command line's options, the names in
-the environment (`ROOST_SERVE_…`) and the keys of the file are generated from the fields.
+Every setting is one field of `Settings`, with its type, default and help text. The command line's options, the names
+in the environment (`ROOST_SERVE_…`) and the keys of the file are generated from the fields.
 """
+
+# ruff: noqa: RUF009 - `_setting` makes fields
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
+from roost.databases.addresses import Address
 from roost.databases.urls import parse_file
 from roost.errors import Invalid
-from roost.server.addresses import Address
 
 Role = Literal["read", "write"]
 Service = Literal["read", "write", "memcached"]  # the purpose of an address; write workers serve memcached's protocol
@@ -55,16 +57,11 @@ def _secret(value: object) -> str:
     return value
 
 
-def _whole(least: int) -> Callable[[object], int]:
-    def read(value: object) -> int:
-        found = value
-        if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value, re.ASCII):
-            found = int(value)
-        if type(found) is not int or found < least:
-            raise Invalid(f"{value!r} is not a whole number of at least {least}")
-        return found
-
-    return read
+def _whole(value: object) -> int:
+    found = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value, re.ASCII) else value
+    if type(found) is not int or found < 1:
+        raise Invalid(f"{value!r} is not a whole number of at least 1")
+    return found
 
 
 def _bytes(value: object) -> int:
@@ -123,18 +120,23 @@ def _patterns(value: object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _setting(
-    help_text: str,
-    read: Callable[[object], Any],
-    default: Any,
-    *,
-    metavar: str = "TEXT",
-    fixed: bool = False,
-    secret: bool = False,
-) -> Any:
-    """Make a field. fixed: a change needs a restart. secret: never shown, and may come from a file of its own."""
-    facts = {"help_text": help_text, "read": read, "metavar": metavar, "fixed": fixed, "secret": secret}
-    return dataclasses.field(default=default, repr=not secret, metadata=facts)
+# The types of settings: what a value becomes, how it is read, and what it is called in the help.
+Text = Annotated[str, _text, "URL"]
+Path = Annotated[str | None, _text, "TEXT"]
+Secret = Annotated[str | None, _secret, "TEXT"]
+Whole = Annotated[int, _whole, "N"]
+Bytes = Annotated[int, _bytes, "BYTES"]
+Seconds = Annotated[float, _seconds, "SECONDS"]
+Flag = Annotated[bool, _flag, "BOOL"]
+Addresses = Annotated[tuple[Address, ...], _addresses, "ADDRESS,…"]
+OneAddress = Annotated[Address | None, _address, "ADDRESS"]
+Name = Annotated[str | None, _name, "NAME"]
+Patterns = Annotated[tuple[str, ...], _patterns, "NAME,…"]
+
+
+def _setting(default: Any, help_text: str, *, fixed: bool = False) -> Any:
+    """Make a field. fixed: a change needs a restart."""
+    return dataclasses.field(default=default, metadata={"help_text": help_text, "fixed": fixed})
 
 
 @dataclass(frozen=True)
@@ -146,116 +148,67 @@ class Settings:
     ('app.db', 'FULL', True, False)
     """
 
-    url: str = _setting(
+    url: Text = _setting(
+        "sqlite:///roost.db",
         "The database: mysql://user:password@host/database, postgresql://…, or a SQLite file: sqlite:///relative.db or "
         "sqlite:////absolute.db; with ?synchronous=normal an answered write may be lost when the power fails.",
-        _text,
-        "sqlite:///roost.db",
-        metavar="URL",
         fixed=True,
     )
-    read: tuple[Address, ...] = _setting(
-        "Where reads are served, separated by commas: host:port, [v6]:port, unix:/path, or none.",
-        _addresses,
+    read: Addresses = _setting(
         (Address("127.0.0.1", 9998),),
-        metavar="ADDRESS,…",
+        "Where reads are served, separated by commas: host:port, [v6]:port, unix:/path, or none.",
         fixed=True,
     )
-    write: tuple[Address, ...] = _setting(
-        "Where reads and writes are served, in the same form.",
-        _addresses,
-        (Address("127.0.0.1", 9999),),
-        metavar="ADDRESS,…",
-        fixed=True,
+    write: Addresses = _setting(
+        (Address("127.0.0.1", 9999),), "Where reads and writes are served, in the same form.", fixed=True
     )
-    workers: int = _setting(
-        "Processes that serve reads; writes are served by one more on a SQLite file, else by as many more.",
-        _whole(1),
+    workers: Whole = _setting(
         os.cpu_count() or 1,
-        metavar="N",
+        "Processes that serve reads; writes are served by one more on a SQLite file, else by as many more.",
         fixed=True,
     )
-    read_secret: str | None = _setting(
-        "The secret that a client of a read address must send.", _secret, None, secret=True
+    read_secret: Secret = _setting(None, "The secret that a client of a read address must send.")
+    write_secret: Secret = _setting(None, "The secret that a client of a write address must send.")
+    tls_cert: Path = _setting(None, "The certificate chain, PEM: every TCP address speaks TLS.")
+    tls_key: Path = _setting(None, "Its private key, PEM, if it is not in the same file.")
+    tables: Patterns = _setting(
+        ("*",), "The tables that may be opened, separated by commas; * stands for any characters."
     )
-    write_secret: str | None = _setting(
-        "The secret that a client of a write address must send.", _secret, None, secret=True
+    http: OneAddress = _setting(None, "Where /metrics (Prometheus) and /healthz are served, or none.", fixed=True)
+    slow: Seconds = _setting(1.0, "Requests that take longer are logged; 0: none.")
+    log_values: Flag = _setting(False, "Log the values of slow and failed requests too.")
+    max_line: Bytes = _setting(16 * 2**20, "The longest request, in bytes.")
+    max_connections: Whole = _setting(
+        2**14, "Connections of one process; each further one gets `2 1 limit` and is closed."
     )
-    tls_cert: str | None = _setting("The certificate chain, PEM: every TCP address speaks TLS.", _text, None)
-    tls_key: str | None = _setting("Its private key, PEM, if it is not in the same file.", _text, None)
-    tables: tuple[str, ...] = _setting(
-        "The tables that may be opened, separated by commas; * stands for any characters.",
-        _patterns,
-        ("*",),
-        metavar="NAME,…",
+    max_indexes: Whole = _setting(1024, "Indexes that one connection may open.")
+    max_unanswered: Bytes = _setting(2**20, "Bytes of unread answers beyond which nothing more is read from a client.")
+    max_answer: Bytes = _setting(64 * 2**20, "The largest answer to one request, and the longest value, in bytes.")
+    timeout: Seconds = _setting(5.0, "How long one request may take in the database; 0: no limit.")
+    auth_timeout: Seconds = _setting(
+        60.0, "How long a connection may take to send the secret, if there is one; 0: no limit."
     )
-    http: Address | None = _setting(  # noqa: RUF009 - it makes a field, like the others
-        "Where /metrics (Prometheus) and /healthz are served, or none.",
-        _address,
-        None,
-        metavar="ADDRESS",
-        fixed=True,
+    idle: Seconds = _setting(0.0, "A connection that is silent for longer is closed; 0: never.")
+    auth_delay: Seconds = _setting(1.0, "How long the answer to a wrong secret is delayed.")
+    drain: Seconds = _setting(10.0, "How long clients may take to read their answers after SIGTERM.")
+    connections: Whole = _setting(
+        8, "Connections to MariaDB or PostgreSQL, of all processes together; each process has at least one.", fixed=True
     )
-    slow: float = _setting("Requests that take longer are logged; 0: none.", _seconds, 1.0, metavar="SECONDS")
-    log_values: bool = _setting("Log the values of slow and failed requests too.", _flag, False, metavar="BOOL")
-    max_line: int = _setting("The longest request, in bytes.", _bytes, 16 * 2**20, metavar="BYTES")
-    max_connections: int = _setting(
-        "Connections of one process; each further one gets `2 1 limit` and is closed.", _whole(1), 2**14, metavar="N"
+    memcached: Addresses = _setting(
+        (), "Where memcached's protocol is served over the cache of --cache, in the same form.", fixed=True
     )
-    max_indexes: int = _setting("Indexes that one connection may open.", _whole(1), 1024, metavar="N")
-    max_unanswered: int = _setting(
-        "Bytes of unread answers beyond which nothing more is read from a client.",
-        _bytes,
-        2**20,
-        metavar="BYTES",
-    )
-    max_answer: int = _setting(
-        "The largest answer to one request, and the longest value, in bytes.", _bytes, 64 * 2**20, metavar="BYTES"
-    )
-    timeout: float = _setting(
-        "How long one request may take in the database; 0: no limit.", _seconds, 5.0, metavar="SECONDS"
-    )
-    auth_timeout: float = _setting(
-        "How long a connection may take to send the secret, if there is one; 0: no limit.",
-        _seconds,
-        60.0,
-        metavar="SECONDS",
-    )
-    idle: float = _setting(
-        "A connection that is silent for longer is closed; 0: never.", _seconds, 0.0, metavar="SECONDS"
-    )
-    auth_delay: float = _setting("How long the answer to a wrong secret is delayed.", _seconds, 1.0, metavar="SECONDS")
-    drain: float = _setting(
-        "How long clients may take to read their answers after SIGTERM.", _seconds, 10.0, metavar="SECONDS"
-    )
-    connections: int = _setting(
-        "Connections to MariaDB or PostgreSQL, of all processes together; each process has at least one.",
-        _whole(1),
-        8,
-        metavar="N",
-        fixed=True,
-    )
-    memcached: tuple[Address, ...] = _setting(
-        "Where memcached's protocol is served over the cache of --cache, in the same form.",
-        _addresses,
-        (),
-        metavar="ADDRESS,…",
-        fixed=True,
-    )
-    cache: str | None = _setting(
-        "The cache that memcached's clients read and write.", _name, None, metavar="NAME", fixed=True
-    )
-    memcached_secret: str | None = _setting(
-        "The user:password that a client of memcached's protocol must send.", _secret, None, secret=True
-    )
-    memcached_once: float = _setting(
+    cache: Name = _setting(None, "The cache that memcached's clients read and write.", fixed=True)
+    memcached_secret: Secret = _setting(None, "The user:password that a client of memcached's protocol must send.")
+    memcached_once: Seconds = _setting(
+        0.0,
         "Seconds for which the opaque of a modifying meta command is its token: a command with the same opaque does "
         "nothing and gets the first answer; 0: opaques are not tokens.",
-        _seconds,
-        0.0,
-        metavar="SECONDS",
         fixed=True,
     )
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={getattr(self, name)!r}" for name, each in SETTINGS.items() if not each.secret]
+        return f"Settings({', '.join(shown)})"
 
     def __post_init__(self) -> None:
         scheme = self.url.partition(":")[0]
@@ -293,7 +246,7 @@ class Settings:
                     )
 
     @cached_property
-    def _parsed(self) -> tuple[str | None, dict[str, str]]:
+    def _parsed(self) -> tuple[str | None, dict[str, Any]]:
         return parse_file(self.url)
 
     @property
@@ -321,12 +274,12 @@ class Settings:
     @property
     def synchronous(self) -> str:
         """SQLite's setting: FULL unless the URL says otherwise."""
-        return self._parsed[1].get("synchronous", "FULL")
+        return str(self._parsed[1]["synchronous"])
 
     @property
     def read_only(self) -> bool:
         """Whether the URL says `mode=ro`."""
-        return self.is_file and self._parsed[1].get("mode") == "ro"
+        return self.is_file and self._parsed[1]["mode"] == "ro"
 
     def services(self, role: Role) -> list[Service]:
         """Return the services of a role's workers that have an address."""
@@ -357,27 +310,40 @@ class Settings:
 
     def to_json(self) -> str:
         """Return all settings, secrets included, for the control connection to a worker."""
-        return json.dumps(dataclasses.asdict(self))
+        found = {name: getattr(self, name) for name in SETTINGS}
+        return json.dumps({name: value for name, value in found.items() if value is not None}, default=str)
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
         """Make the settings from the text that `to_json` returned."""
-        facts = json.loads(text)
-        for service in SERVICES:
-            facts[service] = tuple(Address(**each) for each in facts[service])
-        facts["tables"] = tuple(facts["tables"])
-        facts["http"] = facts["http"] and Address(**facts["http"])
-        return cls(**facts)
+        return cls(**{name: SETTINGS[name].read(value) for name, value in json.loads(text).items()})
 
     def changed(self, other: Settings) -> list[str]:
         """Return the names of the settings that differ."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return [name for name in names if getattr(self, name) != getattr(other, name)]
+        return [name for name in SETTINGS if getattr(self, name) != getattr(other, name)]
 
 
-FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
-FILES = {f"{name}_file": name for name, field in FIELDS.items() if field.metadata["secret"]}
-KEYS = [*FIELDS, *FILES]
+class Setting(NamedTuple):
+    """One setting. secret: it is never shown, and a file of its own may hold it."""
+
+    read: Callable[[object], Any]
+    metavar: str
+    help_text: str
+    default: Any
+    fixed: bool
+    secret: bool
+
+
+def _described() -> Iterator[tuple[str, Setting]]:
+    types = get_type_hints(Settings, include_extras=True)
+    for field in dataclasses.fields(Settings):
+        read, metavar = types[field.name].__metadata__
+        yield field.name, Setting(read, metavar, **field.metadata, default=field.default, secret=read is _secret)
+
+
+SETTINGS = dict(_described())
+FILES = {f"{name}_file": name for name, setting in SETTINGS.items() if setting.secret}
+KEYS = [*SETTINGS, *FILES]
 
 
 def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, object]) -> Settings:
@@ -393,14 +359,14 @@ def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, o
         for name, value in source.items():
             if name in FILES and FILES[name] not in source:
                 found[FILES[name]] = _read(where, name, value, _secret_of)
-            elif name in FIELDS:
-                found[name] = _read(where, name, value, FIELDS[name].metadata["read"])
+            elif name in SETTINGS:
+                found[name] = _read(where, name, value, SETTINGS[name].read)
     return Settings(**found)  # type: ignore[arg-type]
 
 
 def reloaded(before: Settings, after: Settings) -> tuple[Settings, list[str]]:
     """Return the settings after a reload, and the names of changed settings that need a restart."""
-    fixed = [name for name in before.changed(after) if FIELDS[name].metadata["fixed"]]
+    fixed = [name for name in before.changed(after) if SETTINGS[name].fixed]
     if (before.tls_cert is None) != (after.tls_cert is None):
         fixed += ["tls_cert", *(["tls_key"] if before.tls_key != after.tls_key else [])]
     kept = {name: getattr(before, name) for name in fixed}

@@ -9,22 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 
 from roost.errors import CannotOpen, Error
 from roost.server import tls
 from roost.server.listeners import Listener, listen
-from roost.server.notify import notify
+from roost.server.processes import Slot, Standbys
 from roost.server.settings import ROLES, Settings, reloaded
-from roost.server.slots import Slot
-from roost.server.standby import Standbys
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to start a worker that dies before it is ready
 GRACE = 5.0  # seconds beyond `drain` and `timeout` after which a worker that has not exited is killed
+
+
+def notify(state: str) -> None:
+    """Send a state to the service manager (systemd, `Type=notify`), if there is one: `READY=1`, `STOPPING=1`."""
+    where = os.environ.get("NOTIFY_SOCKET", "")
+    if where.startswith(("/", "@")):
+        place = "\0" + where[1:] if where.startswith("@") else where
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+            teller.connect(place)
+            teller.send(state.encode())
 
 
 class Supervisor:

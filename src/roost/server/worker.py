@@ -17,16 +17,16 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from roost.errors import CannotOpen, Error
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.memcached.codec import Memcached
 from roost.server import tls
-from roost.server.control import Channel
 from roost.server.counters import Counters, map_block
 from roost.server.listeners import BACKLOG
 from roost.server.logs import log_to_stderr
+from roost.server.processes import Channel
 from roost.server.settings import Role, Settings, protocol_of
 
 log = logging.getLogger(__name__)
@@ -40,23 +40,7 @@ MOST_SOCKETS = 253  # Linux's limit of descriptors in one message (SCM_MAX_FD)
 TURNS = 8  # iterations of the loop in which a queued connection is accepted and its requests are read
 
 
-class Served(Protocol):
-    """The server in a worker; see `roost.server.server.Server`."""
-
-    def protocol(self, name: str) -> asyncio.Protocol:
-        """Make the `asyncio.Protocol` of an accepted connection, by the name of the protocol."""
-
-    def reload(self, settings: Settings) -> None:
-        """Apply new settings."""
-
-    async def drain(self, seconds: float) -> None:
-        """Answer the received requests, and close every connection."""
-
-    async def close(self) -> None:
-        """Close the database when the running turns have ended."""
-
-
-Make = Callable[[Settings, Role, dict[str, Counters]], Served]
+Make = Callable[[Settings, Role, dict[str, Counters]], Any]  # makes a `roost.server.server.Server`
 FULL = {each.name: each.full for each in (HandlerSocket, Memcached)}  # the answers to refused clients
 
 
@@ -68,8 +52,8 @@ class Worker:
 
     def __init__(self, make: Make, control: Channel, files: Sequence[int]) -> None:
         self._make, self._control, self._files = make, control, files
-        self._servers: list[asyncio.AbstractServer | _Tls] = []
-        self.shaking: set[_Door] = set()  # connections whose TLS handshake is not complete
+        self._acceptors: list[_Acceptor] = []
+        self.entering: set[_Door] = set()  # connections whose TLS handshake is not complete
         self._refusal_logged = -REPEATED  # by the monotonic clock
 
     async def run(self) -> int:
@@ -108,7 +92,7 @@ class Worker:
         self._served = self._make(settings, self._role, self._counters)
         self._context = tls.context(settings)
         for service, fd in zip(message["services"], sockets, strict=True):
-            await self._listen(socket.socket(fileno=fd), protocol_of(service), self._context)
+            self._acceptors.append(_Acceptor(self, socket.socket(fileno=fd), protocol_of(service), self._context))
 
     def _publish(self) -> None:
         # A turn publishes before its answers are sent. Counts made while they are sent (bytes_out) are published by the
@@ -121,36 +105,18 @@ class Worker:
     def _most(self) -> int:
         return max(1, min(self._settings.max_connections, self._room))
 
-    async def _listen(self, sock: socket.socket, protocol: str, context: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-
-        def door() -> asyncio.Protocol:
-            return _Door(self, protocol)
-
-        sock.setblocking(False)
-        if sock.family == socket.AF_UNIX:
-            server = await loop.create_unix_server(door, sock=sock, backlog=BACKLOG)
-        elif context is not None:
-            self._servers.append(_Tls(self, sock, protocol, context))
-            return
-        else:
-            server = await loop.create_server(door, sock=sock, backlog=BACKLOG)
-        self._servers.append(server)
-
     @property
     def room(self) -> int:
         """How many more connections may be accepted; not positive: further ones are refused."""
-        return self._most - len(self.shaking) - sum([each.open for each in self._counters.values()])
+        return self._most - len(self.entering) - sum([each.open for each in self._counters.values()])
 
-    def enter(self, transport: asyncio.Transport, name: str, admitted: bool) -> None:
-        """Begin the session of a connection, or tell it that it is refused."""
+    def protocol(self, name: str, admitted: bool) -> asyncio.Protocol:
+        """Make the protocol of an accepted connection, or of one that is refused."""
         if admitted:
-            protocol = self._served.protocol(name)
-            transport.set_protocol(protocol)
-            protocol.connection_made(transport)
-            return
+            protocol: asyncio.Protocol = self._served.protocol(name)
+            return protocol
         self.refuse(name)
-        transport.set_protocol(_Refused(transport, FULL[name], self._refused))
+        return _Refused(FULL[name], self._refused)
 
     def refuse(self, name: str) -> None:
         """Count a refused connection, and log that there are such."""
@@ -159,7 +125,7 @@ class Worker:
         now = time.monotonic()
         if now >= self._refusal_logged + REPEATED:
             self._refusal_logged = now
-            waiting = f" ({len(self.shaking)} have not completed the TLS handshake)" if self.shaking else ""
+            waiting = f" ({len(self.entering)} have not completed the TLS handshake)" if self.entering else ""
             log.warning("connections beyond %d are refused%s", self._most, waiting)
 
     async def _serve(self) -> None:
@@ -172,8 +138,8 @@ class Worker:
             log.warning("the supervisor is gone; answering the received requests, then exiting")
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         await self._served.drain(self._settings.drain)
 
     def _reload(self, settings: Settings) -> None:
@@ -188,30 +154,27 @@ class Worker:
 
 
 class _Door(asyncio.Protocol):
-    """Checks the limit in `connection_made`, since asyncio accepts many connections before it sets up the first.
+    """An accepted connection, until the TLS handshake is complete. admitted: it was within the limit when accepted."""
 
-    admitted: whether the connection was within the limit when it was accepted, if that is known already.
-    """
-
-    def __init__(self, worker: Worker, protocol: str, admitted: bool | None = None) -> None:
-        self._worker = worker
-        self._protocol = protocol
-        self._admitted = admitted
+    def __init__(self, worker: Worker, name: str, admitted: bool) -> None:
+        self._worker, self._name, self._admitted = worker, name, admitted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        worker = self._worker
-        worker.shaking.discard(self)
-        admitted = worker.room > 0 if self._admitted is None else self._admitted
+        self._worker.entering.discard(self)
+        protocol = self._worker.protocol(self._name, self._admitted)
         # A cast, since uvloop's transports are no subclasses of asyncio's.
-        worker.enter(cast(asyncio.Transport, transport), self._protocol, admitted)
+        cast(asyncio.Transport, transport).set_protocol(protocol)
+        protocol.connection_made(transport)
 
 
-class _Tls:
-    """Accepts connections that speak TLS; they count from then on, not only after the handshake."""
+class _Acceptor:
+    """Accepts connections at one socket; they count from then on, not only after the TLS handshake."""
 
-    def __init__(self, worker: Worker, sock: socket.socket, protocol: str, context: ssl.SSLContext) -> None:
-        self._worker, self._socket, self._protocol, self._context = worker, sock, protocol, context
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, worker: Worker, sock: socket.socket, protocol: str, context: ssl.SSLContext | None) -> None:
+        self._worker, self._socket, self._protocol = worker, sock, protocol
+        self._tls = context if sock.family != socket.AF_UNIX else None
+        self._tasks: set[asyncio.Task[None]] = set()  # references, so that they are not garbage collected
+        sock.setblocking(False)
         sock.listen(BACKLOG)
         self._go_on()
 
@@ -237,22 +200,22 @@ class _Tls:
                 worker.refuse(self._protocol)
                 continue
             accepted.setblocking(False)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if accepted.family != socket.AF_UNIX:
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             door = _Door(worker, self._protocol, room > 0)
-            worker.shaking.add(door)
-            task = loop.create_task(self._shake(accepted, door))
+            worker.entering.add(door)
+            task = loop.create_task(self._enter(accepted, door))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _shake(self, accepted: socket.socket, door: _Door) -> None:
+    async def _enter(self, accepted: socket.socket, door: _Door) -> None:
+        how: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, "ssl_handshake_timeout": HANDSHAKE}
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: door, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE
-            )
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: door, accepted, **how)
         except OSError as error:  # the client speaks no TLS, or has left
-            log.debug("a TLS handshake failed: %s", error)
+            log.debug("a connection could not be set up: %s", error)
         finally:
-            self._worker.shaking.discard(door)
+            self._worker.entering.discard(door)
 
     def close(self) -> None:
         """Accept no more connections."""
@@ -264,9 +227,13 @@ class _Tls:
 class _Refused(asyncio.Protocol):
     """Sends the reason and closes, after reading for a moment: closing with unread bytes would discard the answer."""
 
-    def __init__(self, transport: asyncio.Transport, answer: bytes, others: set[_Refused]) -> None:
-        self._others = others
-        transport.write(answer)
+    def __init__(self, answer: bytes, others: set[_Refused]) -> None:
+        self._answer, self._others = answer, others
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's
+        others = self._others
+        transport.write(self._answer)
         if len(others) >= SPARE_FILES // 2 or not transport.can_write_eof():
             transport.close()
             return

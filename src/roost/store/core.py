@@ -407,23 +407,21 @@ class Core:
             )
 
     def _open_transaction(self) -> OpenTransaction | None:
-        # Only on a file can a thread wait for its own transaction, on another connection of the application.
-        return None if self.engine.file is None else open_transaction(self.engine.file, self._own())
-
-    def _own(self) -> dict[int, bool]:
-        # Roost's connections in this process, by id: do they hold the write lock?
-        found = {}
-        for core in alive(_cores):
-            for link in (*core._links, *core._looking):
-                connection = link.connection
-                if connection is not None:
-                    found[id(connection.raw)] = link is core._writer and connection.in_transaction
-        return found
+        # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
+        # store of the process is writing, it may be that one's.
+        if self.engine.file is None or any([_writes(core) for core in alive(_cores) if core.engine.file]):
+            return None
+        return open_transaction(self.engine.file)
 
     def _worry(self) -> Error | None:
         # Called by a thread that has waited for `lock_wait`: check whether its own transaction holds the lock.
         own = self._open_transaction()
         return Busy(own.message) if own is not None and own.sure else None
+
+
+def _writes(core: Core) -> bool:
+    connection = core._writer.connection
+    return connection is not None and connection.in_transaction
 
 
 class _Patience(Wait):

@@ -12,17 +12,16 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from roost.batching.atoms import Atom
-from roost.batching.batch import retried
+from roost.batching.batch import NOWAIT, Batch, retried
 from roost.batching.known import Known, perform
 from roost.batching.once import Once, cannot_make
 from roost.batching.parts import Part, SlowPath
 from roost.batching.stats import Stats
 from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
-from roost.errors import Busy, Error, Mismatch, Missing, StatementFailed
+from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing, StatementFailed
 from roost.store.store import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
@@ -35,40 +34,64 @@ from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 from roost.structures.wire import Steps, Wanted, Wire
 
-__all__ = ["Budget", "Careful", "Database", "Limits", "SlowLines", "Undone"]
+__all__ = ["Budget", "Careful", "Database", "Limits", "Undone"]
 
 log = logging.getLogger("roost.server")
+
+T = TypeVar("T")
 
 Opened = OpenedIndex | Wire
 Opening = Generator[Any, Any, Opened | Error]
 Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # opened targets, with the verb and arguments of an operation
 
+MOST_REASONS = 100  # that are remembered to be logged once in a while
+REPEATED = 60.0  # seconds after which the same reason is logged again
 
-class SlowLines(SlowPath):
-    """The slow path of a server's turns. It does nothing: `Lines`, the part of a batch, notes its blocked lines."""
 
-    def concerns(self, atom: Atom) -> bool:
-        """Never called: a turn has no atoms."""
-        return False
+class Reasons:
+    """Logs reasons: the same one once in a while. text: of the line, with one %s."""
 
-    def send(self, atom: Atom, error: Busy) -> None:
-        """Never called: a turn has no atoms."""
-        raise AssertionError
+    def __init__(self, level: int, text: str) -> None:
+        self._level, self._text = level, text
+        self._said: dict[str, float] = {}
+
+    def say(self, reason: str) -> None:
+        """Log a reason, unless it was logged just now."""
+        now = time.monotonic()
+        if now >= self._said.get(reason, -REPEATED) + REPEATED:
+            if len(self._said) >= MOST_REASONS:
+                self._said.clear()
+            self._said[reason] = now
+            log.log(self._level, self._text, reason)
+
+    def end(self) -> bool:
+        """Forget the reasons; return whether there were any."""
+        said = bool(self._said)
+        self._said.clear()
+        return said
+
+
+def not_begun() -> Reasons:
+    """Make what logs why no transaction could be begun."""
+    return Reasons(logging.WARNING, "no transaction could be begun: %s")
 
 
 class Database(ABC):
-    """One connection, for reads only or for writes too.
+    """One connection, for reads only or for writes too; used by one turn at a time.
 
     version: a number that increases in this process when the tables or structures may have changed.
     names: the names by which clients may open the database.
+    schemas: whether clients may name a schema as the database.
     looks: whether a turn begins by comparing the version, so that what was opened in this version needs no other check.
     """
 
     looks: ClassVar[bool] = True
+    schemas = False
     refusals: ClassVar[tuple[type[Error], ...]] = (Error,)  # errors of a single request, whose changes can be undone
     version: int
     names: tuple[str, ...]
     _connection: Any
+    _not_begun: Reasons
 
     def __init__(self, dialect: Dialect, known: Known) -> None:
         self.budget = Budget(Limits(), time.monotonic)
@@ -88,37 +111,68 @@ class Database(ABC):
         """Invalidate everything opened, so that it is checked again before its next use."""
 
     @abstractmethod
+    def _wait(self, waits: bool) -> None:
+        """Set how the next turn waits for other sessions."""
+
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
         """Run the requests of a turn as a batch; return the error if no transaction could be begun.
 
         slow_path: gets the requests that need a lock which another session holds for long.
         waits: whether statements wait for locks at all.
         """
+        self._wait(waits)
+        connection = self._connection
+        batch = Batch(self._dialect, self._context, self._stats, slow_path)
+        begin = Control.BEGIN if part.writes else Control.BEGIN_READ
+        try:
+            drive(batch.run(begin if waits else NOWAIT[begin], lambda: part), connection)
+        except Error as error:  # of the first BEGIN: all later errors are answers of requests
+            connection.settle()
+            if not isinstance(error, (Busy, CannotOpen)):  # one is answered later; `refused` logs the other
+                self._not_begun.say(str(error).partition(" in ")[0])
+            return error
+        except BaseException:
+            self._interrupted(batch)
+            connection.settle()
+            raise
+        return None
 
     @abstractmethod
+    def _interrupted(self, batch: Batch) -> None:
+        """Find out what became of a batch that an unexpected exception has ended, perhaps during COMMIT."""
+
     def close(self) -> None:
         """Close the connection."""
+        self._connection.close()
 
     @property
     def nul(self) -> bool:
         """Whether texts can hold a NUL."""
         return self._dialect.nul
 
-    def refused(self, error: Error) -> None:  # noqa: B027 - a file logs it with the BEGIN that fails
+    def refused(self, error: Error) -> None:  # noqa: B027 - a file has no outages
         """Note the error with which all requests of a turn are answered, since none of them could run."""
+
+    def _apart(self, begin: Control, work: Generator[Any, Any, T]) -> T:
+        # Run work in a transaction of its own, outside of turns.
+        connection = self._connection
+        try:
+            connection.execute(begin)
+            result: T = drive(work, connection)
+            connection.execute(Control.COMMIT)
+        finally:
+            connection.settle()
+        return result
 
     def structure(self, name: str) -> Structure:
         """Return the structure stored under a name; not inside a transaction.
 
         Raises: Missing, Invalid.
         """
-        try:
-            (stored,) = self._connection.execute(Statement(self._known.catalog.definition, [(name,)]))
-        except Missing:
-            stored = []
-        if not stored:
-            raise Missing(f"{name} is not in this database; roost create makes it")
-        return from_definition(stored[0][0])
+        found = self._apart(Control.BEGIN_READ, self.declared(name))
+        if isinstance(found, Error):
+            raise found
+        return found
 
     # --- requests of clients --------------------------------------------------------------------------------------
 
@@ -129,9 +183,20 @@ class Database(ABC):
         yield Control.SAVEPOINT
         try:
             (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
-            found = from_definition(stored[0][0]) if stored else Missing(f"{name} is not in this database any more")
+        except Missing:  # the catalog
+            yield Control.BACK
+            stored = []
         except self.refusals as error:
             yield Control.BACK
+            yield Control.RELEASE
+            return kept(error)
+        try:
+            found = (
+                from_definition(stored[0][0])
+                if stored
+                else Missing(f"{name} is not in this database; roost create makes it")
+            )
+        except Error as error:
             found = kept(error)
         yield Control.RELEASE
         return found
@@ -143,20 +208,16 @@ class Database(ABC):
 
     def prepare_once(self) -> None:
         """Make the table of tokens if it is missing; not inside a transaction."""
-        connection, known = self._connection, self._known
+        known = self._known
 
         def work() -> Generator[Any, Any, None]:
             if not (yield from known.once.is_made()):
                 yield from known.once.make(known.catalog)
 
         try:
-            connection.execute(Control.BEGIN_ALONE)
-            drive(work(), connection)
-            connection.execute(Control.COMMIT)
+            self._apart(Control.BEGIN_ALONE, work())
         except (Missing, StatementFailed) as error:
             raise cannot_make(error) from error
-        finally:
-            connection.settle()
 
     def once(
         self,
@@ -186,8 +247,8 @@ class Database(ABC):
         return kept(answer) if isinstance(answer, Error) else answer.encode("latin-1")
 
     @abstractmethod
-    def look(self, context: Context) -> Generator[Any, Any, None]:
-        """At the start of a transaction, check whether opened tables or structures may have changed."""
+    def look(self, context: Context) -> None:
+        """At the start of a transaction, note whether opened tables or structures may have changed."""
 
     def confirm(self) -> Generator[Any, Any, None]:
         """At the end of a transaction, check the opened tables that no statement has checked."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Generator, Sequence
@@ -11,20 +10,16 @@ from typing import Any
 
 from roost.batching.batch import Batch
 from roost.batching.known import Known
-from roost.batching.parts import Part, SlowPath
-from roost.databases.engine import Wait, drive
+from roost.databases.engine import Wait
 from roost.databases.sqlite.apsw import DIALECT, ApswConnection
 from roost.databases.sqlite.engine import SQLiteEngine
-from roost.dialects import SQLITE, Control, Statement
-from roost.errors import Busy, Error, Missing
-from roost.store.served import Database, Opening, kept
+from roost.dialects import SQLITE, Statement
+from roost.errors import Error, Missing
+from roost.store.served import Database, Opening, kept, not_begun
 from roost.structures.index.budget import Limits
 from roost.structures.index.opened import OpenedIndex, open_index
-from roost.structures.index.sqlite import SCHEMA_VERSION
 from roost.structures.plan import Context
 from roost.structures.registry import from_definition
-
-log = logging.getLogger("roost.server")
 
 
 class FileDatabase(Database):
@@ -41,9 +36,11 @@ class FileDatabase(Database):
         self._lenient = Known(DIALECT)
         self.version = 0
         self._seen: tuple[int, int] | None = None  # the number of times the file was opened, and its schema version
-        self._wait = Wait(time.monotonic() + lock_wait)
+        self._seconds = lock_wait
+        self._patience = Wait(time.monotonic() + lock_wait)
+        self._not_begun = not_begun()
         engine = SQLiteEngine(url, timeout=lock_wait, trace=None, random=Random())
-        self._connection: ApswConnection = ApswConnection(engine, self._wait, self.budget, writes=writes)
+        self._connection: ApswConnection = ApswConnection(engine, self._patience, self.budget, writes=writes)
         self.names = ("main", os.path.splitext(os.path.basename(engine.file or ""))[0])
 
     def limit(self, limits: Limits) -> None:
@@ -52,59 +49,30 @@ class FileDatabase(Database):
         self._connection.limit()
 
     def wait_for(self, seconds: float) -> None:
-        """Set how long the next `begin` may wait for another session's write lock."""
-        self._wait.deadline = time.monotonic() + seconds
+        """Set how long turns may wait for another session's write lock."""
+        self._seconds = seconds
+
+    def _wait(self, waits: bool) -> None:
+        self._patience.deadline = time.monotonic() + self._seconds
 
     def forget(self) -> None:
         """Invalidate everything opened, so that it is checked again before its next use."""
         self._seen = None
 
-    def begin(self, writes: bool) -> Error | None:
-        """Begin the transaction of the next `transact`; return the error if that fails."""
-        try:
-            self._connection.execute(Control.BEGIN if writes else Control.BEGIN_READ)
-        except Error as error:
-            return self._not_begun(error)
-        return None
-
-    def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
-        """Run the requests of a turn as a batch; return the error if no transaction could be begun."""
-        connection = self._connection
-        batch = Batch(self._dialect, self._context, self._stats)
-        try:
-            drive(batch.run(Control.BEGIN if part.writes else Control.BEGIN_READ, lambda: part), connection)
-        except Error as error:  # of the first BEGIN: all later errors are answers of requests
-            return self._not_begun(error)
-        except BaseException:
-            connection.settle()
-            raise
-        return None
-
-    def _not_begun(self, error: Error) -> Error:
-        self._connection.settle()
-        if not isinstance(error, Busy):
-            log.warning("no transaction could be begun: %s", error)
-        return error
-
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file, as far as no reader needs it."""
         self._connection.checkpoint()
 
-    def give_up(self) -> None:
-        """Reopen the file before the next transaction, since the outcome of the last one is unknown."""
-        self._connection.broken = True
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+    def _interrupted(self, batch: Batch) -> None:
+        self._connection.broken = True  # the file is opened again before the next transaction
 
     # --- requests of clients --------------------------------------------------------------------------------------
 
-    def look(self, context: Context) -> Generator[Any, Any, None]:
+    def look(self, context: Context) -> None:
         """At the start of a transaction, check whether the schema may have changed."""
-        ((version,),) = (yield Statement(SCHEMA_VERSION, [()]))[0]
-        if self._seen != (self._connection.opened, version):
-            self._seen = (self._connection.opened, version)
+        seen = (self._connection.opened, self._connection.schema)
+        if self._seen != seen:
+            self._seen = seen
             self.version += 1
 
     def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:

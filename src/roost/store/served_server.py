@@ -13,15 +13,16 @@ from collections.abc import Generator, Sequence
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from roost.batching.batch import Batch
 from roost.batching.known import Known
 from roost.batching.parts import Part, SlowPath
 from roost.databases import open_engine
-from roost.databases.engine import Connection, Engine, ServerEngine, Undone, Wait, drive, too_long
+from roost.databases.engine import Connection, Engine, Undone, Wait, too_long
+from roost.databases.replicas import ServerEngine
 from roost.databases.waits import THREAD, Waits
-from roost.dialects import Control, Statement, Together
+from roost.dialects import Statement, Together
 from roost.dialects.dialect import Wanted
 from roost.errors import (
     CannotOpen,
@@ -36,7 +37,7 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
-from roost.store.served import Database, Opened, Opening, kept
+from roost.store.served import Database, Opening, Reasons, kept, not_begun
 from roost.store.store import utc_now
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
@@ -53,16 +54,28 @@ LOCK_WAIT = 0.1  # seconds that a turn waits for a lock before the request that 
 FOREVER = 10.0**6  # seconds, if a request may take any time
 SHORTEST = 2**20  # the lowest limit of an answer's bytes: the check of a table is part of the same answer
 MOST_OPENED = 10_000  # tables, indexes and structures that are remembered, each
-MOST_REASONS = 100  # that are remembered to be logged once in a while
-REPEATED = 60.0  # seconds after which the same reason why the database is unavailable is logged again
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
     "mysql": each("SELECT DATABASE(), DATABASE()"),
     "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
 }
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 Asked = tuple[str, str, str, Sequence[str], Sequence[str]]
 Work = Generator[Any, Any, Any]
+
+
+class Bounded(dict[K, V]):
+    """A dictionary that forgets everything before it has more than `MOST_OPENED` entries."""
+
+    def keep(self, key: K, value: V) -> V:
+        """Store a value, and return it."""
+        if len(self) >= MOST_OPENED:
+            self.clear()
+        self[key] = value
+        return value
 
 
 class Remembered:
@@ -71,41 +84,29 @@ class Remembered:
     def __init__(self, engine: Engine) -> None:
         self.known = Known(engine.dialect, exact=True)
         self._events = cast(ServerEngine, engine).events
-        self._unavailable: dict[str, float] = {}  # the time at which each reason was logged in the present outage
-        self._not_begun: dict[str, float] = {}  # likewise, of other errors with which no transaction could be begun
+        self.not_begun = not_begun()
+        self._unavailable = Reasons(logging.ERROR, "the database is unavailable: %s")  # in the present outage
         self._reconnects = 0  # the number of reconnects at the last refused turn
         self._versions = count(1)
         self.forget()
 
     def forget(self) -> None:
         """Forget everything, so that it is read again."""
-        self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
-        self.indexes: dict[Asked, OpenedIndex] = {}
-        self.structures: dict[str, Any] = {}  # by definition; one object each, so that clients' requests run together
-        self.wires: dict[tuple[str, Asked], Wire] = {}  # by definition, and the names with which it was opened
+        self.tables: Bounded[tuple[str, str], Table] = Bounded()  # by schema and name
+        self.indexes: Bounded[Asked, OpenedIndex] = Bounded()
+        # One object each, so that clients' requests run together.
+        self.structures: Bounded[str, Any] = Bounded()  # by definition
+        self.wires: Bounded[tuple[str, Asked], Wire] = Bounded()  # by definition, and the names it was opened with
         self.version = next(self._versions)
 
     def unavailable(self, error: CannotOpen) -> None:
         """Log the reason for which requests are answered `unavailable`."""
-        reason, now = str(error), time.monotonic()
         self._reconnects = self._events.counts["reconnects"]
-        if now >= self._unavailable.get(reason, -REPEATED) + REPEATED:
-            self._unavailable[reason] = now
-            log.error("the database is unavailable: %s", reason)
-
-    def not_begun(self, error: Error) -> None:
-        """Log why no transaction could be begun: not for each turn."""
-        reason, now = str(error).partition(" in ")[0], time.monotonic()
-        if now >= self._not_begun.get(reason, -REPEATED) + REPEATED:
-            if len(self._not_begun) >= MOST_REASONS:
-                self._not_begun.clear()
-            self._not_begun[reason] = now
-            log.warning("no transaction could be begun: %s", reason)
+        self._unavailable.say(str(error))
 
     def available(self) -> None:
         """Log that requests are answered again: after the first turn on a new connection."""
-        if self._unavailable and self._events.counts["reconnects"] > self._reconnects:
-            self._unavailable.clear()
+        if self._events.counts["reconnects"] > self._reconnects and self._unavailable.end():
             log.info("the database is available again")
 
 
@@ -139,6 +140,7 @@ class ServerDatabase(Database):
         super().__init__(engine.dialect, remembered.known)
         self._context = Context(utc_now, Random().randrange(2**31))  # each connection adds to one slot of counters
         self._remembered = remembered
+        self._not_begun = remembered.not_begun
         self._timeout = timeout
         self._careful = False
         self._checked: set[Table] = set()  # tables that were found unchanged in this transaction
@@ -146,7 +148,7 @@ class ServerDatabase(Database):
         self._connection: Any = connection
         ((found,),) = self._connection.execute(Statement(NAMES[engine.dialect.name], [()]))
         self.names = found
-        self.schemas = engine.dialect.name == "postgresql"  # whether clients may name a schema as the database
+        self.schemas = engine.dialect.name == "postgresql"
 
     @property
     def version(self) -> int:  # type: ignore[override]
@@ -163,52 +165,37 @@ class ServerDatabase(Database):
         """Invalidate everything opened, so that it is checked again before its next use."""
         self._remembered.forget()
 
+    def _wait(self, waits: bool) -> None:
+        until, work = time.monotonic() + (self._timeout or FOREVER), self._timeout or None
+        self._connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
+
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
         """Run the requests of a turn as a batch; return the error if no transaction could be begun."""
-        connection = self._connection
-        until, work = time.monotonic() + (self._timeout or FOREVER), self._timeout or None
-        connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
-        batch = Batch(self._dialect, self._context, self._stats, slow_path)
-        begin = Control.BEGIN if part.writes else Control.BEGIN_READ
-        if not waits:
-            begin = Control.BEGIN_NOWAIT if begin is Control.BEGIN else Control.BEGIN_READ_NOWAIT
-        try:
-            drive(batch.run(begin, lambda: part), connection)
-        except Error as error:  # of the first BEGIN: all later errors are answers of requests
-            connection.settle()
-            if not isinstance(error, CannotOpen):  # `refused` logs that one
-                self._remembered.not_begun(error)
-            return error
-        except BaseException:
-            if batch.committing is not None:  # an unexpected exception during COMMIT
-                committed = connection.outcome()
-                if committed:
-                    batch.committed()
-                elif committed is None:
-                    batch.committing.refuse(OutcomeUnknown("interrupted during COMMIT"))
-            connection.settle()
-            raise
-        self._remembered.available()
-        return None
+        failed = super().transact(part, slow_path, waits=waits)
+        if failed is None:
+            self._remembered.available()
+        return failed
+
+    def _interrupted(self, batch: Batch) -> None:
+        if batch.committing is not None:
+            committed = self._connection.outcome()
+            if committed:
+                batch.committed()
+            elif committed is None:
+                batch.committing.refuse(OutcomeUnknown("interrupted during COMMIT"))
 
     def refused(self, error: Error) -> None:
         """Log why the database is unavailable, if that is the error."""
         if isinstance(error, CannotOpen):
             self._remembered.unavailable(error)
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
     # --- requests of clients --------------------------------------------------------------------------------------
 
-    def look(self, context: Context) -> Generator[Any, Any, None]:
-        """Reset the notes about tables used in the transaction; asks the database nothing."""
+    def look(self, context: Context) -> None:
+        """Reset the notes about tables used in the transaction."""
         self._careful = context.careful
         self._checked.clear()
         self._unchecked.clear()
-        return
-        yield
 
     def confirm(self) -> Generator[Any, Any, None]:
         """Check the tables that were opened in this transaction, but that no statement has checked."""
@@ -283,52 +270,38 @@ class ServerDatabase(Database):
     def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
         schema = "" if database in self.names else database
         asked = (schema, name, index, columns, filters)
-        tables, indexes, version = self._remembered.tables, self._remembered.indexes, self._remembered.version
+        remembered = self._remembered
+        tables, indexes, version = remembered.tables, remembered.indexes, remembered.version
         known = indexes.get(asked)
         table: Any = tables.get((schema, name)) if known is None else known.table
         if table is not None:
             self._unchecked.add(table)
-            return known or self._kept(indexes, version, asked, index_of(table, *asked[1:]))
-        found: Any = [] if schema else (yield from guarded(self._definition(name)))
-        if isinstance(found, Error) and not isinstance(found, Missing):
-            return found
-        try:
-            for (definition,) in [] if isinstance(found, Missing) else found:
-                structures = self._remembered.structures
-                if definition not in structures:
-                    if len(structures) >= MOST_OPENED:
-                        structures.clear()
-                    structures[definition] = from_definition(definition)
-                plan = self._known.plan(structures[definition])
-                if plan.wire is not None:
-                    return self._wire(plan, definition, asked)
-        except Error as error:
-            return error
-        table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
-        if isinstance(table, Error):
-            return kept(table)
-        if table is not None and version == self._remembered.version:
-            if len(tables) >= MOST_OPENED:
-                tables.clear()
-            tables[schema, name] = table
-        return self._kept(indexes, version, asked, index_of(table, *asked[1:]))
-
-    def _wire(self, plan: Any, definition: str, asked: Asked) -> Wire:
-        # One object for all clients that open the same, so that their inserts run together.
-        wires = self._remembered.wires
-        wire = wires.get((definition, asked))
-        if wire is None:
-            if len(wires) >= MOST_OPENED:
-                wires.clear()
-            wire = wires[definition, asked] = plan.wire(plan.structure, *asked[2:])
-        return wire
-
-    def _kept(self, indexes: dict[Asked, OpenedIndex], version: int, asked: Asked, made: Any) -> Opened | Error:
-        if isinstance(made, OpenedIndex) and version == self._remembered.version:
-            if len(indexes) >= MOST_OPENED:
-                indexes.clear()
-            indexes[asked] = made
-        return made  # type: ignore[no-any-return]
+            if known is not None:
+                return known
+        else:
+            found: Any = [] if schema else (yield from guarded(self._definition(name)))
+            if isinstance(found, Error) and not isinstance(found, Missing):
+                return found
+            try:
+                for (definition,) in [] if isinstance(found, Missing) else found:
+                    structure = remembered.structures.get(definition)
+                    if structure is None:
+                        structure = remembered.structures.keep(definition, from_definition(definition))
+                    plan = self._known.plan(structure)
+                    if plan.wire is not None:
+                        wire = remembered.wires.get((definition, asked))
+                        return wire or remembered.wires.keep((definition, asked), plan.wire(structure, *asked[2:]))
+            except Error as error:
+                return error
+            table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
+            if isinstance(table, Error):
+                return kept(table)
+            if table is not None and version == remembered.version:
+                tables.keep((schema, name), table)
+        made = index_of(table, *asked[1:])
+        if isinstance(made, OpenedIndex) and version == remembered.version:
+            indexes.keep(asked, made)
+        return made
 
     def _definition(self, name: str) -> Work:
         (stored,) = yield Statement(self._known.catalog.definition, [(name,)])

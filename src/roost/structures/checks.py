@@ -35,13 +35,17 @@ def has_head(plan: StructurePlan) -> Rule:
     )
 
 
-def sequences(plan: StructurePlan) -> Iterator[Rule]:
-    """Return the rules of rows that have a sequence: it is one that the head has given, at a moment."""
+def sequences(plan: StructurePlan, last: bool = True) -> Iterator[Rule]:
+    """Return the rules of rows that have a sequence: it is one that the head has given, at a moment.
+
+    last: whether the head has the sequence of the newest row.
+    """
     words = RuleWords(plan)
+    wrong = "r.sequence > h.sequence OR r.sequence < 1" if last else "r.sequence < 1"
     yield (
         "sequence",
         f"SELECT {words.r_key}, {words.message('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
-        f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence > h.sequence OR r.sequence < 1",
+        f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE {wrong}",
     )
     if plan.dialect.name == "sqlite":
         yield "at", f"SELECT {words.r_key}, 'at ' || at || ' is no moment' FROM {words.rows} r WHERE {no_moment('at')}"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Statement, Template, Wanted
+from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
-from roost.structures.clock import SECOND, Clock, duration
+from roost.structures.clock import SECOND, duration
 from roost.structures.durations import in_words
-from roost.structures.plan import Alteration, Context, Facts, Locked, Operations, StructurePlan, by_key, each, write
-from roost.structures.sweep import Sweep
+from roost.structures.plan import Alteration, Facts, StructurePlan
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
 
@@ -36,7 +35,7 @@ def reserved(name: str, columns: tuple[Column, ...], own: Sequence[Column] = (UN
 def leaves_earlier(what: str, old: Any, new: Any) -> str:
     """Describe what a shorter `keep_for` of another declaration lets expire; "" if it is not shorter."""
     after = getattr(new, "keep_for", old.keep_for)
-    if after >= old.keep_for:
+    if None in (after, old.keep_for) or after >= old.keep_for:
         return ""
     return f"{what} that were written longer than {in_words(after)} ago are deleted"
 
@@ -57,50 +56,3 @@ def change(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, 
 
 
 ALTERATIONS: dict[str, Alteration] = {"keep_for": change}
-
-
-class Lasting:
-    """The part of a plan for rows that expire, in one dialect's words.
-
-    row: the columns that identify a row.
-    tables: the statements that create the index on `until` and the table of the clock.
-    """
-
-    def __init__(self, plan: StructurePlan, keep_for: int, row: Sequence[Column]) -> None:
-        dialect, rows = plan.dialect, plan.rows_table
-        self._plan = plan
-        self.lasts = keep_for * SECOND
-        self.clock = Clock(plan)
-        self.sweep = Sweep(plan, dialect.name_of(UNTIL), row)
-        self.tables = (self.sweep.index, *self.clock.tables)
-        self._moment = each(f"SELECT {self.clock.now}")
-        of_key = dialect.equal(plan.structure.key.columns)
-        self._delete_living = write(f"DELETE {by_key(dialect, rows)} WHERE {of_key} AND until > {dialect.placeholder}")
-        self._delete = write(f"DELETE {by_key(dialect, rows)} WHERE {of_key}")
-
-    def moment(self, context: Context) -> Generator[Wanted, Any, int]:
-        """Return the current moment, for operations that only read."""
-        found = yield Statement(self._moment, [self.clock.row(context)])
-        moment: int = found[0][0][0]
-        return moment
-
-    def stamp(self, context: Context) -> Generator[Wanted, Any, int]:
-        """Return the moment at which rows expire that are written now; called when all locks are held."""
-        return (yield from self.clock.read(context)) + self.lasts
-
-    def remove_keys(
-        self, run: Operations, context: Context, locked: Locked, head: Template | None
-    ) -> Generator[Wanted, Any, list[int]]:
-        """Do as `StructurePlan.remove_keys`, but do not count expired rows."""
-        there = yield from self._plan.removable(run, locked)
-        moment = yield from self.clock.read(context)
-        results = []
-        for key, is_there in there:
-            if not is_there:
-                results.append(0)
-                continue
-            results.append((yield Statement(self._delete_living, [(*key, moment)])))
-            yield Statement(self._delete, [key])
-            if head is not None:
-                yield Statement(head, [key])
-        return results

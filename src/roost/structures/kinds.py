@@ -12,28 +12,22 @@ from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.console import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
-from roost.structures.expiring_capped.console import ExpiringCappedConsole
-from roost.structures.expiring_capped.declaration import ExpiringCapped
-from roost.structures.expiring_capped.plan import ExpiringCappedPlan
 from roost.structures.lease import Lease, LeaseConsole, LeasePlan
 from roost.structures.memcached_set.declaration import MemcachedSet
-from roost.structures.ranked.console import RankedConsole
-from roost.structures.ranked.declaration import Ranked
-from roost.structures.ranked.plan import RankedPlan
 from roost.structures.rate_limit import RateLimit, RateLimitConsole, RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring import Ring, RingConsole, RingPlan
-from roost.structures.set import Set, SetConsole, SetPlan
+from roost.structures.set.clients import SetConsole
+from roost.structures.set.declaration import Set
+from roost.structures.set.plan import SetPlan
 
 __all__ = [
     "Adopted",
     "Cache",
     "Capped",
     "Counter",
-    "ExpiringCapped",
     "Lease",
     "MemcachedSet",
-    "Ranked",
     "RateLimit",
     "Ring",
     "Set",
@@ -43,8 +37,6 @@ register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)
 register(Ring, RingPlan, RingConsole)
 register(Capped, CappedPlan, CappedConsole)
-register(ExpiringCapped, ExpiringCappedPlan, ExpiringCappedConsole)
-register(Ranked, RankedPlan, RankedConsole)
 register(Set, SetPlan, SetConsole)
 register(Lease, LeasePlan, LeaseConsole)
 register(RateLimit, RateLimitPlan, RateLimitConsole)

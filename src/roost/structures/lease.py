@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from roost.dialects.dialect import Row
-from roost.errors import Invalid, StatementFailed, worded
+from roost.errors import Invalid
 from roost.structures.checks import RuleWords
 from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds, shown_now
-from roost.structures.console import Console, Table
+from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Question, Rule, Verb
 from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
@@ -24,7 +24,7 @@ from roost.structures.rules import sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Structure, column_facts, key_from
 from roost.structures.views.read_only import read_only
-from roost.structures.wire import Values, Wire
+from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
@@ -416,47 +416,21 @@ def _end(plan: Any, which: str) -> str:
     return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
 
 
-class LeaseWire(Wire):
+class LeaseWire(PeekWire):
     """A key that somebody holds has a row."""
 
     more = (TOKEN, ENDS)
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Ask for the grant."""
-        return self.structure.peek(head)  # type: ignore[no-any-return]
 
     def rows(self, key: Values, found: Any) -> list[Values]:
         """Return the key with its grant."""
         return [] if found is None else [(*key, found.holder, found.token, found.expires)]
 
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Refuse: a client needs to know whether it has acquired the lease, and an insert cannot report that."""
-        raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
 
-
-class LeaseConsole(Console[Lease[Any]]):
+class LeaseConsole(PeekConsole[Lease[Any]]):
     """Keys with their holders; nothing can be imported."""
 
     takes: ClassVar[Mapping[str, Any]] = {"key": ()}
     headers = ("holder", "token", "expires")
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return an operation for each key."""
-        return [self.structure.peek(key) for key in keys]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return who holds each key."""
-        rows = [tuple(getattr(grant, name, None) for name in self.headers) for grant in results]
-        return Table(self.headers, rows, [dict(zip(self.headers, row, strict=True)) for row in rows])
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads who holds a key."""
-        return self.structure.peek(key)
-
-    def content(self, found: Any, n: int | None) -> Table:
-        """Return who holds it."""
-        table = self.summary([None], [found])
-        return table._replace(rows=table.rows if found else [], document=table.document[0])
 
     def removed(self, number: int) -> str:
         """Say what `clear` and `forget` do."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -43,7 +44,7 @@ from roost.structures.plan import (
     seizing,
 )
 from roost.structures.relation import VIEWS, Relation
-from roost.structures.rules import removal
+from roost.structures.rules import Remember, removal
 from roost.structures.steps import INT, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
@@ -93,10 +94,11 @@ class Read(NamedTuple):
     sql: str  # with placeholders
     places: tuple[int, ...]  # of the parameters, for each placeholder
     template: Template
+    in_order: bool = False  # whether the placeholders are those of the parameters, in their order
 
     def row(self, values: Row) -> Row:
         """Return the values in the order of the placeholders."""
-        return tuple([values[place] for place in self.places])
+        return values if self.in_order else tuple([values[place] for place in self.places])
 
     def statement(self, rows: Sequence[Row]) -> Statement:
         """Return the query for many rows of parameters; the answer has a list of rows for each."""
@@ -273,13 +275,13 @@ class ProgramPlan(StructurePlan):
         return next(each.refusals for each in self.routines if each.name == name)
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Call a program for each row, in the order of their keys; return the outcomes in the order of the rows."""
+        """Call a program for each row, on servers in the order of their keys; return an outcome for each."""
+        if self._by_store:
+            return (yield from self.on_file(verb, rows, context))
         width = self.lock_width
         order = sorted(range(len(rows)), key=lambda place: rows[place][:width])
         ordered = [rows[place] for place in order]
-        if self._by_store:
-            found = yield from self._on_file(verb, ordered, context)
-        elif len(rows) >= SOME and (many := self._programs.get(f"{verb}_all")) is not None and not context.joined:
+        if len(rows) >= SOME and (many := self._programs.get(f"{verb}_all")) is not None and not context.joined:
             found = yield from self.call_all(many, ordered)
         else:
             found = yield from self.call_each(verb, ordered)
@@ -288,7 +290,8 @@ class ProgramPlan(StructurePlan):
             outcomes[place] = outcome
         return outcomes
 
-    def _on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+    def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        """Call a program on SQLite for each row, in their order; return the outcomes."""
         now, around = self.moment(context), self._around.get(verb)
         if around is None and not context.careful and len(rows) > 1:
             direct = self._many.get(f"{verb}_all")
@@ -299,20 +302,26 @@ class ProgramPlan(StructurePlan):
                     raise
                 raise Careful from None  # one by one: some may have been stored before the one that is refused
             return [None] * len(rows)
-        outcomes = []
+        outcomes: list[Any] = []
         if context.careful or self.refusals(verb):
             for row in rows:
                 outcomes.append((yield from self._once(verb, row + now)))
             return outcomes
-        # What is asked around the calls is right for calls of different keys.
-        begin = 0
-        while begin < len(rows):
-            end, keys = begin, set[Row]()
-            while end < len(rows) and (key := rows[end][: self.key_width]) not in keys:
-                keys.add(key)
-                end += 1
-            outcomes += yield from self._at_once(verb, [row + now for row in rows[begin:end]])
-            begin = end
+        # What is asked around the calls is right for calls of different keys: the first ones of all keys, the second
+        # ones, and so on.
+        rounds: list[list[int]] = []
+        calls: Counter[Row] = Counter()
+        for place, row in enumerate(rows):
+            key = row[: self.key_width]
+            if calls[key] == len(rounds):
+                rounds.append([])
+            rounds[calls[key]].append(place)
+            calls[key] += 1
+        outcomes = [None] * len(rows)
+        for places in rounds:
+            found = yield from self._at_once(verb, [rows[place] + now for place in places])
+            for place, outcome in zip(places, found, strict=True):
+                outcomes[place] = outcome
         return outcomes
 
     def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
@@ -346,14 +355,24 @@ class ProgramPlan(StructurePlan):
         return next((outcome for message, outcome in self._refusals.items() if message in str(error)), None)
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Call the set form of a program on a server; return the outcomes, None for each if it gives none."""
+        """Call the set form of a program on a server; return the outcomes, None for each if it gives none.
+
+        On MariaDB and MySQL it gives them as a JSON object, by the numbers of the rows from 1 on.
+        """
         template = self._many[program.verb]
         if self.dialect.family == "postgresql":
             found = yield Statement(template, rows)
             return [row[0] for row in found[0]] if program.gives else [None] * len(rows)
-        for text, _ in in_json(rows):
-            yield Statement(template, [(text,)])
-        return [None] * len(rows)
+        outcomes: list[Any] = []
+        for text, several in in_json(rows):
+            if not program.gives:
+                yield Statement(template, [(text,)])
+                outcomes += [None] * several
+                continue
+            *_, found = yield Together((Statement(template, [(text,)]), Statement(_results(1), [()])))
+            told = json.loads(found[0][0][0] or "{}")
+            outcomes += [told.get(str(place)) for place in range(1, several + 1)]
+        return outcomes
 
     def call_each(self, verb: str, rows: Sequence[Row]) -> Calling:
         """Call a program on a server, once for each row; return the outcomes."""
@@ -397,7 +416,11 @@ class ProgramPlan(StructurePlan):
         return self._by_itself(write, op, rows[0] + self.moment(context))
 
     def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        first, last = self._around.get(write.program, (None, None))
+        around = self._around.get(write.program)
+        if around is None:
+            yield self._one[write.program], given
+            return write.result(op, [None])
+        first, last = around
         before = (yield first.sql, first.row(given)) if first else []
         yield self._one[write.program], given
         after = (yield last.sql, last.row(given)) if last else []
@@ -546,7 +569,7 @@ class ProgramPlan(StructurePlan):
                 Gather.ARRAYS,
                 Answer.ORDINAL,
             )
-        return Read(text, places, template)
+        return Read(text, places, template, places == tuple(range(len(names))))
 
     def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
         found = yield ask.read.statement([ask.row(op, context) for op in run])
@@ -554,7 +577,7 @@ class ProgramPlan(StructurePlan):
 
     def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
         row = ask.read.row(ask.row(op, context))
-        return Question(ask.read.sql, row, lambda rows: ask.result(op, [tuple(each) for each in rows]), False)
+        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)), False)
 
     def list_keys(self, table: str, living: str = "") -> Verb:
         """Return what lists the keys of a table, for `verbs`.
@@ -580,12 +603,14 @@ class ProgramPlan(StructurePlan):
 
         return keys
 
-    def removals(self, *, counted: bool = False) -> Iterator[Program]:
+    def removals(self, *, counted: bool = False, remember: Remember = lambda _, __: ()) -> Iterator[Program]:
         """Yield the programs `clear` and `forget` of a structure with heads."""
         count = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}"
         before = f"{count} AND until > {self.now}" if self.expires else count
         for verb in ("clear", "forget"):
-            yield removal(verb, self.structure.key.columns, before, counted=counted, lasts=self.expires)
+            yield removal(
+                verb, self.structure.key.columns, before, counted=counted, lasts=self.expires, remember=remember
+            )
 
     def key_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the stored key of an operation that concerns a whole key, as the only row of a call."""
@@ -598,6 +623,11 @@ _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less th
 def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
     """Return the outcome of an operation with one row, as its result."""
     return int(outcomes[0] or 0)
+
+
+def _tuples(rows: list[Any]) -> list[Row]:
+    # asyncpg has a type of its own.
+    return rows if not rows or type(rows[0]) is tuple else [tuple(each) for each in rows]
 
 
 def _outcome(values: Sequence[Any], width: int) -> Any:

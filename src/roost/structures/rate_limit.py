@@ -14,21 +14,23 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
-from roost.errors import Invalid, StatementFailed, worded
+from roost.errors import Invalid
 from roost.structures.checks import RuleWords
 from roost.structures.clock import MOST_REFUSED, SECOND, Seen, at_moment, duration, shown_now
-from roost.structures.console import REQUIRED, Console, Table
+from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
+from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.rate_limit_many import TEXTS, taking_all
 from roost.structures.rules import sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Structure, column_facts, key_from
 from roost.structures.views.read_only import read_only
-from roost.structures.wire import Values, Wire
+from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
@@ -182,18 +184,21 @@ class RateLimitPlan(ProgramPlan):
 
     # --- programs -------------------------------------------------------------------------------------------------
 
-    def _debt(self, row: Sequence[str], moment: str, limit: str, within: str) -> str:
+    def debt(self, row: Sequence[str], moment: str, limit: str, within: str) -> str:
+        """Return the expression of the debt at a moment of a row: its `part` and its `tat`."""
         # A `tat` in the past counts as one microsecond ago, which keeps the product within 64 bits; one that lies
         # further ahead than possible, after the window was longer or a clock has jumped, as one window ahead.
         least, most = ("min", "max") if self.dialect.family == "sqlite" else ("LEAST", "GREATEST")
         part, tat = row
-        ahead = f"{least}({most}({tat} - {moment}, {self._whole(-1)}), {within})"
-        return f"{least}({most}({ahead} * {limit} + {part}, {self._whole(0)}), {limit} * {within})"
+        ahead = f"{least}({most}({tat} - {moment}, {self.whole(-1)}), {within})"
+        return f"{least}({most}({ahead} * {limit} + {part}, {self.whole(0)}), {limit} * {within})"
 
-    def _whole(self, value: int) -> str:
+    def whole(self, value: int) -> str:
+        """Return a number as a literal."""
         return f"({value})::bigint" if self.dialect.family == "postgresql" else str(value)
 
-    def _divided(self, value: str, by: str) -> str:
+    def divided(self, value: str, by: str) -> str:
+        """Return the division of whole numbers."""
         return f"({value}) {'DIV' if self.dialect.family == 'mariadb' else '/'} {by}"
 
     def _judged(self, debt: str, n: str, limit: str, within: str) -> tuple[str, str, str]:
@@ -203,8 +208,8 @@ class RateLimitPlan(ProgramPlan):
         least = "min" if self.dialect.family == "sqlite" else "LEAST"
         over = f"{debt} - {cap} + {least}({n}, {limit}) * {within}"
         refused = f"({n} > {limit} OR {debt} > {cap} - {n} * {within})"
-        wait = self._divided(f"{over} + {limit} - {self._whole(1)}", limit)
-        return refused, self._divided(f"{cap} - {debt}", within), wait
+        wait = self.divided(f"{over} + {limit} - {self.whole(1)}", limit)
+        return refused, self.divided(f"{cap} - {debt}", within), wait
 
     def programs(self) -> Iterator[Program]:
         """Yield the programs."""
@@ -218,13 +223,16 @@ class RateLimitPlan(ProgramPlan):
                 RETRY_AFTER: seconds if self.dialect.family == "postgresql" else "{wait} / 1e6",
             },
         )
+        before = self._found().replace("SELECT ", f"SELECT :{N.name}, ", 1)
+        if self.dialect.row_locks:
+            before = ""
         yield Program(
             "take",
             [*key, N],
             self._taking,
             gives,
-            before=self._found(True),
-            tell=lambda before, _: before[:3] if before else (0, 0, 0),
+            before=before,
+            tell=lambda found, _: _judged_by(found)[0],
             idle=_idle,
             door=door,
         )
@@ -234,14 +242,19 @@ class RateLimitPlan(ProgramPlan):
         if self.dialect.row_locks:
             yield Program("peek", key, self._peeking, gives, door=Door(gives=door.gives))
             yield self.lock_program()
+            told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", TEXTS)]
+            yield Program("take_all", [*key, N], partial(taking_all, self), told, many=True)
         yield sweep(key, TAT, STAYS)
 
     def _taking(self, w: Words) -> Iterator[Step]:
         limit, within, n = self.limit, self.within, w.new("n")
+        if not w.loops:
+            yield from self._taking_on_file(w, n)
+            return
         moment = f"(SELECT {w.now} AS moment) m"
-        seen = self._debt(("r.part", "r.tat"), "m.moment", limit, within)
+        seen = self.debt(("r.part", "r.tat"), "m.moment", limit, within)
         # Where time stands still, the program goes on, to mend it.
-        sure = f"r.tat - m.moment <= {within} + {self._whole(SECOND)} AND NOT {w.stands}"
+        sure = f"r.tat - m.moment <= {within} + {self.whole(SECOND)} AND NOT {w.stands}"
         plain = f"SELECT CASE WHEN {sure} THEN {seen} END"
         yield Let("seen", INT, f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
@@ -249,21 +262,46 @@ class RateLimitPlan(ProgramPlan):
         yield Head([PART.name, TAT.name])
         yield Now()
         row = w[PART.name], w[TAT.name]
-        yield Let("debt", INT, self._debt(row, w["now"], limit, within))
+        yield Let("debt", INT, self.debt(row, w["now"], limit, within))
         refused, remaining, wait = self._judged(w["debt"], n, limit, within)
-        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self._whole(SECOND)}"
+        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.whole(SECOND)}"
         yield Do(
             f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {within} WHERE {w.mine()}",
             when=f"{beyond} AND {refused}",
         )
         yield Leave(refused, ["0", remaining, wait])
         debt = f"{w['debt']} + {n} * {within}"
-        tat, part = self._divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
+        tat, part = self.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
         yield Do(f"UPDATE {w.rows} SET part = {part}, tat = {w['now']} + {tat} WHERE {w.mine()}")
-        yield Give(["1", self._divided(f"{limit} * {within} - ({debt})", within), "0"])
+        yield Give(["1", self.divided(f"{limit} * {within} - ({debt})", within), "0"])
+
+    def _taking_on_file(self, w: Words, n: str) -> Iterator[Step]:
+        # As what is remembered is computed wherever it is used, it is one statement; `before` has found refusals.
+        yield Now()
+        given = w.values(self.structure.key.columns)
+        row = "coalesce(r.part, 0)", "coalesce(r.tat, 0)"
+        debt = self.debt(row, "m.moment", self.limit, self.within)
+        moment = f"(SELECT {w['now']} AS moment) m LEFT JOIN {w.rows} r ON {w.mine((), 'r.')}"
+        after = f"SELECT {debt} + {n} * {self.within} AS debt, m.moment FROM {moment}"
+        put = {**given, "part": f"d.debt % {self.limit}", "tat": f"d.moment + d.debt / {self.limit}"}
+        source = f"({after}) d WHERE d.debt <= {self.limit} * {self.within}"
+        yield Do(w.replace(w.rows, put, [*given], source))
+        beyond = f"tat - {w['now']} > {self.within} + {SECOND}"
+        yield Do(f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {self.within} WHERE {w.mine()} AND {beyond}")
+
+    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
+        """Take by many rows; those of which some are refused are taken one by one."""
+        found = yield from super().call_all(program, rows)
+        left = [place for place, remaining in enumerate(found) if remaining is None]
+        outcomes: list[Any] = [(1, remaining, 0) for remaining in found]
+        if left:
+            again = yield from self.call_each("take", [rows[place] for place in left])
+            for place, outcome in zip(left, again, strict=True):
+                outcomes[place] = outcome
+        return outcomes
 
     def _peeking(self, w: Words) -> Iterator[Step]:
-        seen = self._debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)
+        seen = self.debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)
         source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}"
         yield Let("debt", INT, f"SELECT COALESCE(MAX({seen}), 0) FROM {source}")
         refused, remaining, wait = self._judged(w["debt"], "1", self.limit, self.within)
@@ -279,24 +317,15 @@ class RateLimitPlan(ProgramPlan):
 
     # --- operations -----------------------------------------------------------------------------------------------
 
-    def _found(self, takes: bool) -> str:
-        # The query for what taking `n` answers, and whether a refusal by it alone is final. Without `takes`, what
-        # remains is told as it is before.
-        limit, within = (f"t.{self.dialect.name_of(each)}" for each in (LIMIT, WITHIN))
+    def _found(self) -> str:
+        # The query for a key's row, the moment, by how much time stands behind the clock, and what is stored of the
+        # declaration: numbers for `_judged_by`. Computing with them there takes half as long as in the query.
         most = "max" if self.dialect.family == "sqlite" else "GREATEST"
         clock = f"{self.clock} + t.ahead"
-        debt = self._debt(("r.part", "r.tat"), "t.moment", "t.rate", "t.span")
-        refused, remaining, wait = self._judged("e.debt", f":{N.name}", "e.rate", "e.span")
-        taken = f"{remaining} - CASE WHEN {refused} THEN {self._whole(0)} ELSE :{N.name} END" if takes else remaining
+        stored = ", ".join(f"t.{self.dialect.name_of(each)}" for each in (LIMIT, WITHIN))
         return (
-            f"SELECT CASE WHEN {refused} THEN 0 ELSE 1 END AS allowed, {taken} AS remaining,\n"
-            f"  {wait} AS wait, e.sure FROM (\n"
-            f"  SELECT t.rate, t.span, CASE WHEN r.tat IS NULL THEN {self._whole(0)} ELSE {debt} END AS debt,\n"
-            f"    CASE WHEN r.tat - t.moment <= t.span + {self._whole(SECOND)} AND t.late < {self._whole(SECOND)}"
-            " THEN 1 ELSE 0 END AS sure\n"
-            f"  FROM (SELECT {limit} AS rate, {within} AS span, {most}({clock}, t.latest) AS moment,\n"
-            f"    t.latest - ({clock}) AS late FROM {self.words.times} t) t\n"
-            f"    LEFT JOIN {self.rows_table} r ON {self.mine('r.')}) e"
+            f"SELECT r.part, r.tat, {most}({clock}, t.latest) AS moment, t.latest - ({clock}) AS late, {stored}\n"
+            f"  FROM {self.words.times} t LEFT JOIN {self.rows_table} r ON {self.mine('r.')}"
         )
 
     def written(self) -> Mapping[str, Write]:
@@ -312,16 +341,20 @@ class RateLimitPlan(ProgramPlan):
         }
 
     def _n_of(self, op: Operation[Any]) -> Sequence[Row]:
-        return [(*self.key_out(op.args[0]), op.args[1] if op.verb == "take" else 1)]
+        return [(*self.key_out(op.args[0]), op.args[1])]
 
     def asked(self) -> Mapping[str, Ask]:
         """Return what the verbs that only read ask."""
-        given = [*self.structure.key.columns, N, *self.timed]
-        peeked, self._take = (self.read(self._found(takes), given) for takes in (False, True))
-        return {"peek": Ask(peeked, self._given, lambda _, found: _taken(*found[0][:3]))}
+        self._row = self.read(self._found(), [*self.structure.key.columns, *self.timed])
+
+        def peeked(_: Operation[Any], found: list[Row]) -> Taken:
+            allowed, remaining, wait = _judged_by((1, *found[0]))[0]
+            return _taken(allowed, remaining + allowed, wait)
+
+        return {"peek": Ask(self._row, self._given, peeked)}
 
     def _given(self, op: Operation[Any], context: Context) -> Row:
-        return (*self._n_of(op)[0], *self.moment(context))
+        return (*self.key_out(op.args[0]), *self.moment(context))
 
     def verbs(self) -> dict[str, Verb]:
         """Return what lists keys, and a take's question; it is not asked of a server unless the key was refused."""
@@ -335,12 +368,13 @@ class RateLimitPlan(ProgramPlan):
             return None
 
         def refused(_: Operation[Any], found: list[Row]) -> Taken:
-            if not found or not _idle(found[0]):
+            outcome, final = _judged_by((op.args[1], *found[0]))
+            if outcome[0] or not final:
                 raise Careful
             self._remember(op, context)
-            return _taken(*found[0][:3])
+            return _taken(*outcome)
 
-        return self._question(Ask(self._take, self._given, refused), op, context)
+        return self._question(Ask(self._row, self._given, refused), op, context)
 
     def _refused_lately(self, context: Context) -> dict[Row, None]:
         return context.seen.setdefault(self.structure.name, Seen()).refused
@@ -370,9 +404,25 @@ class RateLimitPlan(ProgramPlan):
         )
 
 
+def _judged_by(found: Sequence[Any] | None) -> tuple[tuple[int, int, int], bool]:
+    # The outcome of taking `n`, by what `_found` has read, and whether it is final if it is a refusal: not where time
+    # stands still, or a row lies further ahead than possible, both of which a write mends.
+    assert found is not None
+    n, part, tat, moment, late, limit, within = found
+    cap, debt, final = limit * within, 0, late < SECOND
+    if tat is not None:
+        debt = min(max(min(tat - moment, within) * limit + part, 0), cap)
+        final = final and tat - moment <= within + SECOND
+    over = debt + n * within - cap
+    if over <= 0:
+        return (1, -over // within, 0), final
+    over = min(over, debt)  # for more than the limit: until all of it is restored
+    return (0, (cap - debt) // within, -(-over // limit)), final
+
+
 def _idle(found: Sequence[Any]) -> bool:
-    allowed, _, _, sure = found
-    return bool(sure) and not allowed
+    (allowed, _, _), final = _judged_by(found)
+    return final and not allowed
 
 
 def _taken(allowed: int, remaining: int, wait: int) -> Taken:
@@ -392,8 +442,8 @@ def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, A
 
 def _shown(plan: Any) -> str:
     # The key, how many remain, and when all are there again. As in the plan, but that only what is not over is shown.
-    debt = plan._debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
-    remaining = plan._divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
+    debt = plan.debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
+    remaining = plan.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
     return (
         f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
         f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"
@@ -405,25 +455,17 @@ def _delete(plan: Any, which: str) -> str:
     return f"DELETE FROM {plan.rows_table} WHERE {which}"
 
 
-class RateLimitWire(Wire):
+class RateLimitWire(PeekWire):
     """Every key has a row: how many remain, and the seconds until one more does."""
 
     more = (REMAINING, RETRY_AFTER)
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Ask for what remains."""
-        return self.structure.peek(head)  # type: ignore[no-any-return]
 
     def rows(self, key: Values, found: Any) -> list[Values]:
         """Return the key with what remains."""
         return [(*key, found.remaining, found.retry_after)]
 
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Refuse: a client needs to know whether its request was allowed, and an insert cannot report that."""
-        raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
 
-
-class RateLimitConsole(Console[RateLimit[Any]]):
+class RateLimitConsole(PeekConsole[RateLimit[Any]]):
     """Keys with what remains to them; nothing can be imported."""
 
     takes: ClassVar[Mapping[str, Any]] = {"key": (), "limit": REQUIRED, "within": REQUIRED}
@@ -434,24 +476,6 @@ class RateLimitConsole(Console[RateLimit[Any]]):
     def facts(cls, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the time in microseconds."""
         return {"within": given["within"] * SECOND}
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return an operation for each key."""
-        return [self.structure.peek(key) for key in keys]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return what remains to each key."""
-        rows = [(found.remaining, found.retry_after) for found in results]
-        return Table(self.headers, rows, [dict(zip(self.headers, row, strict=True)) for row in rows])
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads what remains."""
-        return self.structure.peek(key)
-
-    def content(self, found: Any, n: int | None) -> Table:
-        """Return what remains."""
-        table = self.summary([None], [found])
-        return table._replace(document=table.document[0])
 
 
 RateLimitPlan.wire = RateLimitWire

@@ -22,6 +22,7 @@ class Relation(NamedTuple):
     identity: the columns that identify a row.
     changes: the columns that an UPDATE may change.
     remove: the program that a DELETE calls with the key and the id; "": the row is deleted.
+    skips: whether an INSERT with the outcome 0 changes nothing; on PostgreSQL it then counts, and returns, no row.
     counted: whether the heads have a count, which a row's deletion by somebody else must keep right.
     place: a further condition that finds the row of an `identity`, by an index; `{sequence}` is its sequence.
     query: by dialect the query of the view, where it is not just the columns.
@@ -32,6 +33,7 @@ class Relation(NamedTuple):
     identity: Sequence[Column]
     changes: Sequence[Column] = ()
     remove: str = ""
+    skips: bool = False
     counted: bool = False
     place: str = ""
     query: Mapping[str, Callable[[Any], str]] = {}
@@ -117,6 +119,7 @@ def on_postgresql(plan: Any) -> postgresql.Made:
             words.refuse(*([words.own] if own else []), *words.rules(given)),
             *words.normal(given),
             *words.call(relation.insert, given),
+            *(["IF it.outcome = 0 THEN\n  RETURN NULL;\nEND IF;"] if relation.skips else []),
             *_told(plan, relation, words),
             "RETURN NEW;",
         ],

@@ -90,7 +90,7 @@ class Ring(RowStructure[R, K]):
         self, name: str, Row: type[Any], *, per: Any, keep: int, keep_for: timedelta | float | None = None
     ) -> None:
         super().__init__(name, Rows(name, Row, per))
-        self.keep = keep_limit(name, keep)
+        self.keep: int = keep_limit(name, keep)
         self.keep_for = None if keep_for is None else seconds(name, keep_for)
         self.options = ("keep",) if self.keep_for is None else ("keep", "keep_for")
         facts: dict[str, Any] = {"columns": column_facts(self.columns), "per": self.rows.per, "keep": keep}
@@ -235,10 +235,20 @@ class RingPlan(ProgramPlan):
         )
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Push many rows; MariaDB and MySQL return no sequences: the heads, which are locked, tell them."""
+        """Push many rows."""
         found = yield from super().call_all(program, rows)
-        if program.gives:
-            return found
+        return found if program.gives else (yield from self._numbered(rows))
+
+    def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        """Push many rows on SQLite."""
+        if verb != "push" or len(rows) == 1:
+            return (yield from super().on_file(verb, rows, context))
+        now = self.moment(context)
+        yield Statement(self._many["push"], [row + now for row in rows])
+        return (yield from self._numbered(rows))
+
+    def _numbered(self, rows: Sequence[Row]) -> Calling:
+        # The sequences of rows that were pushed where no program gives them: the heads, which are locked, tell them.
         keys = [row[: self.key_width] for row in rows]
         pushes = Counter(keys)
         heads = yield self._head.statement([*pushes])

@@ -31,7 +31,7 @@ class Entry(Generic[R]):
 class RowStructure(Structure, Generic[R, K]):
     """The reading half of a ring and of a capped collection."""
 
-    keep: int
+    keep: Any  # rows per key
 
     def __init__(self, name: str, rows: Rows) -> None:
         super().__init__(name, rows.key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from roost.structures.steps import INT, Do, Each, Give, Head, Let, Now, Program, Step, number
 from roost.structures.words.words import Words
@@ -10,6 +10,9 @@ from roost.types.columns import Column
 
 UNTIL = number("until")  # the moment at which a row expires
 MOST = number("roost_most")  # rows that one call of a sweep deletes
+
+# Steps before rows of a key are removed, given the condition of that key.
+Remember = Callable[[Words, str], Iterable[Do]]
 
 
 def expired(w: Words, head: bool) -> Iterator[Step]:
@@ -22,7 +25,13 @@ def expired(w: Words, head: bool) -> Iterator[Step]:
         yield Do(f"UPDATE {w.head} SET n = n - {w['gone']} WHERE {w.mine()}", when=f"{w['gone']} > 0")
 
 
-def sweep(rows_key: Sequence[Column], column: Column = UNTIL, stays: int = 0, head: bool = False) -> Program:
+def sweep(
+    rows_key: Sequence[Column],
+    column: Column = UNTIL,
+    stays: int = 0,
+    head: bool = False,
+    remember: Remember = lambda _, __: (),
+) -> Program:
     """Return the program that deletes some expired rows, whoever's, and stores the structure's time.
 
     The oldest go first. They are found without locks, and those that another session holds are skipped: the order of
@@ -50,7 +59,7 @@ def sweep(rows_key: Sequence[Column], column: Column = UNTIL, stays: int = 0, he
                 yield Do(f"UPDATE {w.head} SET n = n - ({gone}) WHERE ({key}) IN (SELECT {key} {found})")
             yield Do(f"DELETE FROM {w.rows} WHERE ({names}) IN (SELECT {names} {found})")
         elif head:
-            yield Each(w.key, f"SELECT DISTINCT {key} FROM (SELECT {key} {found}) q", [*_of_key(w, over)])
+            yield Each(w.key, f"SELECT DISTINCT {key} FROM (SELECT {key} {found}) q", [*_of_key(w, over, remember)])
         elif w.dialect.family == "postgresql":
             yield Do(f"DELETE FROM {w.rows} WHERE ctid = ANY (ARRAY(SELECT ctid {found} FOR UPDATE SKIP LOCKED))")
         else:  # a DELETE there cannot skip rows
@@ -64,16 +73,27 @@ def sweep(rows_key: Sequence[Column], column: Column = UNTIL, stays: int = 0, he
     return Program("sweep", [MOST], steps)
 
 
-def _of_key(w: Words, over: str) -> Iterator[Step]:
-    # Deletes the expired rows of a key that was found, if nobody else holds its head.
+def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:
+    # Deletes the expired rows of a key that was found, if nobody else holds its head. A trigger of MariaDB's relation
+    # may count what is deleted, so the count is written as a whole.
     mine = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in w.key)
-    yield Let("free", INT, f"SELECT 1 FROM {w.head} WHERE {mine} FOR UPDATE SKIP LOCKED")
+    yield Let("free", INT, f"SELECT n FROM {w.head} WHERE {mine} FOR UPDATE SKIP LOCKED")
     free = f"{w['free']} IS NOT NULL"
+    for step in remember(w, mine):
+        yield step._replace(when=free)
     yield Do(f"DELETE FROM {w.rows} WHERE {mine} AND {over}", when=free, counts="gone")
-    yield Do(f"UPDATE {w.head} SET n = n - {w['gone']} WHERE {mine}", when=free)
+    yield Do(f"UPDATE {w.head} SET n = {w['free']} - {w['gone']} WHERE {mine}", when=free)
 
 
-def removal(verb: str, key: Sequence[Column], before: str, *, counted: bool, lasts: bool) -> Program:
+def removal(
+    verb: str,
+    key: Sequence[Column],
+    before: str,
+    *,
+    counted: bool,
+    lasts: bool,
+    remember: Remember = lambda _, __: (),
+) -> Program:
     """Return the program `clear`, which removes all rows of a key, or `forget`, which removes its head, too.
 
     Its outcome is how many rows the key had that had not expired; before: the query for that.
@@ -82,6 +102,7 @@ def removal(verb: str, key: Sequence[Column], before: str, *, counted: bool, las
 
     def steps(w: Words) -> Iterator[Step]:
         yield Head(["n" if counted else "sequence"], makes=False)
+        yield from remember(w, w.mine()) if verb == "clear" else ()
         if w.loops and lasts:
             yield Now()
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")

@@ -180,6 +180,8 @@ class Program(NamedTuple):
     gives: the columns of its outcome; none: it has no outcome.
     many: it is given many rows, as arrays on PostgreSQL, as JSON on MariaDB and MySQL.
     whole: it is given whole rows. `alter` leaves a form of it for each former declaration that had fewer columns.
+    pinned: on PostgreSQL its plans use indexes: where somebody holds an old snapshot, the planner believes in few rows,
+        and would walk through all that are dead.
     before, after: on SQLite queries that are asked before and after a call, with the given columns and `roost_now` as
         named parameters; `tell` makes the outcome of their first rows. Without them there is no outcome.
     idle: whether a call would change nothing, as the first row of `before` tells; then it is left out.
@@ -192,6 +194,7 @@ class Program(NamedTuple):
     gives: Sequence[Column] = ()
     many: bool = False
     whole: bool = False
+    pinned: bool = False
     before: str = ""
     after: str = ""
     tell: Callable[[Sequence[Any] | None, Sequence[Any] | None], Any] = lambda before, after: (before or after or [0])[

@@ -232,6 +232,18 @@ class Wire:
         return before if returning else changed
 
 
+class PeekWire(Wire):
+    """A structure whose keys are read by `peek`; a subclass makes rows of what it finds."""
+
+    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
+        """Return the operation that reads a key."""
+        return self.structure.peek(head)  # type: ignore[no-any-return]
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        """Refuse: a client needs to know whether it got what it asked for, and an insert cannot report that."""
+        raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
+
+
 class EntriesWire(Wire):
     """A structure whose rows have a sequence number and a moment; newest first."""
 

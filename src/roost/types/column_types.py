@@ -14,6 +14,7 @@ import math
 import uuid
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from roost.errors import Invalid
@@ -143,161 +144,117 @@ def _wrong(value: object, wanted: str) -> Refused:
     return Refused(f"{shown(value)} is of type {type(value).__name__}; it takes {wanted}")
 
 
-def _check_int(_: ColumnType[Any]) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if type(value) is not int:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise _wrong(value, "int")
-            value = int(value)
-        number: int = value
-        if INT_MIN <= number <= INT_MAX:
-            return number
-        raise Refused(f"{shown(value)} does not fit in 64 bits ({INT_MIN} to {INT_MAX})")
-
-    return check
+def _check_int(_: ColumnType[Any], value: Any) -> int:
+    if type(value) is not int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _wrong(value, "int")
+        value = int(value)
+    number: int = value
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    raise Refused(f"{shown(value)} does not fit in 64 bits ({INT_MIN} to {INT_MAX})")
 
 
-def _check_float(_: ColumnType[Any]) -> Callable[[Any], float]:
-    def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (float, int)):
-            raise _wrong(value, "float")
-        try:
-            number = float(value)
-        except OverflowError:
-            raise Refused(f"{shown(value)} does not fit in a float") from None
-        if not math.isfinite(number):
-            raise Refused(f"{number!r} is not a finite number")
-        return number + 0.0  # -0.0 is 0.0: not every engine keeps its sign
-
-    return check
+def _check_float(_: ColumnType[Any], value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (float, int)):
+        raise _wrong(value, "float")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise Refused(f"{shown(value)} does not fit in a float") from None
+    if not math.isfinite(number):
+        raise Refused(f"{number!r} is not a finite number")
+    return number + 0.0  # -0.0 is 0.0: not every engine keeps its sign
 
 
-def _check_bool(_: ColumnType[Any]) -> Callable[[Any], bool]:
-    def check(value: Any) -> bool:
-        if type(value) is bool:
-            return value
-        raise _wrong(value, "bool")
-
-    return check
-
-
-def _check_text(type_: ColumnType[Any]) -> Callable[[Any], str]:
+def _check_text(type_: ColumnType[Any], value: Any) -> str:
     limit = type_.limit or LENGTH
-
-    def check(value: Any) -> str:
-        if type(value) is not str:
-            if isinstance(value, enum.Enum) or not isinstance(value, str):
-                raise _wrong(value, "str")
-            value = str.__str__(value)
-        checked: str = value
-        if len(value) > limit:
-            raise Refused(f"{shown(value)} has {len(value):,} characters; the limit is {limit:,}")
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError as error:
-                raise Refused(f"{shown(value)} has a lone surrogate at {error.start}") from None
-        return checked
-
-    return check
+    if type(value) is not str:
+        if isinstance(value, enum.Enum) or not isinstance(value, str):
+            raise _wrong(value, "str")
+        value = str.__str__(value)
+    checked: str = value
+    if len(value) > limit:
+        raise Refused(f"{shown(value)} has {len(value):,} characters; the limit is {limit:,}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise Refused(f"{shown(value)} has a lone surrogate at {error.start}") from None
+    return checked
 
 
-def _check_binary(type_: ColumnType[Any]) -> Callable[[Any], bytes]:
+def _check_binary(type_: ColumnType[Any], value: Any) -> bytes:
     limit = type_.limit or LENGTH
-
-    def check(value: Any) -> bytes:
-        if not isinstance(value, bytes):
-            raise _wrong(value, "bytes")
-        if len(value) > limit:
-            raise Refused(f"{shown(value)} has {len(value):,} bytes; the limit is {limit:,}")
-        return bytes(value)
-
-    return check
+    if not isinstance(value, bytes):
+        raise _wrong(value, "bytes")
+    if len(value) > limit:
+        raise Refused(f"{shown(value)} has {len(value):,} bytes; the limit is {limit:,}")
+    return bytes(value)
 
 
-def _check_datetime(_: ColumnType[Any]) -> Callable[[Any], dt.datetime]:
-    def check(value: Any) -> dt.datetime:
-        if not isinstance(value, dt.datetime):
-            raise _wrong(value, "datetime")
-        if value.utcoffset() is None:
-            raise Refused(f"{value!r} has no time zone; every datetime is kept in UTC")
-        try:
-            moment = value.astimezone(dt.UTC)
-        except OverflowError:
-            raise Refused(f"{value!r} is outside the years 1 to 9999 in UTC") from None
-        return dt.datetime.combine(moment.date(), moment.time().replace(fold=0), dt.UTC)
-
-    return check
+def _check_datetime(_: ColumnType[Any], value: Any) -> dt.datetime:
+    if not isinstance(value, dt.datetime):
+        raise _wrong(value, "datetime")
+    if value.utcoffset() is None:
+        raise Refused(f"{value!r} has no time zone; every datetime is kept in UTC")
+    try:
+        moment = value.astimezone(dt.UTC)
+    except OverflowError:
+        raise Refused(f"{value!r} is outside the years 1 to 9999 in UTC") from None
+    return dt.datetime.combine(moment.date(), moment.time().replace(fold=0), dt.UTC)
 
 
-def _check_date(_: ColumnType[Any]) -> Callable[[Any], dt.date]:
-    def check(value: Any) -> dt.date:
-        if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
-            raise _wrong(value, "date")
-        return dt.date(value.year, value.month, value.day)
-
-    return check
-
-
-def _check_decimal(type_: ColumnType[Any]) -> Callable[[Any], Decimal]:
-    digits, scale = type_.limit or DIGITS, type_.scale
-    step = Decimal((0, (1,), -scale))
-
-    def check(value: Any) -> Decimal:
-        if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
-            raise _wrong(value, "Decimal")
-        value = Decimal(value)
-        if not value.is_finite():
-            raise Refused(f"{value!r} is not a finite number")
-        if value and value.adjusted() >= digits - scale:
-            raise Refused(f"{shown(value)} does not fit in {digits} digits, {scale} after the decimal point")
-        try:
-            fixed: Decimal = value.quantize(step, context=_EXACT)
-        except InvalidOperation:
-            fixed = Decimal("NaN")
-        if fixed != value:
-            raise Refused(f"{shown(value)} has more than {scale} digits after the decimal point")
-        return fixed if fixed else fixed.copy_abs()
-
-    return check
+def _check_date(_: ColumnType[Any], value: Any) -> dt.date:
+    if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
+        raise _wrong(value, "date")
+    return dt.date(value.year, value.month, value.day)
 
 
 # Precise enough for every digit, whatever the application's own decimal context is.
 _EXACT = Context(prec=2 * DIGITS, traps=[InvalidOperation])
 
 
-def _check_uuid(_: ColumnType[Any]) -> Callable[[Any], uuid.UUID]:
-    def check(value: Any) -> uuid.UUID:
-        if isinstance(value, uuid.UUID):
-            return value
-        raise _wrong(value, "UUID")
-
-    return check
-
-
-def _check_enum(type_: ColumnType[Any]) -> Callable[[Any], enum.Enum]:
-    members = type_.enum
-    assert members is not None
-
-    def check(value: Any) -> enum.Enum:
-        if isinstance(value, members):
-            return value
-        raise _wrong(value, members.__name__)
-
-    return check
+def _check_decimal(type_: ColumnType[Any], value: Any) -> Decimal:
+    digits, scale = type_.limit or DIGITS, type_.scale
+    if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
+        raise _wrong(value, "Decimal")
+    value = Decimal(value)
+    if not value.is_finite():
+        raise Refused(f"{value!r} is not a finite number")
+    if value and value.adjusted() >= digits - scale:
+        raise Refused(f"{shown(value)} does not fit in {digits} digits, {scale} after the decimal point")
+    try:
+        fixed: Decimal = value.quantize(Decimal((0, (1,), -scale)), context=_EXACT)
+    except InvalidOperation:
+        fixed = Decimal("NaN")
+    if fixed != value:
+        raise Refused(f"{shown(value)} has more than {scale} digits after the decimal point")
+    return fixed if fixed else fixed.copy_abs()
 
 
+def _check_instance(type_: ColumnType[Any], value: Any) -> Any:
+    wanted: type = type_.enum or {"bool": bool, "uuid": uuid.UUID}[type_.kind]
+    if isinstance(value, wanted):
+        return value
+    raise _wrong(value, wanted.__name__)
+
+
+# By kind: what returns a function that returns a value's neutral form, or raises `Refused`.
 CHECKS: dict[str, Callable[[ColumnType[Any]], Callable[[Any], Any]]] = {
-    "int": _check_int,
-    "float": _check_float,
-    "bool": _check_bool,
-    "text": _check_text,
-    "binary": _check_binary,
-    "datetime": _check_datetime,
-    "date": _check_date,
-    "decimal": _check_decimal,
-    "uuid": _check_uuid,
-    "enum": _check_enum,
+    kind: partial(partial, check)
+    for kind, check in {
+        "int": _check_int,
+        "float": _check_float,
+        "bool": _check_instance,
+        "text": _check_text,
+        "binary": _check_binary,
+        "datetime": _check_datetime,
+        "date": _check_date,
+        "decimal": _check_decimal,
+        "uuid": _check_instance,
+        "enum": _check_instance,
+    }.items()
 }
 
 

@@ -19,8 +19,8 @@ from roost.batching.atoms import Atom
 from roost.batching.batch import joined
 from roost.batching.known import Known
 from roost.contrib.django.address import dialect_of
+from roost.databases.callers.caller import turn
 from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
-from roost.databases.callers.turns import turn
 from roost.databases.engine import drive
 from roost.databases.executor import ServerExecutor
 from roost.databases.sqlite import engine as sqlite
@@ -53,8 +53,7 @@ class DjangoExecutor(ServerExecutor):
         self._lost = False  # the whole transaction was rolled back, and the savepoint with it
         self._locked = False
         if self._vendor == "postgresql":
-            from roost.databases.postgresql.cursors import PlainCursor
-            from roost.databases.postgresql.session import refuse
+            from roost.databases.postgresql.session import PlainCursor, refuse
 
             # Django's wrappers still apply. Django's own cursor is not used: it writes values into the text and reads
             # texts, both subject to the session's settings, and drops the zone of a datetime when USE_TZ is off.
@@ -95,26 +94,18 @@ class DjangoExecutor(ServerExecutor):
 
         None: nothing was done, because of an unusual condition; the caller uses the general way.
         """
-        if self._vendor == "mysql":
-            return self._at_once_on_mariadb(exchange)
-        return self._at_once_on_postgresql(exchange) if self._vendor == "postgresql" else None
-
-    def _at_once_on_mariadb(self, exchange: Exchange) -> Row | None:
-        from roost.databases.callers.mariadb import GONE, at_once, attempted, is_gone
-
-        self._look()
-        texts = attempted(self._connection.connection, at_once(self._dialect, exchange))
+        if self._vendor == "sqlite":
+            return None
+        texts = self._texts(exchange)
         try:
             text = next(texts)
             while True:
                 try:
                     rows = self._rows(text)
                 except DjangoError as error:
-                    if error.__cause__ is not None and is_gone(error.__cause__):
-                        self.lose()
-                        found: Exception = Conflict(f"{_place(self._connection)}: {GONE}")
-                    else:
-                        found = self.failed(error, text)
+                    found = self._failed_at_once(error, text)
+                    if self._vendor == "postgresql" and isinstance(found, (Conflict, ConnectionLost)):
+                        raise found from error  # the whole transaction is lost
                     found.__cause__ = error
                     text = texts.throw(found)
                 else:
@@ -123,30 +114,30 @@ class DjangoExecutor(ServerExecutor):
             row: Row | None = stop.value
             return row
 
-    def _at_once_on_postgresql(self, exchange: Exchange) -> Row | None:
-        from roost.databases.callers.caller import UNDO
-        from roost.databases.callers.postgresql import at_once
-        from roost.databases.postgresql.cursors import is_failed
+    def _texts(self, exchange: Exchange) -> Generator[str, Any, Any]:
+        raw = self._connection.connection
+        if self._vendor == "mysql":
+            from roost.databases.callers.mariadb import at_once, attempted
+
+            self._look()
+            return (yield from attempted(raw, at_once(self._dialect, exchange)))
+        from roost.databases.callers.postgresql import PostgreSQLCaller
         from roost.databases.postgresql.session import BINARY, TEXT
 
-        if is_failed(self._connection.connection):
-            return None
-        cursor, text = self._cursor.cursor, ""
-        cursor.format = TEXT
+        self._cursor.cursor.format = TEXT
         try:
-            for text in at_once(exchange):
-                rows = self._rows(text)
-        except DjangoError as error:
-            found = self.failed(error, text)
-            if isinstance(found, (Conflict, ConnectionLost)):  # the whole transaction is lost
-                raise found from error
-            self._rows(UNDO)
-            if isinstance(found, Busy):
-                raise found from error
-            return None
+            return (yield from PostgreSQLCaller(raw, _place(self._connection), True).at_once(exchange))
         finally:
-            cursor.format = BINARY
-        return rows[0] if rows else None
+            self._cursor.cursor.format = BINARY
+
+    def _failed_at_once(self, error: DjangoError, text: str) -> Exception:
+        if self._vendor == "mysql" and error.__cause__ is not None:
+            from roost.databases.callers.mariadb import GONE, is_gone
+
+            if is_gone(error.__cause__):
+                self.lose()
+                return Conflict(f"{_place(self._connection)}: {GONE}")
+        return self.failed(error, text)
 
     def _rows(self, text: str) -> Sequence[Row]:
         # The rows of the one statement in the text that returns any.

@@ -6,12 +6,12 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from roost.databases.callers import sqlalchemy
-from roost.databases.callers.caller import AsyncPlay, Play, Work
+from roost.databases.callers.caller import AsyncPlay, Play, Work, turn
 from roost.databases.callers.sqlite import aiosqlite_caller, sqlite3_caller
-from roost.databases.callers.turns import turn
 from roost.databases.engine import Engine
 from roost.errors import Invalid
 
@@ -79,38 +79,13 @@ def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
     return None
 
 
-# A store of the same engine has already imported PyMySQL or psycopg; an application with a connection of asyncmy or
-# asyncpg has imported that.
+def _driver(module: str, name: str) -> Callable[[Any, Engine], Any]:
+    # A store of the same engine has already imported PyMySQL or psycopg; an application with a connection of asyncmy or
+    # asyncpg has imported that.
+    def caller(connection: Any, engine: Engine) -> Any:
+        return getattr(import_module(f"roost.databases.callers.{module}"), name)(connection, engine)
 
-
-def _pymysql(connection: Any, engine: Engine) -> Play:
-    from roost.databases.callers.mariadb import pymysql_caller
-
-    return pymysql_caller(connection, engine)
-
-
-def _asyncmy(connection: Any, engine: Engine) -> AsyncPlay:
-    from roost.databases.callers.asyncmy import asyncmy_caller
-
-    return asyncmy_caller(connection, engine)
-
-
-def _asyncpg(connection: Any, engine: Engine) -> AsyncPlay:
-    from roost.databases.callers.asyncpg import asyncpg_caller
-
-    return asyncpg_caller(connection, engine)
-
-
-def _psycopg(connection: Any, engine: Engine) -> Play:
-    from roost.databases.callers.postgresql import psycopg_caller
-
-    return psycopg_caller(connection, engine)
-
-
-def _async_psycopg(connection: Any, engine: Engine) -> AsyncPlay:
-    from roost.databases.callers.postgresql import async_psycopg_caller
-
-    return async_psycopg_caller(connection, engine)
+    return caller
 
 
 def _waits(caller: Callable[[Any, Engine, sqlalchemy.Below], Play]) -> Callable[[Any, Engine], Play]:
@@ -131,15 +106,19 @@ def _awaited_sqlite3(raw: Any, engine: Engine) -> AsyncPlay:
     return on
 
 
-_ASYNCPG = _Kind("an asyncpg connection", "postgresql", awaits=_asyncpg)
+_ASYNCPG = _Kind("an asyncpg connection", "postgresql", awaits=_driver("asyncpg", "asyncpg_caller"))
 
 _KINDS = {
     "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite", sqlite3_caller, _awaited_sqlite3),
     "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite", awaits=aiosqlite_caller),
-    "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb", _pymysql),
-    "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb", awaits=_asyncmy),
-    "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql", _psycopg),
-    "psycopg.AsyncConnection": _Kind("a psycopg.AsyncConnection", "postgresql", awaits=_async_psycopg),
+    "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb", _driver("mariadb", "pymysql_caller")),
+    "asyncmy.connection.Connection": _Kind(
+        "an asyncmy connection", "mariadb", awaits=_driver("mariadb", "asyncmy_caller")
+    ),
+    "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql", _driver("postgresql", "psycopg_caller")),
+    "psycopg.AsyncConnection": _Kind(
+        "a psycopg.AsyncConnection", "postgresql", awaits=_driver("postgresql", "async_psycopg_caller")
+    ),
     "asyncpg.connection.Connection": _ASYNCPG,
     "asyncpg.pool.PoolConnectionProxy": _ASYNCPG,
     "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", waits=_waits(sqlalchemy.connection_caller)),
@@ -148,12 +127,12 @@ _KINDS = {
     ),
     "sqlalchemy.orm.session.Session": _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_caller)),
     "sqlalchemy.orm.scoping.scoped_session": _Kind(
-        "a SQLAlchemy Session", waits=_waits(sqlalchemy.scoped_caller), scoped=True
+        "a SQLAlchemy Session", waits=_waits(sqlalchemy.session_caller), scoped=True
     ),
     "sqlalchemy.ext.asyncio.session.AsyncSession": _Kind(
         "a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_caller)
     ),
     "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _Kind(
-        "a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_scoped_caller), scoped=True
+        "a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_caller), scoped=True
     ),
 }

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncCallerExecutor, AsyncPlay, Texts, Work, aplay
+from roost.databases.callers.caller import NO_TRANSACTION, AsyncCursor, AsyncPlay, Caller, Send, Work
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.errors import as_psycopg
 from roost.databases.postgresql.session import is_utf8
 from roost.databases.postgresql.values import spelt_out
-from roost.dialects.dialect import Exchange, Row
+from roost.dialects.dialect import Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
 
 # The types of the parameters and results of Roost's statements, by OID.
@@ -25,8 +24,16 @@ _TYPES = {
 }  # fmt: skip
 
 
+# Besides asyncpg's own errors: those raised by `command_timeout` and by sockets. InternalClientError is its protocol's,
+# for one after the server has said that it ends the session.
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError, OSError)
+
+
 class _AsyncpgCaller(PostgreSQLCaller):
-    """The savepoint of one call."""
+    """One call; asyncpg returns no rows for a text of several statements, so nothing is one text."""
+
+    apart = True
+    at_once = Caller.at_once
 
     def joins(self) -> bool:
         """Return whether a savepoint can be set; asyncpg begins no transaction by itself."""
@@ -51,11 +58,6 @@ class _AsyncpgCaller(PostgreSQLCaller):
     def close(self) -> None:
         """Close the connection at once."""
         self.raw.terminate()
-
-    def at_once(self, exchange: Exchange) -> Texts:
-        """Return None: asyncpg returns no rows for a text of several statements."""
-        yield from ()
-        return None
 
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""
@@ -88,11 +90,6 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return sql % tuple(holes), tuple(sent) or None
 
 
-# Besides asyncpg's own errors: those raised by `command_timeout` and by sockets. InternalClientError is its protocol's,
-# for one after the server has said that it ends the session.
-_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError, OSError)
-
-
 def _is_infinite(value: Any) -> bool:
     if isinstance(value, list):
         return any([_is_infinite(each) for each in value])
@@ -109,20 +106,17 @@ def _read(value: Any) -> Any:
     return value
 
 
-class _AsyncpgExecutor(AsyncCallerExecutor):
-    """Runs a call's statements directly on the connection, without a cursor."""
+class _AsyncpgCursor(AsyncCursor):
+    """Sends a call's texts directly on the connection, without a cursor."""
 
-    async def _word(self, sql: str) -> Sequence[Row]:
-        await self._say(sql)
-        return ()  # none of PostgreSQL's has rows
-
-    async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
-        raw, values = self._cursor, row or ()
+    async def answer(self, send: Send) -> Any:
+        """Send a text, and return its answer; raise the driver's error as psycopg's."""
+        sql, row = self.caller.sent(send.sql, send.row)
         try:
-            if returns:
-                found = await raw.fetch(sql, *values, record_class=asyncpg.Record)
+            if send.returns:
+                found = await self.cursor.fetch(sql, *(row or ()), record_class=asyncpg.Record)
                 return [tuple([_read(each) for each in row]) for row in found]
-            status = await raw.execute(sql, *values)
+            status = await self.cursor.execute(sql, *(row or ()))
         except _FAILURES as error:
             raise as_psycopg(error) from error
         count = status.rpartition(" ")[2]  # of "UPDATE 3"
@@ -133,7 +127,6 @@ def asyncpg_caller(raw: Any, engine: Engine) -> AsyncPlay:
     """Return the caller for an asyncpg connection, including one from its pool."""
 
     async def on(work: Work, writes: bool) -> None:
-        caller = _AsyncpgCaller(raw, engine.place, writes)
-        await aplay(work, _AsyncpgExecutor(caller, raw, engine.trace))
+        await _AsyncpgCursor(_AsyncpgCaller(raw, engine.place, writes), raw, engine.trace).play(work)
 
     return on

@@ -1,7 +1,7 @@
-"""A call's savepoint in the application's transaction, and the executors that run statements inside it.
+"""A call's savepoint in the application's transaction, and the cursors on which its statements run.
 
-`Caller.words` translates the control words without I/O; the two executors send the result, one of them with `await`.
-Nothing is committed, no setting of the session is changed, and none of the application's cursors is used.
+`Caller.run` makes texts of what a call yields, without I/O; two cursors send them, one of them with `await`. Nothing is
+committed, no setting of the session is changed, and none of the application's cursors is used.
 """
 
 from __future__ import annotations
@@ -9,19 +9,42 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
-from roost.databases.engine import Executor, Trace, adrive, drive
-from roost.databases.executor import ServerExecutor
+from roost.databases.engine import Trace, adrive, drive
+from roost.databases.forks import at_fork
 from roost.databases.shield import whole
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, exchange
 from roost.errors import Error
 
+
+class Send(NamedTuple):
+    """What a cursor is to send.
+
+    returns: whether rows come back; None: whatever there is.
+    several: it is a text of several statements, of which one may have rows.
+    whole: it is not cancelled. On PostgreSQL a statement that is cancelled aborts the transaction, and whether there is
+        a savepoint to go back to would not be known.
+    statement: on SQLite, the statement with its rows, in place of a text.
+    """
+
+    sql: str
+    row: Row = ()
+    returns: bool | None = None
+    several: bool = False
+    whole: bool = False
+    statement: Statement | None = None
+
+
+L = TypeVar("L")
+
 Work = Generator[Wanted, Any, None]
-Script = Generator[str, Sequence[Row], None]
-Texts = Generator[str, Sequence[Row], Row | None]
+Texts = Generator[str, Any, Any]
+Sends = Generator[Send, Any, Any]
 
 log = logging.getLogger("roost")
 
@@ -29,7 +52,6 @@ SAVEPOINT, BACK, RELEASE = (
     f"{word} roost_joined" for word in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
 UNDO = f"{BACK};\n{RELEASE}"
-SHIELDED = (SAVEPOINT, BACK, RELEASE, UNDO)
 
 NO_TRANSACTION = (
     "store.on: the connection is in autocommit mode and no transaction is open, so the statements would not be one "
@@ -40,13 +62,6 @@ NO_TRANSACTION = (
 def nested(text: str, depth: int) -> str:
     """Return a statement about the savepoint at a depth; each has a name of its own, as MariaDB needs it."""
     return text if depth == 1 else f"{text}_{depth}"
-
-
-class Undoable(Executor[Wanted], Protocol):
-    """An executor of one call, which can undo it."""
-
-    def undo(self) -> None:
-        """Undo an interrupted call; if that fails, close the connection: nothing of the call may be committed."""
 
 
 class Play(Protocol):
@@ -64,9 +79,9 @@ class AsyncPlay(Protocol):
 
 
 class Caller(ABC):
-    """The savepoint of one call on a connection to a server."""
+    """One call on a connection of the application."""
 
-    failures: type[Exception]  # the base of the driver's errors
+    failures: Any  # the class of the driver's errors, or several
 
     def __init__(self, raw: Any, place: str, writes: bool) -> None:
         self.raw = raw
@@ -74,7 +89,46 @@ class Caller(ABC):
         self.writes = writes
         self.depth = 0  # how many savepoints of the call are set, one inside the other
 
-    def words(self, word: Control) -> Script:
+    def run(self, work: Work) -> Sends:
+        """Yield what is to be sent for a call."""
+        try:
+            wanted = next(work)
+            while True:
+                try:
+                    answer = yield from self.perform(wanted)
+                except Exception as error:
+                    wanted = work.throw(error)
+                else:
+                    wanted = work.send(answer)
+        except StopIteration:
+            pass
+        finally:
+            work.close()
+
+    def perform(self, wanted: Wanted) -> Sends:
+        """Yield what is to be sent for one wish of a call; return its answer."""
+        if isinstance(wanted, Together):
+            answers = []
+            for each in wanted.statements:
+                answers.append((yield from self.perform(each)))
+            return answers
+        if isinstance(wanted, Exchange):
+            return (yield from _sent(self.at_once(wanted), several=True))
+        if isinstance(wanted, Statement):
+            return (yield from self.statement(wanted))
+        return (yield from _sent(self.words(wanted)))
+
+    def statement(self, wanted: Statement) -> Sends:
+        """Yield the texts of a statement; return its answer."""
+        work = exchange(wanted)
+        try:
+            sql, row = next(work)
+            while True:
+                sql, row = work.send((yield Send(sql, row, wanted.template.returns)))
+        except StopIteration as stop:
+            return stop.value
+
+    def words(self, word: Control) -> Texts:
         """Yield the statements for a control word, one after the other; each yield receives the statement's rows."""
         match word:
             case Control.SAVEPOINT if self.depth:
@@ -88,11 +142,11 @@ class Caller(ABC):
                 yield nested(RELEASE, self.depth)
                 self.depth -= 1
 
-    def unwound(self) -> Script:
-        """Yield the statements that undo an interrupted call."""
+    def undone(self) -> Sends:
+        """Yield what undoes an interrupted call."""
         self.depth = min(self.depth, 1)
-        yield from self.words(Control.BACK)
-        yield from self.words(Control.RELEASE)
+        for word in (Control.BACK, Control.RELEASE):
+            yield from _sent(self.words(word))
 
     def abandon(self) -> None:
         """Close the connection of an interrupted call that cannot be undone, so that nothing of it is committed."""
@@ -100,19 +154,20 @@ class Caller(ABC):
             log.warning("%s: closed a connection, since an interrupted call could not be undone", self.place)
             self.close()
 
-    @abstractmethod
     def close(self) -> None:
         """Close the connection at once."""
+        self.raw.close()
 
-    @abstractmethod
     def at_once(self, exchange: Exchange) -> Texts:
         """Yield the text that does an operation in its own savepoint and, after an error, the statements to recover.
 
         Each yield receives the rows. Returns the row that begins with the result, or None if nothing was done.
         """
+        yield from ()
+        return None
 
     @abstractmethod
-    def begin(self) -> Script:
+    def begin(self) -> Texts:
         """Yield the statements that set the savepoint; `Invalid` if there is no transaction to set it in."""
 
     @abstractmethod
@@ -127,210 +182,154 @@ class Caller(ABC):
         """Return a statement as the cursor takes it."""
         return sql, row or None
 
+    def answered_as(self, several: bool, cursor: Any) -> None:  # noqa: B027
+        """Tell the cursor, before it sends a text, whether that has several statements."""
 
-class CallerExecutor(ServerExecutor):
-    """Runs a call's statements on a cursor of its own."""
+
+def _sent(texts: Texts, several: bool = False) -> Sends:
+    try:
+        text = next(texts)
+        while True:
+            word = text in (SAVEPOINT, BACK, RELEASE, UNDO)
+            try:
+                rows = yield Send(text, several=several, whole=word or not several)
+            except Error as error:
+                text = texts.throw(error)
+            else:
+                text = texts.send(rows)
+    except StopIteration as stop:
+        return stop.value
+
+
+class Cursor:
+    """Sends a call's texts on a cursor of the driver's."""
 
     def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
-        super().__init__(cursor, trace)
-        self.failures = caller.failures
-        self._caller = caller
+        self.caller = caller
+        self.cursor = cursor
+        self.trace = trace
 
-    def obey(self, word: Control) -> None:
-        """Do what a control word means."""
-        self._send(self._caller.words(word))
-
-    def _send(self, words: Script) -> None:
+    def execute(self, send: Send) -> Any:
+        """Send a text, and return its answer."""
+        if self.trace is not None and send.statement is None:
+            self.trace(send.sql, send.row)
         try:
-            sql = next(words)
-            while True:
-                self.say(sql)
-                sql = words.send(self._cursor.fetchall() if self._cursor.description else ())
-        except StopIteration:
-            pass
+            return self.answer(send)
+        except self.caller.failures as error:
+            raise self.caller.failed(error, send.sql) from error
 
-    def undo(self) -> None:
-        """Undo an interrupted call; if that fails, close the connection: nothing of the call may be committed."""
-        try:
-            self._send(self._caller.unwound())
-        except BaseException as error:
-            self._caller.abandon()
-            if not isinstance(error, Exception):
-                raise
-
-    def at_once(self, exchange: Exchange) -> Row | None:
-        """Do an operation in one exchange; return a row that begins with its answer, or None."""
-        texts = self._caller.at_once(exchange)
-        try:
-            text = next(texts)
-            while True:
-                try:
-                    rows = self._rows(text)
-                except Error as error:
-                    text = texts.throw(error)
-                else:
-                    text = texts.send(rows)
-        except StopIteration as stop:
-            row: Row | None = stop.value
-            return row
-
-    def _rows(self, text: str) -> Sequence[Row]:
-        # Of a text of several statements, of which one may have any.
-        if self._trace is not None:
-            self._trace(text, ())
+    def answer(self, send: Send) -> Any:
+        """Send a text, and return its answer; raise the driver's error."""
+        cursor = self.cursor
+        self.caller.answered_as(send.several, cursor)
+        if not send.several:
+            cursor.execute(*self.caller.sent(send.sql, send.row))
+            if send.returns is None:
+                return cursor.fetchall() if cursor.description else ()
+            return cursor.fetchall() if send.returns else cursor.rowcount
+        cursor.execute(send.sql)
         rows: Sequence[Row] = ()
+        while True:
+            rows = cursor.fetchall() if cursor.description else rows
+            if not cursor.nextset():
+                return rows
+
+    def play(self, work: Work) -> None:
+        """Drive a call; if it is interrupted, undo all of it. If that fails, nothing of it may be committed."""
         try:
-            self.run_text(text)
-            while True:
-                rows = self._cursor.fetchall() if self._cursor.description else rows
-                if not self._cursor.nextset():
-                    return rows
-        except self.failures as error:
-            raise self.failed(error, text) from error
-
-    def run_text(self, text: str) -> None:
-        """Send a text that may have several statements."""
-        self._cursor.execute(text)
-
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement as the cursor takes it."""
-        return self._caller.sent(sql, row)
-
-    def failed(self, error: Any, sql: str) -> Exception:
-        """Return the error to raise for an error of the driver."""
-        return self._caller.failed(error, sql)
+            drive(self.caller.run(work), self)
+        except BaseException:
+            try:
+                drive(self.caller.undone(), self)
+            except BaseException as error:
+                self.caller.abandon()
+                if not isinstance(error, Exception):
+                    raise
+            raise
 
 
-class AsyncCallerExecutor:
-    """`CallerExecutor` for a cursor that is awaited.
+class AsyncCursor:
+    """`Cursor` for a cursor that is awaited."""
 
-    What sets a savepoint, goes back to it or releases it is not cancelled: on PostgreSQL a statement that is cancelled
-    aborts the transaction, and whether there is a savepoint to go back to would not be known.
+    _cancelled: asyncio.CancelledError | None = None  # a cancellation that came while something whole was sent
+
+    def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
+        self.caller = caller
+        self.cursor = cursor
+        self.trace = trace
+
+    async def execute(self, send: Send) -> Any:
+        """Send a text, and return its answer."""
+        if not send.whole:
+            if self._cancelled is not None:
+                raise self._cancelled
+            return await self._execute(send)
+        answer, cancelled = await whole(self._execute(send))
+        self._cancelled = cancelled or self._cancelled
+        return answer
+
+    async def _execute(self, send: Send) -> Any:
+        if self.trace is not None:
+            self.trace(send.sql, send.row)
+        try:
+            return await self.answer(send)
+        except self.caller.failures as error:
+            raise self.caller.failed(error, send.sql) from error
+
+    async def answer(self, send: Send) -> Any:
+        """Send a text, and return its answer; raise the driver's error."""
+        cursor = self.cursor
+        self.caller.answered_as(send.several, cursor)
+        if not send.several:
+            await cursor.execute(*self.caller.sent(send.sql, send.row))
+            if send.returns is None:
+                return await cursor.fetchall() if cursor.description else ()
+            return await cursor.fetchall() if send.returns else cursor.rowcount
+        await cursor.execute(send.sql)
+        rows: Sequence[Row] = ()
+        while True:
+            rows = await cursor.fetchall() if cursor.description else rows
+            more = cursor.nextset()
+            if not (await more if inspect.isawaitable(more) else more):
+                return rows
+
+    async def play(self, work: Work) -> None:
+        """Drive a call; if it is interrupted or cancelled, undo all of it."""
+        try:
+            await adrive(self.caller.run(work), self)
+            if self._cancelled is not None:
+                raise self._cancelled
+        except BaseException:
+            try:
+                await adrive(self.caller.undone(), self)
+            except Exception:
+                self.caller.abandon()
+            if self._cancelled is not None:
+                raise self._cancelled from None
+            raise
+
+
+# Calls on one connection take turns: the savepoints of two calls at once would undo each other's work.
+_guard = threading.RLock()  # a signal handler may join, too
+_locks: WeakValueDictionary[tuple[Any, int], Any] = WeakValueDictionary()
+
+
+def turn(connection: object, kind: Callable[[], L]) -> L:
+    """Return the lock of a connection, or of a session, which exists while calls use it.
+
+    kind: RLock, so that a trace function or a signal handler may call too; or asyncio's Lock.
     """
-
-    _cancelled: asyncio.CancelledError | None = None  # a cancellation that came meanwhile
-
-    def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
-        self._caller = caller
-        self._cursor = cursor
-        self._trace = trace
-
-    async def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        if isinstance(wanted, Together):
-            return [await self.execute(each) for each in wanted.statements]
-        if isinstance(wanted, Exchange):
-            try:
-                return await self._at_once(wanted)
-            finally:
-                if self._cancelled is not None:
-                    raise self._cancelled
-        if not isinstance(wanted, Statement):
-            return await self._send(self._caller.words(wanted))
-        returns = wanted.template.returns
-        work = exchange(wanted)
-        try:
-            sql, row = next(work)
-            while True:
-                sql, row = work.send(await self._say(sql, row, returns))
-        except StopIteration as stop:
-            return stop.value
-
-    async def _send(self, words: Script) -> None:
-        first = next(words, None)
-        if first is None:
-            return
-
-        async def send() -> None:
-            sql = first
-            try:
-                while True:
-                    sql = words.send(await self._word(sql))
-            except StopIteration:
-                pass
-
-        _, cancelled = await whole(send())
-        if cancelled is not None:
-            raise cancelled
-
-    async def undo(self) -> None:
-        """Undo an interrupted or cancelled call; if that fails, close the connection."""
-        try:
-            await self._send(self._caller.unwound())
-        except Exception:
-            self._caller.abandon()
-
-    async def _at_once(self, exchange: Exchange) -> Row | None:
-        texts = self._caller.at_once(exchange)
-        try:
-            text = next(texts)
-            while True:
-                try:
-                    if text in SHIELDED:
-                        rows, cancelled = await whole(self._rows(text))
-                        self._cancelled = cancelled or self._cancelled
-                        if text == SAVEPOINT and cancelled is not None:
-                            raise cancelled
-                    else:
-                        rows = await self._rows(text)
-                except Error as error:
-                    text = texts.throw(error)
-                else:
-                    text = texts.send(rows)
-        except StopIteration as stop:
-            row: Row | None = stop.value
-            return row
-
-    async def _rows(self, text: str) -> Sequence[Row]:
-        # Of a text of several statements, of which one may have any.
-        if self._trace is not None:
-            self._trace(text, ())
-        rows: Sequence[Row] = ()
-        try:
-            await self.run_text(text)
-            while True:
-                rows = await self._cursor.fetchall() if self._cursor.description else rows
-                more = self._cursor.nextset()
-                if not (await more if inspect.isawaitable(more) else more):
-                    return rows
-        except self._caller.failures as error:
-            raise self._caller.failed(error, text) from error
-
-    async def run_text(self, text: str) -> None:
-        """Send a text that may have several statements."""
-        await self._cursor.execute(text)
-
-    async def _say(self, sql: str, row: Row = (), returns: bool = False) -> Any:
-        if self._trace is not None:
-            self._trace(sql, row)
-        try:
-            return await self._answer(*self._caller.sent(sql, row), returns)
-        except self._caller.failures as error:
-            raise self._caller.failed(error, sql) from error
-
-    async def _word(self, sql: str) -> Sequence[Row]:
-        await self._say(sql)
-        rows: Sequence[Row] = await self._cursor.fetchall() if self._cursor.description else ()
-        return rows
-
-    async def _answer(self, sql: str, row: Row | None, returns: bool) -> Any:
-        await self._cursor.execute(sql, row)
-        return await self._cursor.fetchall() if returns else self._cursor.rowcount
+    with _guard:
+        made = kind()
+        found: L = _locks.setdefault((kind, id(connection)), made)
+        return found
 
 
-def play(work: Work, executor: Undoable) -> None:
-    """Drive a call; if it is interrupted, roll all of it back."""
-    try:
-        drive(work, executor)
-    except BaseException:
-        executor.undo()
-        raise
+def _forget() -> None:
+    # In a child process, where the threads that held them do not exist.
+    global _guard
+    _guard = threading.RLock()
+    _locks.clear()
 
 
-async def aplay(work: Work, executor: AsyncCallerExecutor) -> None:
-    """Drive a call; if it is interrupted or cancelled, roll all of it back."""
-    try:
-        await adrive(work, executor)
-    except BaseException:
-        await executor.undo()
-        raise
+at_fork(after_in_child=_forget)

@@ -1,4 +1,4 @@
-"""MariaDB: what the connections of PyMySQL and asyncmy have in common, and PyMySQL's."""
+"""MariaDB and MySQL: connections of PyMySQL and of asyncmy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from roost.databases.callers.caller import (
     NO_TRANSACTION,
     RELEASE,
     SAVEPOINT,
+    AsyncCursor,
+    AsyncPlay,
     Caller,
-    CallerExecutor,
+    Cursor,
     Play,
-    Script,
     Texts,
     Work,
-    play,
 )
 from roost.databases.engine import Engine
 from roost.databases.mariadb.connection import (
@@ -104,13 +104,15 @@ def _undo(error: Busy) -> Texts:
 
 
 class MariaDBCaller(Caller):
-    """The savepoint of one call on a connection to MariaDB."""
+    """One call on a connection to MariaDB."""
+
+    failures: Any = FAILURES
 
     def __init__(self, raw: Any, place: str, writes: bool, dialect: Dialect) -> None:
         super().__init__(raw, place, writes)
         self._dialect = dialect
 
-    def begin(self) -> Script:
+    def begin(self) -> Texts:
         """Yield the statements that set the savepoint. With autocommit off, the server then begins a transaction.
 
         The status in the server's answer shows whether there is one: after a deadlock, the driver's flag is stale.
@@ -134,10 +136,6 @@ class MariaDBCaller(Caller):
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""
         return not self.raw.open
-
-    def close(self) -> None:
-        """Close the connection at once."""
-        self.raw.close()
 
     def failed(self, error: Any, sql: str) -> Exception:
         """Return our error."""
@@ -180,8 +178,9 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
             setattr(raw, f"{prefix}{name}", value)
 
 
-class _PyMySQLCaller(MariaDBCaller):
-    failures = FAILURES
+class _AsyncmyCaller(MariaDBCaller):
+    def is_lost(self) -> bool:
+        return not self.raw.connected
 
 
 def pymysql_caller(raw: Any, engine: Engine) -> Play:
@@ -190,7 +189,23 @@ def pymysql_caller(raw: Any, engine: Engine) -> Play:
 
     def on(work: Work, writes: bool) -> None:
         with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
-            caller = _PyMySQLCaller(raw, engine.place, writes, engine.dialect)
-            play(work, CallerExecutor(caller, cursor, engine.trace))
+            Cursor(MariaDBCaller(raw, engine.place, writes, engine.dialect), cursor, engine.trace).play(work)
+
+    return on
+
+
+def asyncmy_caller(raw: Any, engine: Engine) -> AsyncPlay:
+    """Return the caller for an asyncmy connection, which is lost if a call is cancelled while it waits."""
+    from asyncmy.converters import conversions
+    from asyncmy.cursors import Cursor as Plain
+    from asyncmy.errors import MySQLError
+
+    cast(MariaDBEngine, engine).met(raw.get_server_info())
+
+    async def on(work: Work, writes: bool) -> None:
+        with plain(raw, "_", conversions):
+            caller = _AsyncmyCaller(raw, engine.place, writes, engine.dialect)
+            caller.failures = MySQLError
+            await AsyncCursor(caller, Plain(raw), engine.trace).play(work)
 
     return on

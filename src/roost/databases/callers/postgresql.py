@@ -10,24 +10,31 @@ from roost.databases.callers.caller import (
     RELEASE,
     SAVEPOINT,
     UNDO,
-    AsyncCallerExecutor,
+    AsyncCursor,
     AsyncPlay,
     Caller,
-    CallerExecutor,
+    Cursor,
     Play,
-    Script,
+    Send,
+    Sends,
     Texts,
     Work,
-    aplay,
-    play,
 )
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import FAILURES
-from roost.databases.postgresql.cursors import AsyncPlainCursor, PlainCursor, is_failed, is_idle
 from roost.databases.postgresql.errors import translate
-from roost.databases.postgresql.session import BINARY, TEXT, local, refuse
+from roost.databases.postgresql.session import (
+    BINARY,
+    TEXT,
+    AsyncPlainCursor,
+    PlainCursor,
+    is_failed,
+    is_idle,
+    local,
+    refuse,
+)
 from roost.databases.postgresql.values import literal
-from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, render
+from roost.dialects.dialect import Control, Exchange, Statement, Wanted, render
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
 PREPARED = ("26000", "42P05")  # a prepared statement does not exist, or exists already
@@ -48,13 +55,46 @@ def at_once(exchange: Exchange, apart: bool = False) -> list[str]:
 
 
 class PostgreSQLCaller(Caller):
-    """The savepoint of one call on a connection to PostgreSQL."""
+    """One call on a connection to PostgreSQL."""
 
-    failures = FAILURES
+    failures: Any = FAILURES
     apart = False  # the savepoint is sent by itself
-    ends = False  # the text that ends the call has been sent
+    _ends = False  # the text that ends the call has been sent
+    _waits = False  # the savepoint is to be set, along with the next statement if that is the only one
 
-    def begin(self) -> Script:
+    def perform(self, wanted: Wanted) -> Sends:
+        """Yield what is to be sent for one wish of a call. A single query is one text with its savepoint."""
+        if wanted is Control.SAVEPOINT and not (self.writes or self.apart):
+            self._waits = self.joins()
+            return None
+        if not self._waits:
+            return (yield from super().perform(wanted))
+        self._waits = False
+        if wanted in (Control.BACK, Control.RELEASE):
+            return None  # nothing was done
+        if isinstance(wanted, Statement) and wanted.last and not is_failed(self.raw):
+            ((sql, row),) = render(wanted)
+            query = sql % tuple([literal(value) for value in row])
+            if query.isascii():  # else the database's encoding may lack a character: the whole text would be refused
+                return [(yield from self._query(query))]
+        yield from super().perform(Control.SAVEPOINT)
+        return (yield from super().perform(wanted))
+
+    def _query(self, query: str) -> Sends:
+        # One text, whose results are texts: the settings that they depend on are set after the savepoint and undone
+        # with it.
+        self.depth, self._ends = 1, True
+        try:
+            rows = yield Send(";\n".join([SAVEPOINT + local(self.raw.info), query, BACK, RELEASE]), several=True)
+        except Error:
+            self._ends = False
+            if not is_failed(self.raw):  # a result that cannot be read: the savepoint is released already
+                self.depth = 0
+            raise
+        self.depth = 0
+        return rows
+
+    def begin(self) -> Texts:
         """Yield the statements that set the savepoint; psycopg first begins a transaction, except under autocommit."""
         if self.joins():
             self.depth = 1  # even if it is interrupted
@@ -72,10 +112,10 @@ class PostgreSQLCaller(Caller):
             return False
         return True
 
-    def unwound(self) -> Script:
-        """Yield the statements that undo an interrupted call, unless it had ended."""
-        if not self.ends or is_failed(self.raw):
-            yield from super().unwound()
+    def undone(self) -> Sends:
+        """Yield what undoes an interrupted call, unless it had ended."""
+        if not self._ends or is_failed(self.raw):
+            yield from super().undone()
 
     def close(self) -> None:
         """Close the connection at once, sync or async."""
@@ -88,12 +128,12 @@ class PostgreSQLCaller(Caller):
         self.depth = 1
         try:
             for text in at_once(exchange, self.apart):
-                self.ends = text is not SAVEPOINT
+                self._ends = text is not SAVEPOINT
                 rows = yield text
         except ConnectionLost:
             raise
         except Error as error:
-            self.ends = False
+            self._ends = False
             yield UNDO
             self.depth = 0
             if isinstance(error, (Busy, Conflict)):
@@ -126,77 +166,13 @@ class PostgreSQLCaller(Caller):
             return ConnectionLost(f"{self.place}: {str(error).strip()}")
         return found
 
+    def answered_as(self, several: bool, cursor: Any) -> None:
+        """Tell the cursor that the answers to a text of several statements are texts."""
+        cursor.format = TEXT if several else BINARY
+
 
 class _AsyncPsycopgCaller(PostgreSQLCaller):
     apart = True
-
-
-class _PsycopgExecutor(CallerExecutor):
-    """Runs a call's statements; if the call is a single query, it is sent with its savepoint, in one round trip."""
-
-    _caller: PostgreSQLCaller
-
-    _waiting: Script | None = None  # the statements that set the savepoint, not sent yet
-    _sql = ""  # its text
-
-    def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        raw, words = self._caller.raw, self._waiting
-        if wanted is Control.SAVEPOINT and not self._caller.writes:
-            self._waiting = self._caller.words(wanted)
-            self._sql = next(self._waiting, "")
-            return None
-        self._waiting = None
-        if words is None or not self._sql or isinstance(wanted, Control):
-            return super().execute(wanted)
-        if isinstance(wanted, Statement) and wanted.last and not is_failed(raw):
-            ((sql, row),) = render(wanted)
-            query = sql % tuple([literal(value) for value in row])
-            if query.isascii():  # else the database's encoding may lack a character: the whole text would be refused
-                return self._at_once(query, sql, row)
-        self.say(self._sql)
-        next(words, None)
-        return super().execute(wanted)
-
-    def run_text(self, text: str) -> None:
-        """Send a text that may have several statements, whose answers are texts."""
-        self._cursor.format = TEXT
-        try:
-            self._cursor.execute(text)
-        finally:
-            self._cursor.format = BINARY
-
-    def _at_once(self, query: str, sql: str, row: Row) -> Any:
-        # One text, whose results are texts: the settings that they depend on are set after the savepoint and undone
-        # with it.
-        raw = self._caller.raw
-        texts = [self._sql + local(raw.info), query, BACK, RELEASE]
-        if self._trace is not None:
-            for each, values in zip((self._sql, sql, BACK, RELEASE), ((), row, (), ()), strict=True):
-                self._trace(each, values)
-        self._caller.depth, self._caller.ends = 1, True
-        rows: list[Row] = []
-        try:
-            with PlainCursor(raw) as cursor:
-                cursor.format = TEXT
-                cursor.execute(";\n".join(texts))
-                self._caller.depth = 0  # an unreadable result: the savepoint is released already
-                while cursor.nextset():
-                    rows = cursor.fetchall() if cursor.description else rows
-        except FAILURES as error:
-            self._caller.ends = False
-            raise self.failed(error, sql) from error
-        return [rows]
-
-
-class _AsyncPsycopgExecutor(AsyncCallerExecutor):
-    async def run_text(self, text: str) -> None:
-        """Send a text that may have several statements, whose answers are texts."""
-        self._cursor.format = TEXT
-        try:
-            await self._cursor.execute(text)
-        finally:
-            self._cursor.format = BINARY
 
 
 def psycopg_caller(raw: Any, engine: Engine) -> Play:
@@ -204,7 +180,7 @@ def psycopg_caller(raw: Any, engine: Engine) -> Play:
 
     def on(work: Work, writes: bool) -> None:
         with PlainCursor(raw) as cursor:
-            play(work, _PsycopgExecutor(PostgreSQLCaller(raw, engine.place, writes), cursor, engine.trace))
+            Cursor(PostgreSQLCaller(raw, engine.place, writes), cursor, engine.trace).play(work)
 
     return on
 
@@ -214,7 +190,6 @@ def async_psycopg_caller(raw: Any, engine: Engine) -> AsyncPlay:
 
     async def on(work: Work, writes: bool) -> None:
         async with AsyncPlainCursor(raw) as cursor:
-            caller = _AsyncPsycopgCaller(raw, engine.place, writes)
-            await aplay(work, _AsyncPsycopgExecutor(caller, cursor, engine.trace))
+            await AsyncCursor(_AsyncPsycopgCaller(raw, engine.place, writes), cursor, engine.trace).play(work)
 
     return on

@@ -39,24 +39,6 @@ def connection_caller(connection: Any, engine: Engine, below: Below) -> Play:
     return on
 
 
-def session_caller(session: Any, engine: Engine, below: Below) -> Play:
-    """Return the caller for a Session: on the connection of its transaction."""
-
-    def on(work: Work, writes: bool) -> None:
-        below(session.connection(), engine)(work, writes)
-
-    return on
-
-
-def scoped_caller(scoped: Any, engine: Engine, below: Below) -> Play:
-    """Return the caller for a scoped_session: on the session of the calling thread."""
-
-    def on(work: Work, writes: bool) -> None:
-        below(scoped(), engine)(work, writes)
-
-    return on
-
-
 def async_connection_caller(connection: Any, engine: Engine, below: Below) -> AsyncPlay:
     """Return the caller for an AsyncConnection."""
 
@@ -79,20 +61,20 @@ def async_connection_caller(connection: Any, engine: Engine, below: Below) -> As
     return on
 
 
-def async_session_caller(session: Any, engine: Engine, below: Below) -> AsyncPlay:
-    """Return the caller for an AsyncSession."""
+def session_caller(session: Any, engine: Engine, below: Below) -> Play:
+    """Return the caller for a Session, on the connection of its transaction; or a scoped_session, of this thread."""
 
-    async def on(work: Work, writes: bool) -> None:
-        await below(await session.connection(), engine)(work, writes)
+    def on(work: Work, writes: bool) -> None:
+        below(session() if callable(session) else session.connection(), engine)(work, writes)
 
     return on
 
 
-def async_scoped_caller(scoped: Any, engine: Engine, below: Below) -> AsyncPlay:
-    """Return the caller for an async_scoped_session."""
+def async_session_caller(session: Any, engine: Engine, below: Below) -> AsyncPlay:
+    """Return the caller for an AsyncSession or an async_scoped_session."""
 
     async def on(work: Work, writes: bool) -> None:
-        await below(scoped(), engine)(work, writes)
+        await below(session() if callable(session) else await session.connection(), engine)(work, writes)
 
     return on
 

@@ -8,21 +8,23 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from roost.databases.callers.caller import (
-    BACK,
     NO_TRANSACTION,
-    RELEASE,
     SAVEPOINT,
     AsyncPlay,
+    Caller,
+    Cursor,
     Play,
+    Send,
+    Sends,
+    Texts,
     Work,
     log,
     nested,
-    play,
 )
-from roost.databases.engine import Engine, Trace
+from roost.databases.engine import Engine
 from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, translate
 from roost.databases.sqlite.statements import run
-from roost.dialects import Control, Statement, Together, Wanted
+from roost.dialects import Control, Statement
 from roost.errors import Busy, Conflict, Error, Invalid, Missing
 
 SINCE_IT_READ = (
@@ -47,83 +49,61 @@ def has_read(raw: sqlite3.Connection) -> bool:
     return False
 
 
-class SQLiteCaller:
-    """Runs plans on the application's connection: no commit, no rollback, none of its factories."""
+class SQLiteCaller(Caller):
+    """One call on a connection of sqlite3."""
 
-    def __init__(self, raw: sqlite3.Connection, writes: bool, trace: Trace | None) -> None:
-        self._raw = raw
-        self._cursor = raw.cursor(sqlite3.Cursor)
-        self._cursor.row_factory = None
-        self._path = file_of(raw) or ":memory:"
-        self._writes = writes
-        self._trace = trace
-        self._depth = 0  # how many savepoints are set, one inside the other
+    failures = sqlite3.Error
 
-    def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        if isinstance(wanted, Together):
-            return [self.execute(each) for each in wanted.statements]
-        if isinstance(wanted, Statement):
-            try:
-                return run(self._cursor, wanted, self._trace)
-            except sqlite3.Error as error:
-                raise translate(error, self._path, wanted.template.sql) from error
-        match wanted:
-            case Control.SAVEPOINT:
-                self._savepoint()
-            case Control.RELEASE if self._is_open:
-                self._say(nested(RELEASE, self._depth))
-                self._depth -= 1
-            case Control.BACK if self._is_open:
-                self._say(nested(BACK, self._depth))
-        return None
+    def statement(self, wanted: Statement) -> Sends:
+        """Yield a statement, which runs once for each of its rows; return its answer."""
+        return (yield Send(wanted.template.sql, statement=wanted))
 
-    @property
-    def _is_open(self) -> bool:
-        # After some errors SQLite has rolled back the whole transaction itself.
-        return self._depth > 0 and self._raw.in_transaction
-
-    def _savepoint(self) -> None:
-        self._depth += 1  # even if it is interrupted
+    def words(self, word: Control) -> Texts:
+        """Yield the statements for a control word; a savepoint counts even if it is interrupted."""
+        if word is not Control.SAVEPOINT:
+            yield from super().words(word)
+            return
+        self.depth += 1
         try:
-            self._say(nested(SAVEPOINT, self._depth))
+            yield nested(SAVEPOINT, self.depth)
         except Error:
-            self._depth -= 1
+            self.depth -= 1
             raise
-        if self._writes and self._depth == 1:
-            try:
-                self._say(TAKE_WRITE_LOCK)
-            except Missing:
-                pass  # no catalog: an `Index` needs none, and a structure raises its own error
-            except Busy as error:
-                if has_read(self._raw):
-                    raise Conflict(SINCE_IT_READ) from error
-                raise
+        if self.depth == 1:
+            yield from self.begin()
 
-    def undo(self) -> None:
-        """Undo an interrupted call; if that fails, close the connection: nothing of the call may be committed."""
-        self._depth = min(self._depth, 1)
+    def begin(self) -> Texts:
+        """Take the write lock."""
         try:
-            self.execute(Control.BACK)
-            self.execute(Control.RELEASE)
-        except BaseException as error:
-            log.warning("%s: closed a connection, since an interrupted call could not be undone", self._path)
-            self._raw.close()
-            if not isinstance(error, Exception):
-                raise
+            if self.writes:
+                yield TAKE_WRITE_LOCK
+        except Missing:
+            pass  # no catalog: an `Index` needs none, and a structure raises its own error
+        except Busy as error:
+            if has_read(self.raw):
+                raise Conflict(SINCE_IT_READ) from error
+            raise
 
-    def _say(self, sql: str) -> None:
-        if self._trace is not None:
-            self._trace(sql, ())
-        try:
-            self._cursor.execute(sql)
-        except sqlite3.Error as error:
-            raise translate(error, self._path, sql) from error
+    def is_lost(self) -> bool:
+        """Return whether SQLite has rolled back the whole transaction itself, as after some errors."""
+        return not self.raw.in_transaction
 
-    def close(self) -> None:
-        """Leave the application's connection as it is."""
-        with suppress(sqlite3.ProgrammingError):  # `undo` has closed it
-            self._cursor.close()
+    def abandon(self) -> None:
+        """Close the connection of an interrupted call that cannot be undone, so that nothing of it is committed."""
+        log.warning("%s: closed a connection, since an interrupted call could not be undone", self.place)
+        self.close()
+
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return our error."""
+        return translate(error, self.place, sql)
+
+
+class _Cursor(Cursor):
+    def answer(self, send: Send) -> Any:
+        """Run a statement, and return its answer."""
+        if send.statement is None:
+            return self.cursor.execute(send.sql).fetchall()
+        return run(self.cursor, send.statement, self.trace)
 
 
 def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
@@ -133,11 +113,13 @@ def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
         if writes:
             _begin_as_the_driver_does(raw)
         with _plain_text(raw):
-            caller = SQLiteCaller(raw, writes, engine.trace)
+            cursor = raw.cursor(sqlite3.Cursor)
+            cursor.row_factory = None
             try:
-                play(work, caller)
+                _Cursor(SQLiteCaller(raw, file_of(raw) or ":memory:", writes), cursor, engine.trace).play(work)
             finally:
-                caller.close()
+                with suppress(sqlite3.ProgrammingError):  # the connection was closed
+                    cursor.close()
 
     return on
 

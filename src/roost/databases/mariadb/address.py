@@ -8,17 +8,22 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from roost.databases.replicas import staleness_of
-from roost.databases.urls import take_apart
+from roost.databases.urls import SHARED, Option, chosen, number, options_of, staleness_of, take_apart
 from roost.dialects import MARIADB, MYSQL, Dialect
 from roost.errors import Invalid
 
-OPTIONS = (
-    *("dialect", "prepared", "unix_socket", "connect_timeout", "ssl_mode", "ssl_ca", "ssl_cert", "ssl_key"),
-    *("init_command", "reads", "staleness", "wsrep_sync_wait"),
-)
 DIALECTS = {"mariadb": MARIADB, "mysql": MYSQL, "mysql8": MYSQL}
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")  # as MySQL's own clients call them
+OPTIONS = (
+    Option("dialect", "one of mariadb, mysql", lambda text: DIALECTS[text.lower()]),
+    *SHARED,
+    Option("unix_socket"),
+    Option("connect_timeout", "a number of seconds", number(1, 31_536_000)),  # PyMySQL's own limit
+    Option("ssl_mode", f"one of {', '.join(SSL_MODES)}", chosen(*SSL_MODES)),
+    *(Option("ssl_ca"), Option("ssl_cert"), Option("ssl_key"), Option("init_command")),
+    Option("wsrep_sync_wait", "a number from 0 to 15", number(0, 15), "DEFAULT"),
+    Option("charset", "utf8mb4, which alone holds every text", chosen("utf8mb4")),
+)
 
 
 class Address(NamedTuple):
@@ -65,17 +70,7 @@ def read(url: str) -> Address:
     name = unquote(parts.path[1:])
     if not name:
         raise Invalid(f"{place}: a URL names a database, mysql://user:password@host/database")
-    options = {key.replace("-", "_"): value for key, value in parse_qsl(parts.query)}
-    if options.pop("charset", "utf8mb4").lower() != "utf8mb4":
-        raise Invalid(f"{place}: the charset is utf8mb4, which alone holds every text")
-    if unknown := sorted(options.keys() - set(OPTIONS)):
-        raise Invalid(f"{place}: {', '.join(unknown)} is not an option; the options are {', '.join(OPTIONS)}")
-    dialect = DIALECTS.get(options["dialect"].lower()) if "dialect" in options else None
-    if dialect is None and "dialect" in options:
-        raise Invalid(f"{place}: dialect is one of mariadb, mysql; not {options['dialect']!r}")
-    prepared = options.get("prepared", "on")
-    if prepared not in ("on", "off"):
-        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
+    options = options_of({key.replace("-", "_"): value for key, value in parse_qsl(parts.query)}, OPTIONS, place)
     found: dict[str, Any] = {
         "host": parts.hostname or "localhost",
         "port": parts.port or 3306,
@@ -84,42 +79,29 @@ def read(url: str) -> Address:
         "database": name,
         "charset": "utf8mb4",
     }
-    if "unix_socket" in options:
-        found["unix_socket"] = options["unix_socket"]
-    if "connect_timeout" in options:
-        found["connect_timeout"] = _seconds(options["connect_timeout"], place)
-    if "init_command" in options:
-        found["init_command"] = options["init_command"]
+    for driver in ("unix_socket", "connect_timeout", "init_command"):
+        if options[driver] is not None:
+            found[driver] = options[driver]
     staleness = staleness_of(options, place, len(hosts))
-    sync_wait = options.get("wsrep_sync_wait", "DEFAULT")
-    if sync_wait != "DEFAULT" and not (sync_wait.isdecimal() and int(sync_wait) <= 15):
-        raise Invalid(f"{place}: wsrep_sync_wait is a number from 0 to 15, not {sync_wait!r}")
     tls = partial(_tls, options, place)
-    return Address(found | tls(), place, dialect, prepared == "on", hosts, staleness, sync_wait, tls)
+    sync_wait = str(options["wsrep_sync_wait"])
+    return Address(found | tls(), place, options["dialect"], options["prepared"], hosts, staleness, sync_wait, tls)
 
 
-def _seconds(given: str, place: str) -> int:
-    if not given.isdecimal() or not 1 <= int(given) <= 31_536_000:  # PyMySQL's own limit
-        raise Invalid(f"{place}: connect_timeout is a number of seconds, not {given!r}")
-    return int(given)
-
-
-def _tls(options: dict[str, str], place: str) -> dict[str, Any]:
-    mode = options.get("ssl_mode", "VERIFY_CA" if "ssl_ca" in options else "PREFERRED").upper()
-    if mode not in SSL_MODES:
-        raise Invalid(f"{place}: ssl_mode is one of {', '.join(SSL_MODES)}, not {mode!r}")
+def _tls(options: dict[str, Any], place: str) -> dict[str, Any]:
+    mode = options["ssl_mode"] or ("VERIFY_CA" if options["ssl_ca"] else "PREFERRED")
     if mode == "DISABLED":
         return {"ssl_disabled": True}
-    if mode == "PREFERRED" and "ssl_cert" not in options:
+    if mode == "PREFERRED" and not options["ssl_cert"]:
         return {}
     try:
         if mode.startswith("VERIFY"):
-            context = ssl.create_default_context(cafile=options.get("ssl_ca"))
+            context = ssl.create_default_context(cafile=options["ssl_ca"])
             context.check_hostname = mode == "VERIFY_IDENTITY"
         else:
             context = unverified()
-        if "ssl_cert" in options:
-            context.load_cert_chain(options["ssl_cert"], options.get("ssl_key"))
+        if options["ssl_cert"]:
+            context.load_cert_chain(options["ssl_cert"], options["ssl_key"])
     except OSError as error:
         raise Invalid(f"{place}: {error.filename or 'a certificate'} cannot be read: {error}") from error
     return {"ssl": context}

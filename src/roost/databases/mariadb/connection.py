@@ -18,10 +18,9 @@ import pymysql
 import pymysql.converters
 import pymysql.cursors
 
-from roost.databases.engine import MOMENT, ServerEngine, Wait
+from roost.databases.engine import MOMENT, Wait
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
-from roost.databases.mariadb.gtids import follows
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own
 from roost.databases.mariadb.statements import (
@@ -49,8 +48,10 @@ from roost.databases.mariadb.statements import (
     TOO_LONG,
     UNBLOCKED,
     alone,
+    follows,
 )
-from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
+from roost.databases.replicas import ServerEngine
+from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.dialects.mariadb import written
@@ -92,9 +93,6 @@ class MariaDBConnection(ServerConnection):
     raw: Reading
 
     def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
-        self._names: dict[str, str] = {}  # the names of prepared statements
-        self._uses: dict[str, int] = {}  # how often each statement that is not prepared was used
-        self._prepared = 0  # numbers them
         super().__init__(engine, wait, follows)
         self._caught_up = 0.0  # by the monotonic clock: when the node last waited for the others
         self._runs_on: tuple[str, int | None] = "", None  # the server, and its session number, on which the batch runs
@@ -337,7 +335,7 @@ class MariaDBConnection(ServerConnection):
 
     def _at_once(self, sql: str, row: Row) -> list[list[Row]]:
         self._limit = None
-        name = self._names.get(sql) or self._prepare(sql, len(row))
+        name = self.prepared.name(sql) or self._prepare(sql, len(row))
         text = f"EXECUTE {name} USING {', '.join(map(_literal, row))}" if name else self._text(sql, row)
         self.measure(text)
         self._bound(len(text))
@@ -348,17 +346,10 @@ class MariaDBConnection(ServerConnection):
 
     def _prepare(self, sql: str, parameters: int) -> str:
         # Parsing such a text takes the server as long as executing it. Returns "" if the text is not to be prepared.
-        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
-        if uses < USES or self.raw.pooled or not self.engine.prepares:
-            if len(self._uses) > MOST_PREPARED:
-                self._uses.clear()
+        if self.raw.pooled or not self.engine.prepares or not self.prepared.counted(sql):
             return ""
-        del self._uses[sql]
-        said = []
-        if len(self._names) >= MOST_PREPARED:
-            said.append(f"DEALLOCATE PREPARE {self._names.pop(next(iter(self._names)))}")
-        self._prepared += 1
-        name = f"roost_{self._id}_{self._prepared}"
+        name = self.prepared.new_name()
+        said = [f"DEALLOCATE PREPARE {each}" for each in self.prepared.surplus()]
         said.append(f"PREPARE {name} FROM {self.engine.dialect.literal(sql % (('?',) * parameters))}")
         try:
             self._bound(len(sql))
@@ -367,8 +358,8 @@ class MariaDBConnection(ServerConnection):
             found = self.failed(error, sql)
             if isinstance(found, ConnectionLost):
                 raise found from error
-            return ""  # for example, the server's limit is reached: the next attempt is after as many uses
-        self._names[sql] = name
+            return ""  # for example, the server's limit is reached
+        self.prepared.names[sql] = name
         return name
 
     def written(self, sql: str, row: Row) -> str:
@@ -494,7 +485,7 @@ class MariaDBConnection(ServerConnection):
         self._limit = None
         self._caught_up = 0.0
         self._settings = ""
-        self._names.clear()
+        self.prepared.names.clear()
         super().reconnect(wait)
 
     def _forget_old(self) -> None:
@@ -509,7 +500,7 @@ class MariaDBConnection(ServerConnection):
         """Return our error; note when the connection is lost."""
         self._settings = ""
         if error.args[:1] == (NOT_PREPARED,):  # a pooler has switched the session
-            self._names.clear()
+            self.prepared.names.clear()
             return Conflict(f"{self.engine.place}: {error.args[1]}")
         found = translate(error, self.engine.place, sql)
         if self.raw.galera and (table := unparsed(error, sql)):

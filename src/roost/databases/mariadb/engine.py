@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pymysql
 from pymysql.constants import CLIENT
 
-from roost.databases.engine import MOMENT, Events, Trace, Wait
+from roost.databases.engine import MOMENT, Trace, Wait
 from roost.databases.mariadb.address import arguments, judged, read, told
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
@@ -34,8 +33,7 @@ from roost.databases.mariadb.statements import (
     WAITS,
     WHICH,
 )
-from roost.databases.replicas import FIND, Replicas, at_home
-from roost.databases.waits import THREAD, Waits
+from roost.databases.replicas import ServerEngine
 from roost.dialects import MARIADB, Dialect
 from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
 
@@ -46,94 +44,47 @@ __all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "translate"]
 CROWDED = (1203, 1226)  # errors at connect: the account has reached its maximum number of connections
 
 
-class MariaDBEngine:
+class MariaDBEngine(ServerEngine):
     """One database of MariaDB, or of MySQL."""
 
-    memory = False
-    file: str | None = None
-    durability: str | None = None
-    reached = False
-
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self.events = Events()
         address = read(url)
-        self._arguments, self.place, self._named, self.prepares, self._hosts = address[:5]
+        super().__init__(address.place, address.prepares, address.staleness, timeout, trace, random)
+        self._arguments, self._named = address.arguments, address.dialect
+        self._hosts = {f"{host}:{port}": {"host": host, "port": port} for host, port in address.hosts}
         self._sync_wait, self._tls = address.sync_wait, address.tls
         self._asked = False  # whether a server has told what it is
         self.dialect = MARIADB
-        self.heard: Callable[[Dialect], None] | None = None
-        self.replicas = Replicas(address.staleness)
-        self.stale = address.staleness is not None
         if self._named is not None:
             self._speak(self._named)
-        self.several = len(self._hosts) > 1
-        self.moves = True
-        self.home = ""
+        self.several = len(address.hosts) > 1
         self._node = ""  # the Galera node connected to last
-        self.timeout = timeout
-        self.trace = trace
-        self.waits: Waits = THREAD
-        self.random = random
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:
         """Open a connection."""
         return MariaDBConnection(self, wait, follows=not writes and not wait.lasts)
 
     def open(self, timeout: float, replica: bool = False) -> Reading:
-        """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
-
-        `ConnectionLost` if another attempt may succeed; `Invalid` if the server is not the kind that the URL names.
-        """
+        """Return a new connection of the driver; `Invalid` if the server is not the kind that the URL names."""
         if not self.several:
-            raw = self._open(self._arguments, timeout)
+            raw = self._open({}, timeout)
             # Each node of Galera writes; and a pooler may have had another server answer than it sends writes to.
-            return raw if raw.galera or raw.pooled else at_home(self, raw, raw.server)
+            return raw if raw.galera or raw.pooled else self.at_home(raw, raw.server)
         deadline = time.monotonic() + timeout
-        if replica and (found := self._open_replica(timeout / 2)) is not None:
+        if replica and (found := self.open_replica(self._hosts, timeout / 2, self._open)) is not None:
             return found
-        failed: dict[str, Error] = {}
-        # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
-        for host, port in sorted(self._hosts, key=lambda each: _home(*each) != self.home):
-            home = _home(host, port)
-            share = (deadline - time.monotonic()) / (len(self._hosts) - len(failed))
-            try:
-                raw = self._open({**self._arguments, "host": host, "port": port}, share)
-                return at_home(self, raw, home)
-            except (ConnectionLost, CannotOpen) as error:
-                failed[home] = error
-        first, *others = failed.values()
-        chosen = next((each for each in (first, *others) if isinstance(each, ConnectionLost)), first)
-        said = [str(each).removeprefix(f"{self.place}: ").removeprefix(f"{home} ") for home, each in failed.items()]
-        text = "; ".join([f"{home}: {why}" for home, why in zip(failed, said, strict=True)])
-        raise type(chosen)(f"{self.place}: {text}") from chosen.__cause__
+        return self.open_writing(self._hosts, deadline - time.monotonic(), self._open)
 
-    def _open_replica(self, timeout: float) -> Reading | None:
-        begun = time.monotonic()
-        for host, port in self.random.sample(self._hosts, len(self._hosts)):
-            if _home(host, port) == self.home:
-                continue
-            try:
-                raw = self._open({**self._arguments, "host": host, "port": port}, min(FIND, timeout / len(self._hosts)))
-            except (ConnectionLost, CannotOpen) as error:
-                log.debug("%s cannot be read: %s", _home(host, port), error)
-                continue
-            if raw.only_reads:
-                raw.replica = True
-                return raw
-            raw.close()
-        self.replicas.leave(time.monotonic() - begun)
-        return None
-
-    def _open(self, arguments: dict[str, Any], timeout: float) -> Reading:
+    def _open(self, host: dict[str, Any], timeout: float) -> Reading:
         limit = max(MOMENT, timeout)
-        limit = min(limit, arguments.get("connect_timeout", limit))
+        limit = min(limit, self._arguments.get("connect_timeout", limit))
         try:
-            arguments = {**arguments, **self._tls()}
+            options = {**self._arguments, **host, **self._tls()}
         except Invalid as error:  # the URL is right: the files are being renewed
             raise ConnectionLost(str(error)) from error.__cause__
-        options = {**arguments, "connect_timeout": limit, "read_timeout": limit, "write_timeout": limit}
+        limits = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), limit)
         try:
-            raw = Reading(**options, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
+            raw = Reading(**{**options, **limits}, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         except pymysql.MySQLError as error:
             found = self._translated(error)
             if isinstance(found, StatementFailed):  # no other statement has been sent
@@ -244,7 +195,3 @@ class MariaDBEngine:
 def _is_servers(error: BaseException | None) -> bool:
     # Whether the error has a number of the server's own.
     return isinstance(error, pymysql.MySQLError) and error.args[0] in range(1000, 2000)
-
-
-def _home(host: str, port: int) -> str:
-    return f"{host}:{port}"

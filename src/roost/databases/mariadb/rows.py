@@ -1,8 +1,9 @@
 """PyMySQL's connection, reading results from the bytes that have arrived instead of packet by packet.
 
 PyMySQL is written in Python: it takes 6 µs for a row of four numbers, mostly for calls per packet and per value; this
-takes 1.5 µs. Parsing a result's column descriptions takes 10 µs per column; it is done once and cached. Unusual cases
-(an error, an incomplete packet) are left to PyMySQL itself.
+takes 1.5 µs. Parsing a result's column descriptions takes 10 µs per column; it is done once and cached. A single read
+of a counter takes 73 µs of processor time in place of 105, a batch of 100 such reads 1.26 ms in place of 1.66; without
+the cached columns a single read would gain nothing. Unusual cases (an error, an incomplete packet) are left to PyMySQL.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import socket
 import ssl
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
 from typing import Any, NamedTuple
 
 from pymysql.connections import MAX_PACKET_LEN, Connection, MySQLResult
@@ -50,25 +50,12 @@ class Columns(NamedTuple):
 
 
 class Reading(Watched, Connection):
-    """A connection whose results are `Result`, and whose waits have a limit that may change.
-
-    patience: called when nothing arrived within the limit; returns how many more seconds to wait, or 0 if the
-        connection is lost.
-    """
+    """A connection whose results are `Result`, and whose waits have a limit that may change."""
 
     packet = 2**24  # bytes of a text that the server takes
-    galera = False  # whether the server is a node of a cluster that writes anywhere
-    only_reads: Any = 0  # as the server says it
     sync_wait = "DEFAULT"  # wsrep_sync_wait of a Galera node
-    home = ""  # the server that accepted writes when it was connected
-    replica = False  # whether it was chosen for reads
-    pooled = False  # whether a pooler may run each transaction in another session
-    most: float = inf  # the maximum number of bytes to read of an answer
-    received = 0  # bytes received of the current answer
-    server = ""  # which one it is: a number of a session means nothing on another
 
-    def __init__(self, *, patience: Callable[[], float] | None = None, **options: Any) -> None:
-        self.patience = patience
+    def __init__(self, **options: Any) -> None:
         self.columns: dict[bytes, Columns] = {}  # by what the server says of them
         super().__init__(**options)
 

@@ -27,8 +27,7 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
 )
 
 from roost.databases.engine import Trace
-from roost.databases.memcached.address import read
-from roost.databases.memcached.server import Server, worded
+from roost.databases.memcached.server import Server, hosts_of, worded
 from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Error, Mismatch, OutcomeUnknown
 from roost.structures.memcached_set.commands import (
     Add,
@@ -153,7 +152,7 @@ class MemcachedEngine:
     """The servers of a URL. Any number of threads may use it."""
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None) -> None:
-        self.place, addresses = read(url)
+        self.place, addresses = hosts_of(url)
         self.trace = trace
         self._servers = [Server(host, port, timeout) for host, port in addresses]
         self._by_name = {server.name: server for server in self._servers}
@@ -180,10 +179,9 @@ class MemcachedEngine:
 
     def execute(self, command: Command) -> Any:
         """Run a command and return its answer: one exchange with every server that has items of it."""
-        kind = type(command)
         if self.trace is not None:
             self.trace(*_text(command))
-        return _RUN[kind](self, command)
+        return self._run(command)
 
     def servers(self) -> list[tuple[str, dict[str, str] | Error]]:
         """Return what each server reports about itself, or the error if it does not answer.
@@ -264,103 +262,85 @@ class MemcachedEngine:
     def _ask(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # Reads: if the connection breaks, a new one may work, so it is tried once.
         for last in (False, True):
-            client = self._take(server)
             try:
-                answer = call(client)
+                return self._call(server, call)
             except (OSError, MemcacheUnexpectedCloseError) as error:
-                client.close()
-                self._judge(server, error)
                 if last or isinstance(error, SILENCE):
                     raise ConnectionLost(f"memcached at {server.name} did not answer: {worded(error)}") from error
-            except MemcacheError as error:
-                client.close()
-                raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
-            except BaseException:
-                client.close()  # an interrupt: the answer may still arrive
-                raise
-            else:
-                server.give(client)
-                return answer
         raise AssertionError
 
     def _tell(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # Writes are sent once. If no answer arrives, the outcome is unknown.
-        client = self._take(server)
         try:
-            answer = call(client)
+            return self._call(server, call)
         except (OSError, MemcacheUnexpectedCloseError) as error:
-            client.close()
-            self._judge(server, error)
             raise OutcomeUnknown(
                 f"memcached at {server.name} did not answer a command: {worded(error)}; it may have been done"
             ) from error
-        except MemcacheServerError as error:
-            client.close()  # as pymemcache does: the next answer may belong to this request
-            answer = worded(error)
+        except DatabaseError as error:
+            if not isinstance(error.__cause__, MemcacheServerError):
+                raise
+            answer = worded(error.__cause__)
             if "too large" in answer:
-                raise TooLarge(answer) from error
+                raise TooLarge(answer) from error.__cause__
             if "out of memory" in answer:
-                raise DiskFull(f"memcached at {server.name} has no memory left and is set to evict nothing") from error
-            raise DatabaseError(f"memcached at {server.name} failed: {answer}") from error
-        except MemcacheError as error:
+                message = f"memcached at {server.name} has no memory left and is set to evict nothing"
+                raise DiskFull(message) from error.__cause__
+            raise
+
+    def _call(self, server: Server, call: Callable[[Client], Any]) -> Any:
+        # After an error the connection is closed, as the answer may still arrive and be taken for the next one.
+        client = self._take(server)
+        try:
+            answer = call(client)
+        except BaseException as error:
             client.close()
-            raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
-        except BaseException:
-            client.close()
+            if isinstance(error, (OSError, MemcacheUnexpectedCloseError)):
+                self._judge(server, error)
+            elif isinstance(error, MemcacheError):
+                raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
             raise
         server.give(client)
         return answer
 
-    def _get(self, command: Get) -> dict[str, Item]:
-        if len(command.items) == 1:
-            one: dict[str, Item] = self._ask(self._server(command.items[0]), partial(_gets, items=command.items))
-            return one
-        found: dict[str, Item] = {}
-        for server, items in self._by_server(command.items):
-            found |= self._ask(server, partial(_gets, items=items))
-        return found
-
-    def _append(self, command: Append) -> bool:
-        item, data = command
-        sent = b"append %b 0 0 %d\r\n%b\r\n" % (item.encode(), len(data), data)
-        answer = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
-        if answer == b"STORED\r\n":
-            return True
-        if answer == b"NOT_STORED\r\n":
-            return False
-        raise DatabaseError(f"memcached answered {answer[:80]!r} to an append")
-
-    def _add(self, command: Add) -> bool:
-        item, data, expire = command
-        done: bool = self._tell(self._server(item), lambda client: client.add(item, data, expire=expire, noreply=False))
-        return done
-
-    def _put(self, command: Put) -> None:
-        for server, items in self._by_server(list(command.items)):
-            values = {item: command.items[item] for item in items}
-            failed = self._tell(
-                server,
-                methodcaller("set_many", values, expire=command.expire, noreply=False),
-            )
-            if failed:
-                raise DatabaseError(f"memcached at {server.name} did not store {failed[0]}")
-
-    def _cas(self, command: Cas) -> bool | None:
-        item, data, expire, found = command
-        done: bool | None = self._tell(
-            self._server(item),
-            lambda client: client.cas(item, data, found.cas, expire=expire, noreply=False, flags=found.flags),
-        )
-        return done
-
-    def _delete(self, command: Delete) -> None:
-        for server, items in self._by_server(command.items):
-            self._tell(server, methodcaller("delete_many", items, noreply=False))
-
-    def _touch(self, command: Touch) -> None:
-        for server, items in self._by_server(command.items):
-            for item in items:
-                self._tell(server, methodcaller("touch", item, expire=command.expire, noreply=False))
+    def _run(self, command: Command) -> Any:
+        match command:
+            case Get([item]):
+                return self._ask(self._server(item), partial(_gets, items=command.items))
+            case Get(items):
+                found: dict[str, Item] = {}
+                for server, some in self._by_server(items):
+                    found |= self._ask(server, partial(_gets, items=some))
+                return found
+            case Append(item, data):
+                sent = b"append %b 0 0 %d\r\n%b\r\n" % (item.encode(), len(data), data)
+                answer = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
+                if answer not in (b"STORED\r\n", b"NOT_STORED\r\n"):
+                    raise DatabaseError(f"memcached answered {answer[:80]!r} to an append")
+                return answer == b"STORED\r\n"
+            case Add(item, data, expire):
+                return self._tell(self._server(item), methodcaller("add", item, data, expire=expire, noreply=False))
+            case Cas(item, data, expire, there):
+                cas = methodcaller("cas", item, data, there.cas, expire=expire, noreply=False, flags=there.flags)
+                return self._tell(self._server(item), cas)
+            case Put(items, expire):
+                for server, some in self._by_server(list(items)):
+                    values = {item: items[item] for item in some}
+                    if failed := self._tell(server, methodcaller("set_many", values, expire=expire, noreply=False)):
+                        raise DatabaseError(f"memcached at {server.name} did not store {failed[0]}")
+            case Delete(items):
+                for server, some in self._by_server(items):
+                    self._tell(server, methodcaller("delete_many", some, noreply=False))
+            case Touch(items, expire):
+                for item in items:
+                    self._tell(self._server(item), methodcaller("touch", item, expire=expire, noreply=False))
+            case Left():
+                return self._left(command)
+            case Limit():
+                return self._limit()
+            case List():
+                return self._list(command)
+        return None
 
     def _left(self, command: Left) -> int | None:
         try:
@@ -375,7 +355,7 @@ class MemcachedEngine:
         left = int(answer[4:].split()[0])
         return 0 if left < 0 else max(1, left)
 
-    def _limit(self, _: Limit) -> int:
+    def _limit(self) -> int:
         # The smallest limit of the servers that answer: sets on them are served while others are down. If one returns
         # with a smaller limit, it refuses larger items, and then all are asked again.
         limits, failed = [], []
@@ -401,20 +381,6 @@ class MemcachedEngine:
                     expires = int(facts.get("exp", -1))
                     found[item] = max(0, expires)
         return found
-
-
-_RUN: dict[type, Callable[[MemcachedEngine, Any], Any]] = {
-    Get: MemcachedEngine._get,
-    Append: MemcachedEngine._append,
-    Add: MemcachedEngine._add,
-    Put: MemcachedEngine._put,
-    Cas: MemcachedEngine._cas,
-    Delete: MemcachedEngine._delete,
-    Touch: MemcachedEngine._touch,
-    Left: MemcachedEngine._left,
-    Limit: MemcachedEngine._limit,
-    List: MemcachedEngine._list,
-}
 
 
 def _text(command: Command) -> tuple[str, tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""One memcached server, and connections to it."""
+"""One memcached server, and connections to it; and the servers that a URL names."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import socket
 import struct
 import time
 from collections import deque
+from urllib.parse import parse_qsl, urlsplit
 
 from pymemcache.client.base import Client  # type: ignore[import-untyped]
 from pymemcache.exceptions import MemcacheError  # type: ignore[import-untyped]
 
-from roost.errors import CannotOpen
+from roost.errors import CannotOpen, Invalid
 
+PORT = 11211
 KEPT = 64  # idle connections to one server
 FRESH = 1.0  # seconds after its last use in which a connection is not looked at before the next: 9 µs
 
@@ -103,3 +105,22 @@ def worded(error: BaseException) -> str:
     first = error.args[0] if error.args else ""
     text = first.decode("ascii", "replace") if isinstance(first, bytes) else str(error)
     return text or type(error).__name__
+
+
+def hosts_of(url: str) -> tuple[str, list[tuple[str, int]]]:
+    """Return the place in words, and the hosts with their ports."""
+    parts = urlsplit(url)
+    if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
+        asked = "a password" if "@" in url else parts.path.strip("/") or parse_qsl(parts.query) or parts.fragment
+        raise Invalid(f"memcached://host:port,host:port takes no path and no options, not {asked!r}")
+    found = []
+    for each in parts.netloc.split(","):
+        host, colon, port = each.rpartition(":") if not each.endswith("]") else (each, "", "")
+        if not colon:
+            host, port = each, str(PORT)
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise Invalid(f"{each!r} is not a memcached server; write memcached://host:port,host:port")
+        found.append((host.strip("[]"), int(port)))
+    if len(set(found)) < len(found):
+        raise Invalid(f"{url} names a server twice")
+    return f"memcached://{parts.netloc}", found

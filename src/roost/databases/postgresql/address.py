@@ -9,8 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 
-from roost.databases.replicas import staleness_of
-from roost.databases.urls import take_apart
+from roost.databases.urls import SHARED, options_of, staleness_of, take_apart
 from roost.errors import Invalid
 
 
@@ -21,10 +20,8 @@ def read(url: str) -> tuple[str, str, bool, float | None]:
     path, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
     place = f"postgresql://{servers or options.get('host', '')}{path}"
-    prepared = options.pop("prepared", "on")
-    if prepared not in ("on", "off"):
-        raise Invalid(f"{place}: prepared is on or off, not {prepared!r}")
-    staleness = staleness_of(options, place, (servers or options.get("host", "")).count(",") + 1)
+    ours = options_of({each.name: options.pop(each.name) for each in SHARED if each.name in options}, SHARED, place)
+    staleness = staleness_of(ours, place, (servers or options.get("host", "")).count(",") + 1)
     if "ssl" in options:  # asyncpg's name for it
         options["sslmode"] = {"true": "require", "false": "disable"}.get(options["ssl"], options["ssl"])
         del options["ssl"]
@@ -36,7 +33,7 @@ def read(url: str) -> tuple[str, str, bool, float | None]:
         psycopg.conninfo.conninfo_to_dict(made)
     except psycopg.ProgrammingError as error:
         raise Invalid(f"{place}: {error}") from error
-    return made, place, prepared == "on", staleness
+    return made, place, ours["prepared"], staleness
 
 
 def each_host(known: Mapping[str, Any]) -> list[dict[str, str]]:

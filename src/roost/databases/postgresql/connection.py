@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 
-from roost.databases.engine import ServerEngine, Wait
+from roost.databases.engine import Wait
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import local
@@ -36,7 +35,8 @@ from roost.databases.postgresql.statements import (
     alone,
 )
 from roost.databases.postgresql.values import literal, parameter
-from roost.databases.server import MOST_PREPARED, PAUSE, READS, USES, ServerConnection
+from roost.databases.replicas import ServerEngine
+from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.errors import (
@@ -57,36 +57,24 @@ CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or ch
 FAILURES = psycopg.Error
 
 
-class PostgreSQLServers(ServerEngine, Protocol):
-    """The part of its engine that a connection uses."""
-
-    only_reads: str  # the query that tells it
-
-
 class PostgreSQLConnection(ServerConnection):
     """One connection."""
 
     failures = FAILURES
     raw: Limited
-    engine: PostgreSQLServers
+    engine: Any
 
-    def __init__(self, engine: PostgreSQLServers, wait: Wait, follows: bool = False) -> None:
-        self._uses: dict[str, int] = {}  # how often a statement was asked for that is not prepared
-        self._names: dict[str, str] = {}  # of those that are
-        self._unused: list[str] = []  # names to be deallocated: no exchange that is being built has them
-        self._evicted: list[str] = []  # such as it may have
-        self._forgotten = False  # whether the session has others than it should
-        self._prepared = 0  # numbers them
+    def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
+        self._forgotten = False  # whether the session has others prepared than it should
         self._lock_timeout = 1  # milliseconds, of the transaction that is begun
         self._settings = ""  # what the session was told for reading
         self._session_timeout = 0  # the same of the session, for what is a transaction by itself; 0: not set
         super().__init__(engine, wait, follows)
-        self._name = NAMED.format(name=self._id)
+        self._name = NAMED.format(name=self.prepared.session)
 
     def _connect(self, wait: Wait) -> None:
         super()._connect(wait)
-        for each in (self._names, self._unused, self._evicted):
-            each.clear()
+        self.prepared.names.clear()
         self._forgotten = False
         self._session_timeout = 0
         self._settings = ""
@@ -154,11 +142,7 @@ class PostgreSQLConnection(ServerConnection):
 
     def _prepared_name(self, sql: str, row: Row) -> str | None:
         # The name under which the session has the statement prepared; None if it is not prepared.
-        name = self._names.pop(sql, None)
-        if name:
-            self._names[sql] = name  # behind those that were not used for longer
-            return name
-        return self._prepare(sql, len(row)) if row else None
+        return self.prepared.name(sql) or (self._prepare(sql, len(row)) if row else None)
 
     @staticmethod
     def _spelt(sql: str, row: Row, name: str | None) -> str:
@@ -168,22 +152,12 @@ class PostgreSQLConnection(ServerConnection):
         return f"EXECUTE {name}({', '.join(values)})" if name else sql % values
 
     def _prepare(self, sql: str, parameters: int) -> str | None:
-        if self.raw.pooled or not self.engine.prepares:
+        if self.raw.pooled or not self.engine.prepares or not self.prepared.counted(sql):
             return None
-        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
-        if uses < USES:
-            if len(self._uses) > MOST_PREPARED:
-                self._uses.clear()
-            return None
-        while len(self._names) >= MOST_PREPARED:
-            self._evicted.append(self._names.pop(next(iter(self._names))))
-        self._prepared += 1
-        name = f"roost_{self._id}_{self._prepared}"
+        name = self.prepared.new_name()
         # It takes locks on the tables as the statement does, and stands before the transaction.
         text = sql % tuple([f"${n}" for n in range(1, parameters + 1)])
-        said = [f"DEALLOCATE {each}" for each in self._unused]
-        self._unused.clear()
-        said += [f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]
+        said = [f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]
         inside = self.in_transaction
         try:
             self.say_all(";\n".join(["SAVEPOINT roost_prepare", *said, "RELEASE roost_prepare"] if inside else said))
@@ -192,10 +166,8 @@ class PostgreSQLConnection(ServerConnection):
         except Error:  # it is sent as it is, and fails behind the savepoint that is its own
             if inside:
                 self.say_all("ROLLBACK TO roost_prepare;\nRELEASE roost_prepare")
-            self._uses[sql] = 0
             return None
-        del self._uses[sql]
-        self._names[sql] = name
+        self.prepared.names[sql] = name
         return name
 
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
@@ -222,8 +194,7 @@ class PostgreSQLConnection(ServerConnection):
         # tables before its snapshot, so `first` is not needed; within a text of several statements, which otherwise is
         # the transaction, it would take the snapshot first. What the server shows as its text is that of PREPARE, mark
         # included.
-        if self._forgotten:
-            self._compare_prepared()
+        self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
         name = self._prepared_name(sql, row)
         if name and not sets:
@@ -240,8 +211,6 @@ class PostgreSQLConnection(ServerConnection):
                 return self.raw.executed(name, values)
             except FAILURES as error:
                 raise self.failed(error, sql) from error
-            finally:
-                self._drop_evicted()
         written = self._spelt(sql, row, name)
         begin = f"SET LOCAL lock_timeout = {wait}{sets}"
         if first:
@@ -258,31 +227,22 @@ class PostgreSQLConnection(ServerConnection):
             return self.raw.results(text)[0]
         except FAILURES as error:
             raise self.failed(error, text) from error
-        finally:
-            self._drop_evicted()
-
-    def _exchange(self, said: Sequence[tuple[str, Row]], returns: Sequence[bool], ends: bool = False) -> list[Any]:
-        answers = super()._exchange(said, returns, ends)
-        self._drop_evicted()
-        return answers
-
-    def _drop_evicted(self) -> None:
-        self._unused += self._evicted
-        self._evicted.clear()
 
     def _compare_prepared(self) -> None:
         # What was prepared may be gone, and what is there may not be known: the session says what it has.
-        self.say("SELECT name FROM pg_prepared_statements WHERE starts_with(name, %s)", (f"roost_{self._id}_",))
-        there = {name for (name,) in self._cursor.fetchall()}
-        self._names = {sql: name for sql, name in self._names.items() if name in there}
-        self._evicted.clear()
-        self._unused = sorted(there - {*self._names.values()})
-        self._forgotten = False
+        names = self.prepared.surplus()
+        if self._forgotten:
+            self.say("SELECT name FROM pg_prepared_statements WHERE starts_with(name, 'roost_')")
+            there = {name for (name,) in self._cursor.fetchall() if self.prepared.session in name}
+            self.prepared.names = {sql: name for sql, name in self.prepared.names.items() if name in there}
+            names = sorted(there - {*self.prepared.names.values()})
+            self._forgotten = False
+        if names:
+            self.say_all(";\n".join([f"DEALLOCATE {each}" for each in names]))
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
-        if self._forgotten:
-            self._compare_prepared()
+        self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         sets = local(self.raw.info, self.raw.pooled, arrays=True, at_length=self.wait.lasts)
         if self.wait.work is not None:

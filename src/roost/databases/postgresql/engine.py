@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import psycopg
 
-from roost.databases.engine import MOMENT, Events, Trace, Wait
+from roost.databases.engine import MOMENT, Trace, Wait
 from roost.databases.postgresql.address import each_host, read
 from roost.databases.postgresql.connection import PostgreSQLConnection
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
-from roost.databases.replicas import FIND, Replicas, at_home
-from roost.databases.waits import THREAD, Waits
+from roost.databases.replicas import ServerEngine
 from roost.dialects import POSTGRESQL
-from roost.dialects.dialect import Dialect
 from roost.errors import ConnectionLost, Invalid
-
-log = logging.getLogger("roost")
 
 WRITING = ("read-write", "primary")  # what libpq calls the one server that writes
 # Whether a server is another one than that.
@@ -36,93 +30,60 @@ WHICH = "SELECT pg_backend_pid(), concat(inet_server_addr(), ':', inet_server_po
 STATEMENT_POOLING = "statement pooling mode"
 
 
-class PostgreSQLEngine:
+class PostgreSQLEngine(ServerEngine):
     """One PostgreSQL database."""
 
     dialect = POSTGRESQL
-    heard: Callable[[Dialect], None] | None = None
-    memory = False
-    file: str | None = None
-    durability: str | None = None
-    reached = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self.events = Events()
-        self.timeout = timeout
-        self.trace = trace
-        self.waits: Waits = THREAD
-        self.random = random
-        self.url, self.place, self.prepares, staleness = read(url)
-        self.replicas = Replicas(staleness)
-        self.stale = staleness is not None
+        self.url, place, prepares, staleness = read(url)
+        super().__init__(place, prepares, staleness, timeout, trace, random)
         known = psycopg.conninfo.conninfo_to_dict(self.url)
         self._connect_timeout = int(known.get("connect_timeout") or 0)
-        self._hosts = str(known.get("host") or "").count(",") + 1
+        hosts = str(known.get("host") or "").count(",") + 1
         # Of several, the one that writes, unless the URL says otherwise.
-        self._role: dict[str, Any] = {}
-        if self._hosts > 1:
-            self._role["target_session_attrs"] = known.get("target_session_attrs", WRITING[0])
-        self.several = self._role.get("target_session_attrs") in WRITING
+        role = str(known.get("target_session_attrs", WRITING[0])) if hosts > 1 else ""
+        self._any: dict[str, Any] = {"target_session_attrs": role} if role else {}
+        self._hosts = {_home(host): {**host, "target_session_attrs": "any"} for host in each_host(known)}
+        self._number = hosts
+        self.several = role in WRITING
         # Of several that it may be connected to at the same time, none takes the place of another.
-        self.moves = self.several or self._hosts == 1
-        self.only_reads = ONLY_READS[self._role["target_session_attrs"] if self.several else WRITING[0]]
-        self._each = each_host(known)
-        self.home = ""
+        self.moves = self.several or hosts == 1
+        self.only_reads = ONLY_READS[role if self.several else WRITING[0]]  # the query that tells it
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
         """Open a connection."""
         return PostgreSQLConnection(self, wait, follows=not writes and not wait.lasts)
 
     def open(self, timeout: float, replica: bool = False) -> Limited:
-        """Return a new connection of the driver, with `timeout` as its limit too; to a replica where one is found.
+        """Return a new connection of the driver.
 
         Always raises `ConnectionLost` if it fails: libpq does not report the SQLSTATE, and the message is in the
         server's language. So a store that was connected before retries even after a refusal.
         """
-        begun = time.monotonic()
-        deadline = begun + timeout
-        if replica:
-            try:
-                within = min(timeout / 2, FIND * self._hosts)
-                raw = self._let_in(within, {"target_session_attrs": "prefer-standby"}, ONLY_READS[WRITING[1]])
-            except ConnectionLost as error:  # it looked like a standby
-                log.debug("no replica can be read: %s", error)
-            else:
-                if raw.only_reads:
-                    raw.replica = True
-                    return raw
-                raw.close()
-            self.replicas.leave(time.monotonic() - begun)  # for a while, none is looked for
+        deadline = time.monotonic() + timeout
+        if replica and (found := self.open_replica(self._hosts, timeout / 2, self._standby)) is not None:
+            return found
         left = max(0.0, deadline - time.monotonic())
         if self.several:
-            return self._open_writing(left)
-        raw = self._let_in(left, self._role, self.only_reads)
-        return at_home(self, raw, raw.server) if self.moves else raw
+            # libpq relies on the parameters reported at connect, and a PgBouncer repeats its server's role from before
+            # a failover. So this queries the server itself.
+            return self.open_writing(self._hosts, left, self._let_in)
+        raw = self._let_in(self._any, left)
+        return self.at_home(raw, raw.server) if self.moves else raw
 
-    def _open_writing(self, timeout: float) -> Limited:
-        # libpq relies on the parameters reported at connect, and a PgBouncer repeats its server's role from before a
-        # failover. So this queries the server itself.
-        deadline = time.monotonic() + timeout
-        failed: list[str] = []
-        # The server chosen last comes first. Sorting is stable: the others stay in the order of the URL.
-        for host in sorted(self._each, key=lambda each: _home(each) != self.home):
-            share = (deadline - time.monotonic()) / (self._hosts - len(failed))
-            try:
-                raw = self._let_in(share, {**host, "target_session_attrs": "any"}, self.only_reads)
-                return at_home(self, raw, f"{raw.info.host}:{raw.info.port}")
-            except ConnectionLost as error:
-                failed.append(str(error).removeprefix(f"{self.place}: "))
-        raise ConnectionLost(f"{self.place}: {'; '.join(failed)}")
+    def _standby(self, host: dict[str, Any], timeout: float) -> Limited:
+        return self._let_in(host, timeout, ONLY_READS[WRITING[1]])
 
-    def _let_in(self, timeout: float, role: dict[str, Any], only_reads: str) -> Limited:
+    def _let_in(self, host: dict[str, Any], timeout: float, only_reads: str = "") -> Limited:
         # A connection that is ready; only_reads: the query that tells whether its server is another one than is wanted.
         deadline = time.monotonic() + timeout
-        raw = self._open(timeout, role)
+        raw = self._open(host, timeout)
         try:
             refuse(raw.info, self.place)
             raw.seconds = max(MOMENT, deadline - time.monotonic())
             raw.pooled = self._is_pooled(raw)
-            ((raw.only_reads,),) = raw.results(only_reads)[0]
+            ((raw.only_reads,),) = raw.results(only_reads or self.only_reads)[0]
             return raw
         except BaseException as error:
             raw.close()
@@ -131,8 +92,8 @@ class PostgreSQLEngine:
                 raise ConnectionLost(f"{self.place}: {str(error).strip()}") from error
             raise
 
-    def _open(self, timeout: float, role: dict[str, Any]) -> Limited:
-        each = timeout if "host" in role else timeout / self._hosts
+    def _open(self, host: dict[str, Any], timeout: float) -> Limited:
+        each = timeout if "host" in host else timeout / self._number
         limit = max(2, math.ceil(each))  # libpq takes 1 for 2
         limit = min(limit, self._connect_timeout or limit)
         Limited.connects_within.set(max(MOMENT, each))
@@ -143,7 +104,7 @@ class PostgreSQLEngine:
                 context=ADAPTERS,
                 prepare_threshold=None,
                 connect_timeout=limit,
-                **role,
+                **host,
                 **CONNECT,
             )
         except psycopg.Error as error:
@@ -169,7 +130,7 @@ class PostgreSQLEngine:
     def answers(self, timeout: float) -> bool:
         """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
-            self._open(timeout, self._role).close()
+            self._open(self._any, timeout).close()
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well
             return not isinstance(error.__cause__, psycopg.errors.ConnectionTimeout)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import cached_property
 from math import inf
@@ -30,21 +30,10 @@ class Limited(Watched, psycopg.Connection[Row]):
     """A connection whose waits have a limit.
 
     libpq's `tcp_user_timeout` and keepalives are no such limit: they ask the server's kernel, not the server.
-
-    patience: called when nothing arrived within the limit; returns how many more seconds to wait, or 0 if the
-        connection is lost.
     """
 
     seconds: float = GRACE
-    most: float = inf  # bytes of an answer that are read
-    received = 0  # of the present answer
-    _seen = 0  # bytes of the answers before it
-    server = ""  # which one it is
-    only_reads = False
-    home = ""  # the server that accepted writes when it was connected
-    replica = False  # whether it was chosen for reads
-    pooled = False  # whether a pooler may give each transaction another session
-    patience: Callable[[], float] | None = None
+    _seen = 0  # bytes of the answers before the present one
 
     connects_within: ClassVar = ContextVar("connects_within", default=inf)  # seconds, for each of several hosts
 

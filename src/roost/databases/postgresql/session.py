@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import psycopg
 from psycopg import postgres
@@ -18,6 +18,7 @@ from psycopg.adapt import AdaptersMap, Loader, PyFormat
 from psycopg.types import datetime as moments
 from psycopg.types.array import BaseListDumper, ListBinaryDumper, register_all_arrays
 
+from roost.dialects.dialect import Row
 from roost.errors import Invalid
 
 BINARY, TEXT = psycopg.pq.Format.BINARY, psycopg.pq.Format.TEXT
@@ -181,3 +182,48 @@ for _name, _loaders in LOADERS.items():
     for _loader in _loaders:
         ADAPTERS.register_loader(_name, _loader)
 ADAPTERS.register_dumper(list, ArrayDumper)
+
+
+# --- cursors on connections of the application's ------------------------------------------------------------------
+
+
+class PlainCursor(psycopg.Cursor[Row]):
+    """A cursor on a connection of the application's, which has none of its settings."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = BINARY  # texts depend on DateStyle and extra_float_digits
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        """Send a statement, or as texts several, which cannot be prepared."""
+        if self.format is TEXT:
+            options["prepare"] = False
+        return super().execute(query, params, **options)
+
+
+class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
+    """`PlainCursor` for asyncio."""
+
+    adapters = property(lambda self: ADAPTERS)
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+        self.format = BINARY
+
+    async def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        """Send a statement, or as texts several, which cannot be prepared."""
+        if self.format is TEXT:
+            options["prepare"] = False
+        return await super().execute(query, params, **options)
+
+
+def is_failed(raw: Any) -> bool:
+    """Return whether the transaction of a connection has failed."""
+    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.INERROR)
+
+
+def is_idle(raw: Any) -> bool:
+    """Return whether a connection has no transaction open."""
+    return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import apsw
 
 from roost.databases.engine import Undone, Wait, too_long
-from roost.databases.sqlite.engine import CACHE_KIB, WAL_BYTES, SQLiteEngine, failure, forbid
+from roost.databases.sqlite.engine import WAL_BYTES, SQLiteEngine, failure, forbid
 from roost.databases.sqlite.filelock import FileLock
 from roost.databases.sqlite.statements import SIZES, text_of
 from roost.dialects import SQLITE, Control, Statement, Template, Together, Wanted
@@ -71,6 +71,7 @@ class ApswConnection:
         self.path = engine.path
         self.budget = budget
         self.opened = 0  # the number of times that the file was opened
+        self.schema = 0  # the version of the schema in the present transaction
         self._engine = engine
         self._writes = writes
         self._obeyed: dict[Wanted, Callable[[], None]] = {
@@ -124,25 +125,11 @@ class ApswConnection:
         self._open()
 
     def _set_up(self, writes: bool) -> None:
-        # A reader waits only while SQLite recovers a log, or when the last writer has just closed the file.
-        patience = 0 if writes else round(self._engine.timeout * 1000)
-        pragmas = [f"cache_size = -{CACHE_KIB}", f"mmap_size = {MMAP_BYTES}", f"busy_timeout = {patience}"]
+        more = [f"mmap_size = {MMAP_BYTES}"]
         if writes and not self._engine.read_only:
-            ((journal,),) = self.fetch("PRAGMA journal_mode = WAL")
-            if journal != "wal":
-                raise CannotOpen(f"{self.path} cannot be put into WAL mode (it stays in {journal})")
             ((page,),) = self.fetch("PRAGMA page_size")
-            pragmas += [
-                f"wal_autocheckpoint = {CHECKPOINT_BYTES // page}",
-                f"journal_size_limit = {WAL_BYTES}",
-                f"synchronous = {self._engine.durability}",
-                "foreign_keys = ON",
-            ]
-        else:
-            pragmas.append("query_only = ON")
-        for pragma in pragmas:
-            self.fetch(f"PRAGMA {pragma}")
-        self.fetch("SELECT 1 FROM sqlite_master")
+            more += [f"wal_autocheckpoint = {CHECKPOINT_BYTES // page}", "foreign_keys = ON"]
+        self._engine.configure(self.fetch, writes and not self._engine.read_only, *more)
 
     def _is_late(self) -> bool:
         return time.monotonic() > self.budget.until
@@ -270,7 +257,7 @@ class ApswConnection:
         if self._begun:
             return
         self._prepare()
-        self.fetch("BEGIN")
+        ((self.schema,),) = self.fetch("BEGIN; PRAGMA schema_version")
         self._begun = True
 
     def _prepare(self) -> None:
@@ -283,17 +270,14 @@ class ApswConnection:
         if self._begun:
             return
         self._prepare()
-        if self._lock is not None:
-            try:
-                self._lock.acquire(self.wait)
-            except OSError as error:
-                raise CannotOpen(str(error)) from error
         try:
-            self._engine.patiently(lambda: self._say("BEGIN IMMEDIATE"), self.wait)
-        except BaseException:
-            self._unlock()
-            raise
+            self._engine.begin_immediate(self._lock, self._begin_immediate, self.wait)
+        except OSError as error:  # of the lock file
+            raise CannotOpen(str(error)) from error
         self._begun = True
+
+    def _begin_immediate(self) -> None:
+        ((self.schema,),) = self.fetch("BEGIN IMMEDIATE; PRAGMA schema_version")
 
     def _say(self, sql: str) -> None:
         self.fetch(sql)

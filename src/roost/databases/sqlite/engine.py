@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from roost.databases.engine import Events, Trace, Wait
+from roost.databases.failures import FAILED, MAKES, REFUSED, Failure
 from roost.databases.sqlite.filelock import SUFFIX, FileLock
 from roost.databases.sqlite.statements import run
 from roost.databases.urls import parse_file
@@ -30,7 +31,6 @@ from roost.errors import (
     Missing,
     ReadOnly,
     StatementFailed,
-    worded,
 )
 from roost.structures.plan import Transaction
 
@@ -47,8 +47,7 @@ _COMMIT, _ROLLBACK = Control.COMMIT, Control.ROLLBACK
 TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 
 
-_BUSY_SNAPSHOT = 517  # sqlite3.SQLITE_BUSY_SNAPSHOT
-_IOERR_SHMSIZE = 4874  # sqlite3.SQLITE_IOERR_SHMSIZE
+DAMAGED = " (the file is damaged, encrypted, or no SQLite database)"
 
 
 class SQLiteEngine:
@@ -67,8 +66,8 @@ class SQLiteEngine:
         self.memory = path is None
         self.file = path
         self.path = self.place = path or ":memory:"
-        self.durability: str | None = options.get("synchronous", "FULL")
-        self.read_only = options.get("mode") == "ro"
+        self.durability: str | None = options["synchronous"]
+        self.read_only = options["mode"] == "ro"
 
     def lock(self) -> FileLock | None:
         """Return the lock file on which this database's writers queue."""
@@ -166,17 +165,33 @@ class SQLiteEngine:
     def _set_up(self, raw: sqlite3.Connection, writes: bool) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
             raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
+        self.configure(lambda sql: raw.execute(sql).fetchall(), writes)
+
+    def configure(self, ask: Callable[[str], Any], writes: bool, *more: str) -> None:
+        """Give a connection its settings, and more. A reader waits only while a log is recovered or removed."""
+        settings = [f"cache_size = -{CACHE_KIB}", *more]
         if writes and not self.memory and not self.read_only:
-            (journal,) = raw.execute("PRAGMA journal_mode = WAL").fetchone()
+            ((journal,),) = ask("PRAGMA journal_mode = WAL")
             if journal != "wal":
                 raise CannotOpen(f"{self.path} cannot be put into WAL mode (it stays in {journal})")
-            raw.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
-            raw.execute(f"PRAGMA synchronous = {self.durability}")
+            settings += [f"journal_size_limit = {WAL_BYTES}", f"synchronous = {self.durability}"]
         if not writes:
-            raw.execute("PRAGMA query_only = ON")
-        raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        raw.execute("SELECT 1 FROM sqlite_master").fetchone()  # only this detects a file that is not a database
-        raw.execute(f"PRAGMA busy_timeout = {0 if writes else round(self.timeout * 1000)}")
+            settings.append("query_only = ON")
+        for setting in settings:
+            ask(f"PRAGMA {setting}")
+        ask("SELECT 1 FROM sqlite_master")  # only this detects a file that is not a database
+        ask(f"PRAGMA busy_timeout = {0 if writes else round(self.timeout * 1000)}")
+
+    def begin_immediate(self, lock: FileLock | None, begin: Callable[[], None], wait: Wait) -> None:
+        """Take the lock file, after all writers that have waited longer, and then the database's own lock."""
+        if lock is not None:
+            lock.acquire(wait)
+        try:
+            self.patiently(begin, wait)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
 
     def _cannot_open(self, error: sqlite3.Error) -> Error:
         found = translate(error, self.path)
@@ -218,13 +233,7 @@ class SQLiteConnection:
             self._say("COMMIT")
             self._unlock()
         elif wanted is _BEGIN or wanted is _BEGIN_ALONE:
-            if self.lock is not None:
-                self.lock.acquire(self.wait)
-            try:
-                self._engine.patiently(self._begin_immediate, self.wait)
-            except BaseException:
-                self._unlock()
-                raise
+            self._engine.begin_immediate(self.lock, self._begin_immediate, self.wait)
         elif wanted is _BEGIN_READ:
             self._say("BEGIN")
         elif wanted is _ROLLBACK:
@@ -356,59 +365,52 @@ def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
     return failure(getattr(error, "sqlite_errorcode", 0), str(error), path, sql)
 
 
-# The word of the protocol for why a statement was refused, by SQLite's extended codes.
-_WORDS = {
-    275: "check",
-    787: "foreign",  # 151 or 152, depending on the statement
-    1299: "notnull",
-    1555: "121",
-    1811: "trigger",
-    2067: "121",
-    2579: "121",
-    3091: "type",
-    sqlite3.SQLITE_MISMATCH: "type",
-    sqlite3.SQLITE_TOOBIG: "toobig",
+# By SQLite's extended codes, or by the primary ones.
+FAILURES = {
+    0: Failure(StatementFailed),  # sqlite3 itself refused a parameter that it cannot bind
+    517: Failure(  # SQLITE_BUSY_SNAPSHOT
+        Conflict,
+        says="another connection wrote after this transaction had begun to read, so it can no longer write: roll it "
+        "back and begin it with BEGIN IMMEDIATE",
+    ),
+    4874: Failure(DiskFull, says="no space for the write-ahead log's index, -shm"),  # SQLITE_IOERR_SHMSIZE
+    sqlite3.SQLITE_BUSY: Failure(Busy, says="another connection holds the write lock"),
+    sqlite3.SQLITE_LOCKED: Failure(Busy, says="another connection holds the write lock"),
+    sqlite3.SQLITE_FULL: Failure(DiskFull),
+    sqlite3.SQLITE_READONLY: Failure(ReadOnly),
+    sqlite3.SQLITE_CANTOPEN: Failure(CannotOpen),
+    sqlite3.SQLITE_NOTADB: Failure(CannotOpen, more=DAMAGED),
+    sqlite3.SQLITE_CORRUPT: Failure(CannotOpen, more=DAMAGED),
+    275: Failure(StatementFailed, "check"),
+    787: Failure(StatementFailed, "foreign"),  # 151 or 152, depending on the statement
+    1299: Failure(StatementFailed, "notnull"),
+    1555: Failure(StatementFailed, "121"),
+    1811: Failure(StatementFailed, "trigger"),
+    2067: Failure(StatementFailed, "121"),
+    2579: Failure(StatementFailed, "121"),
+    3091: Failure(StatementFailed, "type"),
+    sqlite3.SQLITE_MISMATCH: Failure(StatementFailed, "type"),
+    sqlite3.SQLITE_TOOBIG: Failure(StatementFailed, "toobig"),
+    sqlite3.SQLITE_CONSTRAINT: REFUSED,
+    sqlite3.SQLITE_ERROR: REFUSED,
 }
 
 
 def failure(code: int, message: str, path: str, sql: str = "") -> Error:
     """Return Roost's error for one of SQLite's extended codes; the code is 0 if the driver itself refused a value."""
-    text = f"{path}: {message}"
-    if code == _BUSY_SNAPSHOT:
-        return Conflict(
-            "another connection wrote after this transaction had begun to read, so it can no longer write: roll it "
-            "back and begin it with BEGIN IMMEDIATE"
-        )
-    if code == _IOERR_SHMSIZE:
-        return DiskFull(f"{path}: no space for the write-ahead log's index (-shm) ({message})")
-    match code & 0xFF:
-        case 0:  # sqlite3 itself refused a parameter that it cannot bind
-            return StatementFailed(text)
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Busy(f"{path}: another connection holds the write lock ({message})")
-        case sqlite3.SQLITE_FULL:
-            return DiskFull(text)
-        case sqlite3.SQLITE_READONLY:
-            return ReadOnly(text)
-        case sqlite3.SQLITE_CANTOPEN:
-            return CannotOpen(_why_not(path) or text)
-        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            return CannotOpen(f"{text} (the file is damaged, encrypted, or no SQLite database)")
-        case sqlite3.SQLITE_ERROR if "no such table: roost_" in message:
-            # The only place that reads a message: SQLite has no code for a missing table.
-            return Missing(f"{text}; store.create(...) makes the tables, store.check() tells what is there")
-        case sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_ERROR | sqlite3.SQLITE_MISMATCH | sqlite3.SQLITE_TOOBIG:
-            return worded(
-                StatementFailed(f"{text}{f' in {sql}' if sql else ''}"),
-                "routine" if " values were supplied" in message else _WORDS.get(code, "error"),
-            )
-    return DatabaseError(f"{text}{f' in {sql}' if sql else ''}")
+    found = FAILURES.get(code) or FAILURES.get(code & 0xFF, FAILED)
+    if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        message = _why_not(path) or message
+    elif found is REFUSED and "no such table: roost_" in message:
+        # The only place that reads messages: SQLite has no code for a missing table, nor for a missing parameter.
+        found = Failure(Missing, more=MAKES)
+    elif found.error is StatementFailed and " values were supplied" in message:
+        found = Failure(StatementFailed, "routine")
+    return found.made(path, message, message, sql)
 
 
 def _why_not(path: str) -> str | None:
     directory = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(directory):
-        return f"{path}: there is no directory {directory}"
-    if os.path.isdir(path):
-        return f"{path} is a directory"
-    return None
+        return f"there is no directory {directory}"
+    return "it is a directory" if os.path.isdir(path) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from roost.errors import Error, Invalid
 from roost.protocols.handlersocket.requests import MOST_ROWS
@@ -72,11 +72,11 @@ def found(rows: Sequence[Sequence[Any]], width: int) -> str:
     return f"0\t{width}\t" + "\t".join(map(token, chain.from_iterable(rows)))
 
 
-class Counted:
+class Counted(Protocol):
     """The counts of a responder's answers."""
 
-    rows = 0  # found or modified
-    errors = 0
+    rows: int  # found or modified
+    errors: int
 
 
 class Answers:

@@ -7,10 +7,9 @@ from itertools import takewhile
 from typing import ClassVar
 
 from roost.errors import Error
-from roost.protocols.codec import TooLong
-from roost.protocols.handlersocket.opened import Openings
-from roost.protocols.handlersocket.responder import Arrived, Responder
-from roost.protocols.handlersocket.session import Session
+from roost.protocols.codec import Piece, TooLong
+from roost.protocols.handlersocket.opened import Openings, Session
+from roost.protocols.handlersocket.responder import Responder
 from roost.structures.index.budget import Budget
 
 MOST_UNKNOWN = 2**12  # bytes of a line from a client that has not sent the secret, beyond those of the secret
@@ -80,8 +79,6 @@ class HandlerSocket:
 
     name: ClassVar[str] = "handlersocket"
     opens: ClassVar[bool] = True
-    empty: ClassVar[str] = ""
-    gap: ClassVar[int] = 1
     full: ClassVar[bytes] = b"2\t1\tlimit\n"
     too_long: ClassVar[bytes] = b"2\t1\ttoolong\n"
 
@@ -92,7 +89,7 @@ class HandlerSocket:
         """Make the framing of one connection."""
         return Framing(most_line, session)
 
-    def writes(self, arrived: Sequence[object]) -> bool:
+    def writes(self, pieces: Sequence[Piece]) -> bool:
         """Whether the requests may modify something, which depends on the server's address alone."""
         return self._openings.writes
 
@@ -112,6 +109,10 @@ class HandlerSocket:
         cut = chunk.find("\n", size) if cut < 0 else cut
         return (chunk[:cut], chunk[cut + 1 :]) if cut >= 0 else (chunk, None)
 
+    def join(self, first: str, second: str) -> str:
+        """Put together what was split."""
+        return f"{first}\n{second}"
+
     def modifies(self, chunk: str) -> bool:
         """Whether the first line may be a modification: it is an insert, or has more than five tokens."""
         line = chunk.partition("\n")[0]
@@ -129,6 +130,6 @@ class HandlerSocket:
         """Encode answers for the connection."""
         return answer.encode("utf-8", "surrogateescape")
 
-    def responder(self, arrived: Arrived, version: int, budget: Budget, failed: Error | None) -> Responder:
+    def responder(self, pieces: Sequence[Piece], version: int, budget: Budget, failed: Error | None) -> Responder:
         """Make the responder for lines."""
-        return Responder(arrived, self._openings, version, budget, failed)
+        return Responder(pieces, self._openings, version, budget, failed)

@@ -1,4 +1,4 @@
-"""Opened indexes, shared by the connections that opened them; and the forms of the lines that use them.
+"""Opened indexes, shared by the connections that opened them; the connections; and the forms of their lines.
 
 Lines have the same form if they differ only in their values. Such lines become a run, as columns of tokens, without
 being parsed one by one. A line without a form (an escape, an IN list, an error) is parsed by `requests.parse`.
@@ -10,12 +10,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from roost.protocols import codec
 from roost.protocols.handlersocket.answers import Answers
 from roost.protocols.handlersocket.requests import MOST_FILTERS, MOST_ROWS, NULL, VERBS, Open, Refused, number
 from roost.structures.index.declaration import COMPARISONS, OPS
 from roost.structures.index.runs import Columns, Shape
 
 MOST_FORMS = 64  # cached per opened index
+UNAUTHORIZED = "3\t1\tunauth"
 ONE_ROW = ["1", "0"]  # limit and offset
 
 
@@ -209,3 +211,41 @@ class Openings:
         if opened is None or opened.version != version or opened.target is not target:
             opened = self._opened[asked] = Opened(asked, target, version, self.writes)
         return opened
+
+
+class Session(codec.Session):
+    """The protocol's state of one connection. most: the number of indexes that it may open."""
+
+    __slots__ = ("known", "most", "opened")
+
+    def __init__(self, secret: bytes | None, most: int) -> None:
+        super().__init__(secret)
+        self.most = most
+        self.opened: dict[str, Opened] = {}  # by their numbers
+        # Whether it has sent something that only a HandlerSocket client sends. A connection that needs a secret counts
+        # as known: until it has sent the secret, it can do nothing in any protocol.
+        self.known = not self.authorized
+
+    def state(self) -> tuple[Any, ...]:
+        """Return the state for `restore`."""
+        return super().state(), dict(self.opened), self.known
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Return to an earlier state, since the answers given after it were not sent."""
+        before, self.opened, self.known = state
+        super().restore(before)
+
+    def open(self, number: int, opened: Opened) -> bool:
+        """Store an opened index under its number, replacing the one there; False if too many are open."""
+        if len(self.opened) >= self.most and str(number) not in self.opened:
+            return False
+        self.opened[str(number)] = opened
+        self.known = True
+        return True
+
+    def authorize(self, tokens: list[str]) -> str:
+        """Answer an `A`."""
+        if len(tokens) < 2 or tokens[1] != "1":
+            return "3\t1\tauthtype"
+        said = (tokens[2] if len(tokens) > 2 else "").encode("utf-8", "surrogateescape")
+        return "0\t1" if self.says(said) else UNAUTHORIZED

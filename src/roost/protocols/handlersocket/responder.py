@@ -11,18 +11,16 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from roost.errors import Error
-from roost.protocols.codec import Late
+from roost.protocols import codec
+from roost.protocols.codec import Piece
 from roost.protocols.handlersocket import answers as say
-from roost.protocols.handlersocket.opened import Form, Opened, Openings, Target
+from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session, Target
 from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
-from roost.protocols.handlersocket.session import UNAUTHORIZED, Session
 from roost.structures.index.budget import Budget
 from roost.structures.index.runs import Columns, Results, Shape
 
 LOT = 1024  # requests of a run between two checks of the budget
 SINGLES = 64  # the same, for requests that are not in a run
-
-Arrived = Sequence[tuple[Session, str]]  # the complete lines of each connection, without the last LF
 
 
 class Run(NamedTuple):
@@ -66,21 +64,22 @@ class Singles(NamedTuple):
 
 
 Asked = Run | Inserts | Singles | Open
-Single = tuple[int, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
 Playing = Generator[Asked, Any, None]
 
 
 class _Lines:
-    """The lines of one connection that do not all have one form, and the position of the next one."""
+    """The lines of one connection that do not all have one form, and the place of the next one."""
 
-    __slots__ = ("late", "lines", "next", "place", "session")
+    __slots__ = ("lines", "next", "piece", "session")
 
-    def __init__(self, place: int, session: Session, text: str) -> None:
-        self.place = place  # among the connections
-        self.session = session
-        self.lines = text.split("\n")
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.session: Session = piece.session
+        self.lines: list[str] = piece.requests.split("\n")
         self.next = 0
-        self.late = ""
+
+
+Single = tuple[_Lines, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
 
 
 class _Alike:
@@ -90,51 +89,34 @@ class _Alike:
 
     def __init__(self, opened: Opened) -> None:
         self.opened = opened
-        self.owners: list[int] = []  # the connections that they came from
+        self.owners: list[_Lines] = []  # the connections that they came from
         self.rows: list[list[str]] = []
 
 
-class Responder(say.Counted):
+class Responder(codec.Responder):
     """The lines of several connections, and their answers.
 
     version: of the schema, in the transaction that answers.
-    failed: the error because of which there is no transaction.
-    elapsed: seconds that the database's last answer took; set by the caller that sends the answer in.
     """
 
     def __init__(
-        self, arrived: Arrived, openings: Openings, version: int, budget: Budget, failed: Error | None = None
+        self, pieces: Sequence[Piece], openings: Openings, version: int, budget: Budget, failed: Error | None = None
     ) -> None:
-        self.texts = [""] * len(arrived)  # the answers, in the order of the connections; "" if there are none yet
-        self.late: dict[int, Late] = {}  # delayed answers, by the connection's place; they follow the texts
-        self.rest: dict[int, str] = {}  # the lines left for later turns, by the connection's place
-        self.seconds = [0.0] * len(arrived)  # the time that each connection took
-        self.requests = 0
-        self.elapsed = 0.0
-        self._arrived = arrived
+        super().__init__(pieces, budget, failed)
         self._openings = openings
         self._version = version
-        self._budget = budget
-        self._failed = failed
-        self._before: dict[Session, tuple[object, ...]] = {}  # the former states of sessions that have changed
-
-    def undo(self) -> None:
-        """Restore the sessions to their state before `play`: the answers will not be sent."""
-        for session, state in self._before.items():
-            session.restore(state)
 
     def play(self) -> Playing:
         """Answer the lines, as far as the budget allows."""
-        others = yield from self._whole_chunks()
-        going = every = [_Lines(place, *self._arrived[place]) for place in others]
+        if self._failed is None:
+            yield from self._whole_pieces()
+        # A piece that was taken up has another rest, unless the budget has ended.
+        going = every = [_Lines(piece) for piece in self.pieces if piece.rest is piece.requests]
         while going:
-            going = yield from self._round(going, {each.place: each for each in every})
-        for lines in every:
-            left = "\n".join(lines.lines[lines.next :]) if lines.next < len(lines.lines) else None
-            if lines.late:
-                self.late[lines.place] = Late(lines.late, left)
-            elif left is not None and not lines.session.foreign:
-                self.rest[lines.place] = left
+            going = yield from self._round(going)
+        for each in every:
+            piece = each.piece
+            piece.rest = "\n".join(each.lines[each.next :]) if each.next < len(each.lines) else None
 
     def _current(self, session: Session, token: str) -> Generator[Asked, Any, Opened | None]:
         # The current opened index for this first token; None if the line has to be parsed to find out its error.
@@ -160,68 +142,63 @@ class Responder(say.Counted):
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    def _whole_chunks(self) -> Generator[Asked, Any, list[int]]:
-        # Answer connections whose whole chunk has one form, together; return the others.
-        if self._failed is not None:
-            return list(range(len(self._arrived)))
-        others = []
+    def _whole_pieces(self) -> Playing:
+        # Answer connections all of whose lines have one form, together; leave the others.
         version = self._version
-        begun: dict[tuple[Opened, str], list[int]] = {}  # connections, by the opened index and first tokens of line 1
-        for place, (session, text) in enumerate(self._arrived):
+        begun: dict[tuple[Opened, str], list[Piece]] = {}  # by the opened index and the first tokens of the first line
+        taken = 0
+        for piece in self.pieces:
+            session, text = piece.session, piece.requests
             first = text.find("\t")
             opened = session.opened.get(text[:first])
             if opened is None or not session.authorized:
-                others.append(place)
                 continue
             if opened.version != version:
                 opened = yield from self._resolve(session, text[:first])
-            if opened is None:
-                others.append(place)
-                continue
+                if opened is None:
+                    continue
+            taken += 1
             beginning = (opened, text[: text.find("\t", first + 1)])
             if beginning in begun:
-                begun[beginning].append(place)
+                begun[beginning].append(piece)
             else:
-                begun[beginning] = [place]
-        only = len(begun) == 1 and not others
-        for (opened, _), places in begun.items():
+                begun[beginning] = [piece]
+        only = len(begun) == 1 and taken == len(self.pieces)
+        for (opened, _), pieces in begun.items():
             # Operations on several structures are left to `_round`, which runs them together, so that they take their
             # locks in one order.
-            if not (opened.target.bulk or only) or not (yield from self._together(opened, places, only)):
-                others += places
-        return sorted(others)
+            if opened.target.bulk or only:
+                yield from self._together(opened, pieces, only)
 
-    def _together(self, opened: Opened, places: list[int], only: bool) -> Generator[Asked, Any, bool]:
-        # Answer these chunks as one run; return False if they are not one. only: the turn has no other chunks.
-        texts = [self._arrived[place][1] for place in places]
-        text = "\n".join(texts)
+    def _together(self, opened: Opened, pieces: list[Piece], only: bool) -> Playing:
+        # Answer these pieces as one run, if they are one. only: the turn has no others.
+        text = pieces[0].requests if len(pieces) == 1 else "\n".join([piece.requests for piece in pieces])
         form = None if "\x01" in text else opened.form(text.partition("\n")[0].split("\t"))
         columns = None if form is None else form.columns(text)
         if form is None or columns is None:
-            return False
+            return
         try:
             values = form.values(columns)
         except Refused:
-            return False
+            return
         total = len(columns[0])
         answers, seconds = yield from self._run(opened, form, values, total, only)
         each = seconds / max(1, len(answers))
-        if len(answers) == total == len(places):
-            for place, answer in zip(places, answers, strict=True):
-                self.texts[place] = answer + "\n"
-                self.seconds[place] = each
-            return True
+        if len(answers) == total == len(pieces):
+            for piece, answer in zip(pieces, answers, strict=True):
+                piece.answer = answer + "\n"
+                piece.rest = None
+                piece.seconds = each
+            return
         begin = 0
-        for place, chunk in zip(places, texts, strict=True):
-            lines = chunk.count("\n") + 1
+        for piece in pieces:
+            lines = piece.requests.count("\n") + 1
             part = answers[begin : begin + lines]
             begin += lines
             if part:
-                self.texts[place] = "\n".join(part) + "\n"
-                self.seconds[place] = each * len(part)
-            if len(part) < lines:
-                self.rest[place] = chunk.split("\n", len(part))[-1]
-        return True
+                piece.answer = "\n".join(part) + "\n"
+                piece.seconds = each * len(part)
+                piece.rest = piece.requests.split("\n", len(part))[-1] if len(part) < lines else None
 
     def _run(
         self, opened: Opened, form: Form, values: Columns, total: int, only: bool = False
@@ -247,7 +224,7 @@ class Responder(say.Counted):
 
     # --- line by line ---------------------------------------------------------------------------------------------
 
-    def _round(self, going: list[_Lines], every: dict[int, _Lines]) -> Generator[Asked, Any, list[_Lines]]:
+    def _round(self, going: list[_Lines]) -> Generator[Asked, Any, list[_Lines]]:
         # Take the next lines of each connection and run them together; return the connections that have more.
         runs: dict[Form, _Alike] = {}
         singles: list[Single] = []
@@ -258,7 +235,7 @@ class Responder(say.Counted):
         for form, alike in runs.items():
             values = form.values(list(zip(*alike.rows, strict=True)))
             answers, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
-            self._deliver(every, alike.owners, answers, seconds)
+            _deliver(alike.owners, answers, seconds)
         while singles and self._budget.open:
             # Modifications of structures take their locks in one order only if they run together, hence the larger lot.
             some = singles[: SINGLES if any([verb == "find" for _, _, verb, _ in singles]) else LOT]
@@ -268,19 +245,11 @@ class Responder(say.Counted):
                 answers += opened.answers.of([result], self)
             self.requests += len(answers)
             self._budget.take(sum(map(len, answers)))
-            self._deliver(every, [each[0] for each in some[: len(answers)]], answers, self.elapsed)
+            _deliver([each[0] for each in some[: len(answers)]], answers, self.elapsed)
             del singles[: len(answers)]
-        for place, *_ in singles:
-            every[place].next -= 1
+        for lines, *_ in singles:
+            lines.next -= 1
         return more
-
-    def _deliver(self, every: dict[int, _Lines], owners: Sequence[int], answers: list[str], seconds: float) -> None:
-        each = seconds / max(1, len(answers))
-        for place, answer in zip(owners, answers, strict=False):
-            self.texts[place] += answer + "\n"
-            self.seconds[place] += each
-        for place in owners[len(answers) :]:  # unanswered, and the last lines taken from their connections: put back
-            every[place].next -= 1
 
     def _take(self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]) -> Generator[Asked, Any, bool]:
         # Collect the next lines of one form, or the next lines without a form, and answer lines before them that need
@@ -302,7 +271,7 @@ class Responder(say.Counted):
                 alike = runs.get(form)
                 if alike is None:
                     alike = runs[form] = _Alike(opened)
-                alike.owners.append(lines.place)
+                alike.owners.append(lines)
                 alike.rows.append(tokens)
                 continue
             if taken is not None:
@@ -318,7 +287,7 @@ class Responder(say.Counted):
                     continue
                 single = True
                 lines.next += 1
-                singles.append((lines.place, opened, *request))
+                singles.append((lines, opened, *request))
                 if self._budget.late:  # what was parsed is run all the same: a line may need all the time for itself
                     return True
                 continue
@@ -327,9 +296,9 @@ class Responder(say.Counted):
             lines.next += 1
             self.elapsed = 0.0
             answer = yield from self._answer(lines.session, tokens)
-            self.seconds[lines.place] += self.elapsed
+            lines.piece.seconds += self.elapsed
             if answer == UNAUTHORIZED and tokens[0] == "A" and lines.session.secret is not None:
-                lines.late = answer + "\n"
+                lines.piece.late = answer + "\n"
                 return False
             self._reply(lines, answer)
             if lines.session.foreign:
@@ -337,7 +306,7 @@ class Responder(say.Counted):
         return False
 
     def _reply(self, lines: _Lines, answer: str) -> None:
-        self.texts[lines.place] += answer + "\n"
+        lines.piece.answer += answer + "\n"
         self.requests += 1
         self._budget.take(len(answer))
 
@@ -345,8 +314,8 @@ class Responder(say.Counted):
         # The answer to a line that is not for an opened index.
         try:
             first = tokens[0]
-            if session not in self._before and (first in ("A", "P") or not session.known):
-                self._before[session] = session.state()
+            if first in ("A", "P") or not session.known:
+                self._remember(session)
             if not session.known and not is_request(first):
                 session.foreign = True
             if first == "A":
@@ -402,6 +371,15 @@ class Responder(say.Counted):
     def _refusal(self, error: Error) -> str:
         self.errors += 1
         return say.refusal(error)
+
+
+def _deliver(owners: Sequence[_Lines], answers: list[str], seconds: float) -> None:
+    each = seconds / max(1, len(answers))
+    for lines, answer in zip(owners, answers, strict=False):
+        lines.piece.answer += answer + "\n"
+        lines.piece.seconds += each
+    for lines in owners[len(answers) :]:  # unanswered, and the last lines taken from their connections: put back
+        lines.next -= 1
 
 
 def _operation(opened: Opened, tokens: list[str]) -> tuple[str, tuple[Any, ...]]:

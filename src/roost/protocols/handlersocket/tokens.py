@@ -12,11 +12,8 @@ from __future__ import annotations
 
 from roost.errors import Invalid
 
-__all__ = ["END", "NULL", "SEPARATOR", "decode", "encode", "escape", "request", "split", "unescape"]
-
 NULL = b"\x00"
 SEPARATOR = b"\t"
-END = b"\n"
 
 _CONTROL = bytes(range(0x10))
 # 01 comes first, since the replacements of the others contain it.
@@ -63,46 +60,3 @@ def unescape(token: bytes) -> bytes:
             raise Invalid("a broken escape")
         parts += (_SHIFTED[part[0]], part[1:])
     return b"".join(parts)
-
-
-def encode(value: bytes | None) -> bytes:
-    r"""Return a value as a token; None is NULL.
-
-    >>> encode(None), encode(b""), encode(b"\x00")
-    (b'\x00', b'', b'\x01@')
-    """
-    return NULL if value is None else escape(value)
-
-
-def decode(token: bytes) -> bytes | None:
-    r"""Return the value of a token, None for NULL.
-
-    Raises: Invalid for a broken escape.
-
-    >>> decode(b"\x00"), decode(b"\x01@"), decode(b"\x00\x00")
-    (None, b'\x00', b'\x00\x00')
-    """
-    return None if token == NULL else unescape(token)
-
-
-def request(*values: bytes | None) -> bytes:
-    r"""Return a line with these values, LF included; None is NULL.
-
-    >>> request(b"1", b"=", b"1", b"a\tb", None)
-    b'1\t=\t1\ta\x01Ib\t\x00\n'
-    """
-    return SEPARATOR.join([NULL if value is None else escape(value) for value in values]) + END
-
-
-def split(line: bytes) -> list[bytes | None]:
-    r"""Return the values of a line without its LF. An empty line is one empty value.
-
-    Raises: Invalid for a broken escape.
-
-    >>> split(b"0\t2\t7\t\x00")
-    [b'0', b'2', b'7', None]
-    """
-    tokens = line.split(SEPARATOR)
-    if b"\x00" in line or b"\x01" in line:
-        return [None if token == NULL else unescape(token) for token in tokens]
-    return [*tokens]

@@ -39,6 +39,14 @@ _REFUSALS: Sequence[tuple[type[Error], bytes]] = (
 )
 
 
+class Refused(Exception):
+    """A request is wrong; `answer` is the error answer."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
 class Read(NamedTuple):
     """Keys to look up.
 
@@ -113,6 +121,11 @@ class Special(NamedTuple):
 
 
 Asked = bytes | Read | Write | Kept | Special
+
+
+def silent(asked: Asked) -> Asked:
+    """Return a request with `noreply`, which is not answered."""
+    return asked._replace(answer=lambda _: b"", silent=True) if isinstance(asked, Write) else b""
 
 
 def refusal(error: Error, number: bool) -> bytes:

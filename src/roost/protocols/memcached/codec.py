@@ -7,10 +7,10 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from roost.errors import Error
+from roost.protocols.codec import Piece, Session
 from roost.protocols.memcached.framing import Framing, end_of
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.responder import Arrived, Responder, Stats
-from roost.protocols.memcached.session import Session
+from roost.protocols.memcached.responder import Responder, Stats
 from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
@@ -25,8 +25,6 @@ class Memcached:
 
     name: ClassVar[str] = "memcached"
     opens: ClassVar[bool] = False
-    empty: ClassVar[bytes] = b""
-    gap: ClassVar[int] = 0
     full: ClassVar[bytes] = b"ERROR Too many open connections\r\n"
     too_long: ClassVar[bytes] = b"CLIENT_ERROR line too long\r\n"
 
@@ -39,9 +37,9 @@ class Memcached:
         """Make the framing of one connection."""
         return Framing(most_line, most_block, self.most_value, session)
 
-    def writes(self, arrived: Arrived) -> bool:
+    def writes(self, pieces: Sequence[Piece]) -> bool:
         """Whether the requests may modify something."""
-        return not all([_READS.fullmatch(chunk) for _, chunk in arrived])
+        return not all([_READS.fullmatch(piece.requests) for piece in pieces])
 
     def count(self, chunk: bytes) -> int:
         """Return the number of requests."""
@@ -73,6 +71,10 @@ class Memcached:
             place = end
         return chunk[:place], chunk[place:] or None
 
+    def join(self, first: bytes, second: bytes) -> bytes:
+        """Put together what was split."""
+        return first + second
+
     def modifies(self, chunk: bytes) -> bool:
         """Whether the first request of a chunk may be a modification."""
         return _READS.match(chunk) is None
@@ -88,8 +90,6 @@ class Memcached:
         """Return answers unchanged: they are bytes already."""
         return answer
 
-    def responder(
-        self, arrived: Sequence[tuple[Session, bytes]], version: int, budget: Budget, failed: Error | None
-    ) -> Responder:
+    def responder(self, pieces: Sequence[Piece], version: int, budget: Budget, failed: Error | None) -> Responder:
         """Make the responder for requests."""
-        return Responder(arrived, self._requests, self._stats, budget, failed)
+        return Responder(pieces, self._requests, self._stats, budget, failed)

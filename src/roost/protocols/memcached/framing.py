@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from roost.protocols.codec import TooLong
-from roost.protocols.memcached.session import Session
+from roost.protocols.codec import Session, TooLong
 
 MOST_KEY = 250  # bytes, in memcached and here
 MOST_LENGTH = 2**31 - 3  # of a block: memcached parses the number as a 32-bit integer, and adds 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from roost.protocols.memcached.asked import (
     Asked,
     Kept,
     Read,
+    Refused,
     Write,
     flags_of,
     signed,
@@ -27,15 +28,8 @@ from roost.structures.cache.meta import KEEP, STALE, WON
 KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
 MOST_OPAQUE = 32
 MISS = b"EN\r\n"
+BAD_FLAGS = b"CLIENT_ERROR invalid or duplicate flag\r\n"
 MODES: Final = {"I": 1, "+": 1, "D": -1, "-": -1}
-
-
-class Refused(Exception):
-    """A request has a wrong flag; `answer` is the error answer."""
-
-    def __init__(self, answer: bytes) -> None:
-        super().__init__(answer)
-        self.answer = answer
 
 
 class Flags:
@@ -63,10 +57,7 @@ class Flags:
                 key = b""
             if not key:
                 raise Refused(b"CLIENT_ERROR error decoding key\r\n")
-        try:
-            self.key = values.key(key)
-        except Unfit:
-            raise Refused(BAD_LINE) from None
+        self.key = values.key(key)
 
     def has(self, flag: str) -> bool:
         """Whether a flag was sent."""
@@ -109,6 +100,13 @@ class Meta:
     def __init__(self, values: Values, once_for: float) -> None:
         self._values = values
         self._once_for = once_for
+        # The commands without a block, and what memcached answers whatever is wrong with their flags.
+        self._commands: dict[bytes, tuple[Callable[[list[bytes]], Asked], bytes | None]] = {
+            b"mg": (self._get, None),
+            b"md": (self._delete, BAD_FLAGS),
+            b"ma": (self._arithmetic, BAD_FLAGS),
+            b"me": (self._debug, BAD_LINE),
+        }
 
     def _once(self, flags: Flags, write: Write) -> Write | Kept:
         opaque = flags.tokens.get(ord("O"))
@@ -127,19 +125,21 @@ class Meta:
         seconds = flags.number(flag, None)
         return KEEP if seconds is None else self._values.ttl(seconds)
 
+    def parse(self, words: list[bytes]) -> Asked:
+        """Parse a request without a block."""
+        make, otherwise = self._commands[words[0]]
+        if len(words) < 2 or len(words[1]) > MOST_KEY:
+            return ERROR if len(words) < 2 and otherwise != BAD_LINE else BAD_LINE
+        try:
+            return make(words[1:])
+        except Refused as refused:
+            return refused.answer if otherwise is None or refused.answer == BAD_LINE else otherwise
+
     # --- mg -------------------------------------------------------------------------------------------------------
 
-    def get(self, words: list[bytes]) -> Asked:
-        """Parse an `mg`."""
-        if len(words) < 2:
-            return ERROR
-        if len(words[1]) > MOST_KEY:
-            return BAD_LINE
-        try:
-            flags = self._flags(words[1:])
-            ttl, made, recached = self._ttl(flags, "T"), self._ttl(flags, "N"), flags.number("R", KEEP)
-        except Refused as refused:
-            return refused.answer
+    def _get(self, words: list[bytes]) -> Asked:
+        flags = self._flags(words)
+        ttl, made, recached = self._ttl(flags, "T"), self._ttl(flags, "N"), flags.number("R", KEEP)
         asked = self._values.operation("meta_get", flags.key, ttl, made, recached)
         locked = Write([asked], lambda results: self._got(flags, results[0]), shows=flags.has("v"))
         if ttl == made == recached == KEEP:
@@ -171,17 +171,17 @@ class Meta:
     # --- ms -------------------------------------------------------------------------------------------------------
 
     def set(self, words: list[bytes], value: bytes | None) -> Asked:
-        """Parse an `ms`; value: None if it is too long."""
+        """Parse an `ms`; value: None if it is too long.
+
+        Raises: Refused.
+        """
         if len(words[1]) > MOST_KEY:
             return BAD_LINE
         values = self._values
-        try:
-            flags = self._flags([words[1], *words[3:]])
-            ttl = values.ttl(flags.number("T", 0))
-            kept = flags_of(flags.tokens.get(ord("F"), b"0"))
-            token = flags.number("C", None)
-        except Refused as refused:
-            return refused.answer
+        flags = self._flags([words[1], *words[3:]])
+        ttl = values.ttl(flags.number("T", 0))
+        kept = flags_of(flags.tokens.get(ord("F"), b"0"))
+        token = flags.number("C", None)
         mode = flags.mode("S")
         if mode not in "EAPRS":
             return b"CLIENT_ERROR invalid mode for ms M token\r\n"
@@ -205,17 +205,9 @@ class Meta:
 
     # --- md, ma, me -----------------------------------------------------------------------------------------------
 
-    def delete(self, words: list[bytes]) -> Asked:
-        """Parse an `md`."""
-        if len(words) < 2:
-            return ERROR
-        if len(words[1]) > MOST_KEY:
-            return BAD_LINE
-        try:
-            flags = self._flags(words[1:])
-            ttl, token = self._ttl(flags, "T"), flags.number("C", None)
-        except Refused as refused:
-            return _worded(refused)
+    def _delete(self, words: list[bytes]) -> Asked:
+        flags = self._flags(words)
+        ttl, token = self._ttl(flags, "T"), flags.number("C", None)
         asked = self._values.operation("meta_delete", flags.key, token, flags.has("I"), ttl)
 
         def answer(results: Sequence[Any]) -> bytes:
@@ -224,18 +216,10 @@ class Meta:
 
         return self._once(flags, Write([asked], answer))
 
-    def arithmetic(self, words: list[bytes]) -> Asked:
-        """Parse an `ma`."""
-        if len(words) < 2:
-            return ERROR
-        if len(words[1]) > MOST_KEY:
-            return BAD_LINE
-        try:
-            flags = self._flags(words[1:])
-            n, first, token = flags.number("D", 1), flags.number("J", 0), flags.number("C", None) or None
-            ttl, made = self._ttl(flags, "T"), self._ttl(flags, "N")
-        except Refused as refused:
-            return _worded(refused)
+    def _arithmetic(self, words: list[bytes]) -> Asked:
+        flags = self._flags(words)
+        n, first, token = flags.number("D", 1), flags.number("J", 0), flags.number("C", None) or None
+        ttl, made = self._ttl(flags, "T"), self._ttl(flags, "N")
         mode = flags.mode("I")
         if mode not in MODES:
             return b"CLIENT_ERROR invalid mode for ma M token\r\n"
@@ -254,14 +238,8 @@ class Meta:
 
         return self._once(flags, Write([asked], answer, number=True))
 
-    def debug(self, words: list[bytes]) -> Asked:
-        """Parse an `me`."""
-        if len(words) < 2 or len(words[1]) > MOST_KEY:
-            return BAD_LINE
-        try:
-            flags = Flags(words[1], words[2:3] if words[2:3] == [b"b"] else [], self._values)
-        except Refused:
-            return BAD_LINE
+    def _debug(self, words: list[bytes]) -> Asked:
+        flags = Flags(words[0], words[1:2] if words[1:2] == [b"b"] else [], self._values)
 
         def answer(rows: Sequence[Any]) -> bytes:
             (row,) = rows
@@ -278,10 +256,3 @@ class Meta:
 
 def _seconds(left: int | None) -> int:
     return -1 if left is None else -(-left // SECOND)
-
-
-def _worded(refused: Refused) -> bytes:
-    # memcached answers md and ma with this text, whatever is wrong with their flags.
-    if refused.answer == BAD_LINE:
-        return BAD_LINE
-    return b"CLIENT_ERROR invalid or duplicate flag\r\n"

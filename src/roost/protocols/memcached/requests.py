@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from roost.errors import Error
@@ -28,10 +29,12 @@ from roost.protocols.memcached.asked import (
     TOUCHED,
     Asked,
     Read,
+    Refused,
     Special,
     Write,
     flags_of,
     signed,
+    silent,
     unsigned,
 )
 from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
@@ -85,25 +88,24 @@ class Requests:
     def _use(self, values: Values) -> None:
         self.values = values
         self._meta = Meta(values, self._once_for)
-        self._commands: dict[bytes, Callable[[list[bytes]], Asked]] = {
-            b"get": lambda words: self._get(words, False),
-            b"gets": lambda words: self._get(words, True),
-            b"gat": lambda words: self._gat(words, False),
-            b"gats": lambda words: self._gat(words, True),
-            b"incr": lambda words: self._incr(words, "increment"),
-            b"decr": lambda words: self._incr(words, "decrement"),
-            b"touch": self._touch,
-            b"delete": self._delete,
-            b"flush_all": self._flush_all,
-            b"verbosity": self._verbosity,
-            b"version": lambda _: Special("version"),
-            b"stats": lambda words: Special("reset" if words[1:] == [b"reset"] else "stats", words[1:]),
-            b"quit": lambda _: Special("quit"),
-            b"mn": lambda _: b"MN\r\n",
-            b"mg": self._meta.get,
-            b"md": self._meta.delete,
-            b"ma": self._meta.arithmetic,
-            b"me": self._meta.debug,
+        # By the command: the least and the most words, from how many words on the last one may be `noreply`, and what
+        # makes the request of them.
+        self._commands: dict[bytes, tuple[int, float, float, Callable[[list[bytes]], Asked]]] = {
+            b"get": (2, inf, inf, lambda words: self._get(words, False)),
+            b"gets": (2, inf, inf, lambda words: self._get(words, True)),
+            b"gat": (2, inf, inf, lambda words: self._gat(words, False)),
+            b"gats": (2, inf, inf, lambda words: self._gat(words, True)),
+            b"incr": (3, 4, 3, lambda words: self._incr(words, "increment")),
+            b"decr": (3, 4, 3, lambda words: self._incr(words, "decrement")),
+            b"touch": (3, 4, 3, self._touch),
+            b"delete": (2, 4, 3, self._delete),
+            b"flush_all": (1, 3, 1, self._flush_all),
+            b"verbosity": (1, inf, 2, _verbosity),
+            b"version": (1, inf, inf, lambda _: Special("version")),
+            b"stats": (1, inf, inf, lambda words: Special("reset" if words[1:] == [b"reset"] else "stats", words[1:])),
+            b"quit": (1, inf, inf, lambda _: Special("quit")),
+            b"mn": (1, inf, inf, lambda _: b"MN\r\n"),
+            **dict.fromkeys((b"mg", b"md", b"ma", b"me"), (1, inf, inf, self._meta.parse)),
         }
 
     def lot(self, most: int) -> int:
@@ -128,55 +130,48 @@ class Requests:
         command = words[0]
         known = self._commands.get(command)
         if known is not None:
-            return known(words), end
+            least, most, noreply, make = known
+            quiet = len(words) >= noreply and words[-1] == b"noreply"
+            return (_made(make, words, quiet) if least <= len(words) <= most else ERROR), end
         if command in _STORES:
             return self._store(data, end, words)
         return (Special("foreign") if _HTTP.match(data, start, end) else ERROR), end
 
-    def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> bytes | Write:
+    def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> Asked:
         # A `set` of the usual form.
         values = self.values
         name, flags, exptime, _, quiet = found.groups()
-        silent = quiet is not None
         try:
             key = values.key(name)
-        except Unfit:
-            return b"" if silent else BAD_LINE
-        try:
             value = values.value(data[found.end() : end])
+        except Refused as refused:
+            return refused.answer if quiet is None else b""
         except Unfit:
-            refused = self.too_large(key, "set")
-            assert isinstance(refused, Write)
-            return Write(refused.operations, _nothing, silent=True) if silent else refused
-        ttl = None if exptime == b"0" else values.ttl(int(exptime))
-        asked = [values.operation("set", key, value, ttl, int(flags))]
-        return Write(asked, _nothing, silent=True) if silent else Write(asked, _stored)
+            asked: Asked = self.too_large(key, "set")
+        else:
+            ttl = None if exptime == b"0" else values.ttl(int(exptime))
+            asked = Write([values.operation("set", key, value, ttl, int(flags))], _stored)
+        return asked if quiet is None else silent(asked)
 
     # --- storing --------------------------------------------------------------------------------------------------
 
     def _store(self, data: bytes, begin: int, words: list[bytes]) -> tuple[Asked, int]:
         command = words[0]
+        least = 2 if command == b"ms" else 6 if command == b"cas" else 5
         length, end = length_of(words), begin
+        last = command != b"ms" and words[-1] == b"noreply"
         if length is None:
-            if command == b"ms":
-                return (ERROR if len(words) < 2 else BAD_LINE), end
-            least = 6 if command == b"cas" else 5
-            quiet = words[-1] == b"noreply"
-            return (b"" if quiet else BAD_LINE if least <= len(words) <= least + 1 else ERROR), end
+            wrong = ERROR if len(words) < least or (len(words) > least + 1 and command != b"ms") else BAD_LINE
+            return (b"" if last else wrong), end
         value: bytes | None = None
         if length < MOST_LENGTH:
             end = begin + length + 2
             value = data[begin : begin + length]
             if data[begin + length : end] != b"\r\n":
-                quiet = command != b"ms" and words[-1] == b"noreply" and len(words) > 5
-                return (b"" if quiet else BAD_CHUNK), end
+                return (b"" if last and len(words) > 5 else BAD_CHUNK), end
         if command == b"ms":
-            return self._meta.set(words, value), end
-        quiet = len(words) > (6 if command == b"cas" else 5) and words[-1] == b"noreply"
-        asked = self._stored(words, value)
-        if quiet:
-            asked = b"" if isinstance(asked, bytes) else Write(asked.operations, lambda _: b"", silent=True)
-        return asked, end
+            return _made(lambda words: self._meta.set(words, value), words), end
+        return _made(lambda words: self._stored(words, value), words, last and len(words) > least), end
 
     def _stored(self, words: list[bytes], value: bytes | None) -> bytes | Write:
         values = self.values
@@ -185,15 +180,12 @@ class Requests:
         token = unsigned(words[5]) if verb == "cas" else 0
         if len(words[1]) > MOST_KEY or flags is None or exptime is None or token is None:
             return BAD_LINE
+        key = values.key(words[1])
         try:
-            key = values.key(words[1])
+            found = None if value is None else values.value(value)
         except Unfit:
-            return BAD_LINE
-        if value is None:
-            return self.too_large(key, verb)
-        try:
-            found = values.value(value)
-        except Unfit:
+            found = None
+        if found is None:
             return self.too_large(key, verb)
         if verb in ("append", "prepend"):
             return Write([values.operation(verb, key, found)], _answering(STORED))
@@ -212,17 +204,14 @@ class Requests:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
+    def _keys(self, names: list[bytes]) -> list[tuple[Any, ...]]:
+        if len(names) > MOST_KEYS:
+            raise Refused(TOO_MANY)
+        return self.values.keys(names)
+
     def _get(self, words: list[bytes], tokens: bool) -> Asked:
         names = words[1:]
-        if not names:
-            return ERROR
-        if len(names) > MOST_KEYS:
-            return TOO_MANY
-        try:
-            keys = self.values.keys(names)
-        except Unfit:
-            return BAD_LINE
-        return Read(keys, lambda rows: self.shown(names, rows, tokens))
+        return Read(self._keys(names), lambda rows: self.shown(names, rows, tokens))
 
     def shown(self, names: Sequence[bytes], rows: Sequence[Any], tokens: bool = False) -> bytes:
         """Return the answer to a `get`."""
@@ -247,92 +236,60 @@ class Requests:
         ]
 
     def _gat(self, words: list[bytes], tokens: bool) -> Asked:
-        if len(words) < 2:
-            return ERROR
-        exptime = signed(words[1])
-        if exptime is None:
-            return BAD_EXPTIME
-        names = words[2:]
+        ttl, names = self._ttl(words[1]), words[2:]
         if not names:
             return END
-        if len(names) > MOST_KEYS:
-            return TOO_MANY
-        try:
-            keys = self.values.keys(names)
-        except Unfit:
-            return BAD_LINE
-        ttl = self.values.ttl(exptime)
-        asked = [self.values.operation("meta_get", key, ttl, KEEP, PLAIN) for key in keys]
+        asked = [self.values.operation("meta_get", key, ttl, KEEP, PLAIN) for key in self._keys(names)]
         return Write(asked, lambda rows: self.shown(names, rows, tokens), shows=True)
 
     # --- the others -----------------------------------------------------------------------------------------------
 
+    def _ttl(self, word: bytes) -> int | None:
+        exptime = signed(word)
+        if exptime is None:
+            raise Refused(BAD_EXPTIME)
+        return self.values.ttl(exptime)
+
     def _incr(self, words: list[bytes], verb: str) -> Asked:
-        if not 3 <= len(words) <= 4:
-            return ERROR
-        quiet = words[-1] == b"noreply"
-        n = unsigned(words[2])
-        try:
-            key = self.values.key(words[1])
-        except Unfit:
-            return b"" if quiet else BAD_LINE
+        key, n = self.values.key(words[1]), unsigned(words[2])
         if n is None:
-            return b"" if quiet else BAD_DELTA
+            return BAD_DELTA
 
         def answer(results: Sequence[Any]) -> bytes:
             (result,) = results
-            return b"" if quiet else b"NOT_FOUND\r\n" if result is None else b"%d\r\n" % result
+            return b"NOT_FOUND\r\n" if result is None else b"%d\r\n" % result
 
-        return Write([self.values.operation(verb, key, n)], answer, silent=quiet, number=True)
+        return Write([self.values.operation(verb, key, n)], answer, number=True)
 
     def _touch(self, words: list[bytes]) -> Asked:
-        if not 3 <= len(words) <= 4:
-            return ERROR
-        quiet = words[-1] == b"noreply"
-        try:
-            key = self.values.key(words[1])
-        except Unfit:
-            return b"" if quiet else BAD_LINE
-        exptime = signed(words[2])
-        if exptime is None:
-            return b"" if quiet else BAD_EXPTIME
-        return self._simple("touch", quiet, TOUCHED, key, self.values.ttl(exptime))
+        key = self.values.key(words[1])
+        return Write([self.values.operation("touch", key, self._ttl(words[2]))], _answering(TOUCHED))
 
     def _delete(self, words: list[bytes]) -> Asked:
-        if not 2 <= len(words) <= 4:
-            return ERROR
-        quiet = words[-1] == b"noreply" and len(words) > 2
         if words[2:] not in ([], [b"0"], [b"noreply"], [b"0", b"noreply"]):
-            return b"" if quiet else BAD_DELETE
-        try:
-            key = self.values.key(words[1])
-        except Unfit:
-            return b"" if quiet else BAD_LINE
-        return self._simple("delete", quiet, DELETED, key)
-
-    def _simple(self, verb: str, quiet: bool, said: Mapping[Any, bytes], *args: Any) -> Write:
-        answer: Callable[[Sequence[Any]], bytes] = (lambda _: b"") if quiet else _answering(said)
-        return Write([self.values.operation(verb, *args)], answer, silent=quiet)
+            return BAD_DELETE
+        return Write([self.values.operation("delete", self.values.key(words[1]))], _answering(DELETED))
 
     def _flush_all(self, words: list[bytes]) -> Asked:
-        if len(words) > 3:
-            return ERROR
-        quiet = words[-1] == b"noreply"
-        given = words[1 : len(words) - quiet]
+        given = [word for word in words[1:2] if word != b"noreply" or len(words) > 2]
         delay = signed(given[0]) if given else 0
         if delay is None:
-            return b"" if quiet else BAD_EXPTIME
-        if delay > 0:
-            return b"" if quiet else DELAYED
-        return Write([self.values.operation("clear", None)], lambda _: b"" if quiet else b"OK\r\n", silent=quiet)
+            return BAD_EXPTIME
+        return DELAYED if delay > 0 else Write([self.values.operation("clear", None)], lambda _: b"OK\r\n")
 
-    def _verbosity(self, words: list[bytes]) -> Asked:
-        quiet = words[-1] == b"noreply"
-        if quiet:
-            return b""
-        if not 2 <= len(words) <= 3:
-            return ERROR
-        return BAD_LINE if unsigned(words[1]) is None else b"OK\r\n"
+
+def _verbosity(words: list[bytes]) -> bytes:
+    if not 2 <= len(words) <= 3:
+        return ERROR
+    return BAD_LINE if unsigned(words[1]) is None else b"OK\r\n"
+
+
+def _made(make: Callable[[list[bytes]], Asked], words: list[bytes], quiet: bool = False) -> Asked:
+    try:
+        asked = make(words)
+    except Refused as refused:
+        asked = refused.answer
+    return silent(asked) if quiet else asked
 
 
 def _answering(said: Mapping[Any, bytes]) -> Callable[[Sequence[Any]], bytes]:
@@ -341,7 +298,3 @@ def _answering(said: Mapping[Any, bytes]) -> Callable[[Sequence[Any]], bytes]:
 
 def _stored(results: Sequence[Any]) -> bytes:
     return STORED[True]
-
-
-def _nothing(results: Sequence[Any]) -> bytes:
-    return b""

@@ -15,7 +15,8 @@ from math import inf
 from typing import Any
 
 from roost.errors import Error, Mismatch, Missing, StatementFailed, worded
-from roost.protocols.codec import Late
+from roost.protocols import codec
+from roost.protocols.codec import Piece, Session
 from roost.protocols.memcached.asked import (
     BAD_CHUNK,
     END,
@@ -24,21 +25,19 @@ from roost.protocols.memcached.asked import (
     Kept,
     Operations,
     Read,
+    Refused,
     Special,
     Write,
     refusal,
 )
 from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.session import Session
-from roost.protocols.memcached.values import Unfit
 from roost.structures.index.budget import Budget
 
 LOT = 1024  # keys of a round, or those of one request; the budget is checked after each round
 UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
-Arrived = Sequence[tuple[Session, bytes]]  # the complete requests of each connection
 Playing = Generator[Operations | Kept | Declared, Any, None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
@@ -49,92 +48,65 @@ GETS = re.compile(rb"(?:get [^ \r\n]{1,250}\r\n)+")
 class _Chunk:
     """The requests of one connection, and the position of the next one."""
 
-    __slots__ = ("answers", "data", "late", "next", "place", "session")
+    __slots__ = ("answers", "data", "next", "piece", "session")
 
-    def __init__(self, place: int, session: Session, data: bytes) -> None:
-        self.place = place  # among the connections
-        self.session = session
-        self.data = data
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.session: Session = piece.session
+        self.data: bytes = piece.requests
         self.next = 0
-        self.late = b""
         self.answers: list[bytes] = []
 
 
-class Responder:
+class Responder(codec.Responder):
     """The requests of several connections, and their answers.
 
     stats: returns the statistics for the words behind `stats`; None for unknown words.
-    failed: the error because of which there is no transaction.
-    elapsed: seconds that the database's last answer took; set by the caller that sends the answer in.
     """
 
     def __init__(
-        self,
-        arrived: Arrived,
-        requests: Requests,
-        stats: Stats,
-        budget: Budget,
-        failed: Error | None = None,
+        self, pieces: Sequence[Piece], requests: Requests, stats: Stats, budget: Budget, failed: Error | None = None
     ) -> None:
-        self.texts = [b""] * len(arrived)  # the answers, in the order of the connections
-        self.late: dict[int, Late] = {}  # delayed answers, by the connection's place; they follow the texts
-        self.rest: dict[int, bytes] = {}  # the requests left for later turns, by the connection's place
-        self.seconds = [0.0] * len(arrived)  # the time that each connection took
-        self.requests = self.errors = self.rows = 0
-        self.elapsed = 0.0
-        self._arrived = arrived
+        super().__init__(pieces, budget, failed)
         self._requests = requests
         self._stats = stats
-        self._budget = budget
-        self._failed = failed
         self._keys = 0  # those of the present round
-        self._before: dict[Session, tuple[Any, ...]] = {}  # the former states of sessions that have changed
-
-    def undo(self) -> None:
-        """Restore the sessions to their state before `play`: the answers will not be sent."""
-        for session, state in self._before.items():
-            session.restore(state)
 
     def play(self) -> Playing:
         """Answer the requests, as far as the budget allows."""
         if self._requests.stale and self._failed is None:
             self._requests.redeclare((yield Declared(self._requests.values.cache.name)))
-        others = list(range(len(self._arrived))) if self._failed is not None else (yield from self._gets())
-        every = [_Chunk(place, *self._arrived[place]) for place in others]
-        going = every
+        others = list(self.pieces) if self._failed is not None else (yield from self._gets())
+        going = every = [_Chunk(piece) for piece in others]
         while going and self._budget.open:
             going = yield from self._round(going)
         for chunk in every:
-            self.texts[chunk.place] = b"".join(chunk.answers)
-            left = chunk.data[chunk.next :]
-            if chunk.late:
-                self.late[chunk.place] = Late(chunk.late, left or None)
-            elif left and not chunk.session.foreign:
-                self.rest[chunk.place] = left
+            chunk.piece.answer = b"".join(chunk.answers)
+            chunk.piece.rest = chunk.data[chunk.next :] or None
 
     # --- gets of one key --------------------------------------------------------------------------------------------
 
-    def _gets(self) -> Generator[Operations, Any, list[int]]:
+    def _gets(self) -> Generator[Operations, Any, list[Piece]]:
         # Answer the connections that have sent only such requests, together; return the others.
-        others: list[int] = []
-        places: list[int] = []
+        others: list[Piece] = []
+        pieces: list[Piece] = []
         names: list[bytes] = []
         ends: list[int] = []
         whole = GETS.fullmatch
-        for place, (session, data) in enumerate(self._arrived):
-            if session.authorized and whole(data):
-                places.append(place)
-                names += data[4:-2].split(b"\r\nget ")
+        for piece in self.pieces:
+            if piece.session.authorized and whole(piece.requests):
+                pieces.append(piece)
+                names += piece.requests[4:-2].split(b"\r\nget ")
                 ends.append(len(names))
             else:
-                others.append(place)
+                others.append(piece)
         if not names:
             return others
         requests = self._requests
         try:
             keys = requests.values.keys(names)
-        except Unfit:
-            return list(range(len(self._arrived)))
+        except Refused:
+            return list(self.pieces)
         answers: list[bytes] = []
         seconds = 0.0
         while len(answers) < len(names) and self._budget.open:
@@ -155,12 +127,12 @@ class Responder:
         self.requests += len(answers)
         each = seconds / max(1, len(answers))
         begin = 0
-        for place, end in zip(places, ends, strict=True):
+        for piece, end in zip(pieces, ends, strict=True):
             some = answers[begin:end]
-            self.texts[place] = b"".join(some)
-            self.seconds[place] = each * len(some)
-            if len(some) < end - begin:
-                self.rest[place] = b"get " + b"\r\nget ".join(names[begin + len(some) : end]) + b"\r\n"
+            piece.answer = b"".join(some)
+            piece.seconds = each * len(some)
+            left = names[begin + len(some) : end]
+            piece.rest = b"get " + b"\r\nget ".join(left) + b"\r\n" if left else None
             begin = end
         return others
 
@@ -185,7 +157,7 @@ class Responder:
                 end = begin + len(read.keys)
                 answer = self._refusal(rows) if isinstance(rows, Error) else read.answer(rows[begin:end])
                 begin = end
-                self.seconds[chunk.place] += each
+                chunk.piece.seconds += each
                 if isinstance(answer, bytes):
                     self._reply(chunk, answer)
                 else:
@@ -205,17 +177,19 @@ class Responder:
                 self._requests.learn(self._weigh(shown), len(shown))
             each = self.elapsed / len(writes)
             for (chunk, write), part in zip(writes, parts, strict=True):
-                self.seconds[chunk.place] += each
+                chunk.piece.seconds += each
                 self._reply(chunk, self._written(write, part))
         for chunk, kept in once:
             answered = yield kept
-            self.seconds[chunk.place] += self.elapsed
+            chunk.piece.seconds += self.elapsed
             if isinstance(answered, Error):
                 self._reply(chunk, self._written(kept.write, [answered]))
             else:
                 self.rows += 1
                 self._reply(chunk, answered)
-        return [chunk for chunk in going if chunk.next < len(chunk.data) and not (chunk.late or chunk.session.foreign)]
+        return [
+            chunk for chunk in going if chunk.next < len(chunk.data) and not (chunk.piece.late or chunk.session.foreign)
+        ]
 
     def _fetched(self, keys: Sequence[tuple[Any, ...]]) -> Generator[Operations, Any, tuple[Any, float]]:
         # Return the rows of the keys, or the error, and the seconds that they took.
@@ -274,7 +248,7 @@ class Responder:
                 if kind is not None:
                     return
                 self._authorize(chunk)
-                if chunk.late:
+                if chunk.piece.late:
                     return
                 continue
             if self._keys >= most:
@@ -328,10 +302,6 @@ class Responder:
             self._remember(chunk.session)
             chunk.session.foreign = True
 
-    def _remember(self, session: Session) -> None:
-        if session not in self._before:
-            self._before[session] = session.state()
-
     def _authorize(self, chunk: _Chunk) -> None:
         # The first request is a `set` with the user and the password as its value.
         data, start = chunk.data, chunk.next
@@ -347,11 +317,11 @@ class Responder:
             self._reply(chunk, BAD_CHUNK)
             return
         self._remember(chunk.session)
-        if chunk.session.authorize(data[begin : begin + length]):
+        if chunk.session.says(data[begin : begin + length]):
             self._reply(chunk, b"STORED\r\n")
         else:
             self.errors += 1
-            chunk.late = NOT_AUTHENTICATED
+            chunk.piece.late = NOT_AUTHENTICATED
 
     def _reply(self, chunk: _Chunk, answer: bytes) -> None:
         chunk.answers.append(answer)

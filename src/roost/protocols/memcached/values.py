@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roost.errors import Invalid
+from roost.protocols.memcached.asked import BAD_LINE, Refused
 from roost.protocols.memcached.framing import MOST_KEY
 from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 from roost.structures.operation import Operation, Target
@@ -15,7 +16,7 @@ KINDS = ("binary", "text")
 
 
 class Unfit(Exception):
-    """A key or a value that the cache does not take."""
+    """A value that the cache does not take."""
 
 
 class Values:
@@ -49,28 +50,28 @@ class Values:
     def key(self, key: bytes) -> tuple[Any, ...]:
         """Convert a key for an operation.
 
-        Raises: Unfit.
+        Raises: Refused.
         """
         if len(key) > MOST_KEY or not key or (self.text_keys and self._is_unfit(key)):
-            raise Unfit
+            raise Refused(BAD_LINE)
         try:
             return self.cache.key.check(key.decode() if self.text_keys else key)
         except ValueError:  # not UTF-8, or longer than the declared limit
-            raise Unfit from None
+            raise Refused(BAD_LINE) from None
 
     def keys(self, keys: Sequence[bytes]) -> list[tuple[Any, ...]]:
         """Convert keys for an operation.
 
-        Raises: Unfit.
+        Raises: Refused.
         """
         if self.text_keys and max(map(len, keys)) <= self.most_key:
             joined = b"\n".join(keys)
             if self._is_unfit(joined):
-                raise Unfit
+                raise Refused(BAD_LINE)
             try:
                 return [(key,) for key in joined.decode().split("\n")]
             except UnicodeDecodeError:
-                raise Unfit from None
+                raise Refused(BAD_LINE) from None
         return [self.key(key) for key in keys]
 
     def value(self, value: bytes) -> Any:

@@ -1,39 +1,51 @@
-"""Capped: the newest rows per key, each with an identity."""
+"""Capped: a few rows per key, each with an identity: the newest ones, the best ones, or those that are not too old."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.adopted import Adopted
+from roost.structures.keep_for import reserved, seconds
 from roost.structures.operation import Operation
 from roost.structures.rows import Rows, RowStructure, keep_limit, names, option, row_from
 from roost.structures.structure import Group, column_facts
 from roost.types.columns import Column
 
-if TYPE_CHECKING:
-    from roost.structures.ranked.declaration import Ranked
-
 K = TypeVar("K")
 R = TypeVar("R")
 S = TypeVar("S")
 L = TypeVar("L")
+if TYPE_CHECKING:
+    import typing_extensions  # which type checkers have; typing has it from Python 3.13 on
+
+    Added = typing_extensions.TypeVar("Added", bound=bool | None, default=None)
+else:
+    Added = TypeVar("Added")
+
+SCORES = ("int", "float", "date", "datetime")  # the types that every database sorts in the order of their values
+ID_VERBS = ("remove", "get", "rank")
 
 
-class Capped(RowStructure[R, K]):
+class Capped(RowStructure[R, K], Generic[R, K, Added]):
     """A capped collection: at most `keep` rows per key, each with an id; the row *added* first is evicted first.
 
     name: lower-case identifier, at most 40 characters.
     Row: a dataclass (also frozen, with slots or defaults) whose annotations give the columns.
     per: the field that is the key, or several; or a NamedTuple whose fields are those of the row.
-    keep: rows per key, at least 1.
     unique: the field (or several) that identifies a row within its key.
+    keep: rows per key, at least 1. None: any number, where `keep_for` is given.
     on_full: "evict" the oldest, or "reject" the new row with `Full`.
-    on_duplicate: "error" (`Duplicate`), or "refresh": the row is replaced and becomes the newest.
-    keep_for: rows also expire after this time: see `ExpiringCapped`.
-    order: keep the rows with the greatest values of this field instead of the newest rows: see `Ranked`.
+    on_duplicate: "error" (`Duplicate`), or "refresh": the row is replaced and becomes the newest; or, with `order`,
+        "best": it is replaced only by a row with a greater score.
+    order: a leaderboard: the rows with the greatest values of this field are kept instead of the newest ones; of two
+        equal scores, the one added earlier ranks higher. An int, a float, a date or a datetime, never None. To keep the
+        lowest scores (lap times), store the negative. `latest` and `entries` then read all rows of the key.
+    keep_for: a timedelta of whole seconds, or their number: rows also leave so long after their add. An expired row
+        counts as absent: its id may be added again, and it takes up no place. Later writes delete it. The clock is the
+        database server's, on SQLite the store's; if it jumps back, expired rows do not reappear.
 
     >>> import dataclasses, roost
     >>> @dataclasses.dataclass
@@ -46,77 +58,89 @@ class Capped(RowStructure[R, K]):
     ...     _ = store.run_all(*[baskets.add(Egg(42, egg)) for egg in range(1, 14)])
     ...     store.run(baskets.count(42)), store.run(baskets.get(42, 1)), store.run(baskets.latest(42, 2))
     (12, None, [Egg(basket=42, egg=13), Egg(basket=42, egg=12)])
+
+    >>> @dataclasses.dataclass
+    ... class Score:
+    ...     board: str
+    ...     player: int
+    ...     points: int
+    >>> best = roost.Capped(
+    ...     "best", Score, per="board", keep=2, unique="player", order="points", on_duplicate="best"
+    ... )
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(best)
+    ...     store.run_all(*[best.add(Score("go", player, points)) for player, points in [(1, 50), (2, 90), (3, 70)]])
+    ...     store.run(best.add(Score("go", 4, 60)))
+    ...     store.run_all(best.top("go"), best.rank("go", 3), best.rank("go", 1))
+    (True, True, True)
+    False
+    ([Score(board='go', player=2, points=90), Score(board='go', player=3, points=70)], 2, None)
     """
 
     kind = "capped"
-    options: tuple[str, ...] = ("keep", "on_full", "on_duplicate")
-    score: Column | None = None  # rows with the greatest values of this column are kept; None: the newest rows
+    reads = ("rank",)
 
-    def __new__(
-        cls, name: str, *_: Any, order: str | None = None, keep_for: timedelta | float | None = None, **__: Any
-    ) -> Self:
-        """Return a `Ranked` if `order` is given, an `ExpiringCapped` if `keep_for` is given."""
-        if cls is Capped and order is not None:
-            from roost.structures.ranked.declaration import Ranked  # which is derived from this class
+    if not TYPE_CHECKING:
 
-            if keep_for is not None:
-                raise Invalid(f"{name}: keep_for does not go with order")
-            cls = Ranked  # type: ignore[assignment]
-        elif cls is Capped and keep_for is not None:
-            from roost.structures.expiring_capped.declaration import ExpiringCapped  # which is derived from this class
-
-            cls = ExpiringCapped  # type: ignore[assignment]
-        return super().__new__(cls)
+        def __class_getitem__(cls, types: Any) -> Any:
+            """Return the class for a row and a key; what `add` answers may be left out."""
+            return super().__class_getitem__((*types, None) if isinstance(types, tuple) and len(types) == 2 else types)
 
     @overload
     def __init__(
-        self: Capped[S, Any],
+        self: Capped[S, Any, None],
         name: str,
         Row: type[S],
         *,
         per: str | Sequence[str],
-        keep: int,
         unique: str | Sequence[str],
+        keep: int | None = None,
         on_full: Literal["evict", "reject"] = "evict",
         on_duplicate: Literal["error", "refresh"] = "error",
+        order: None = None,
         keep_for: timedelta | float | None = None,
     ) -> None: ...
     @overload
     def __init__(
-        self,
-        name: str,
-        Row: type[R],
-        *,
-        per: type[K],
-        keep: int,
-        unique: str | Sequence[str],
-        on_full: Literal["evict", "reject"] = "evict",
-        on_duplicate: Literal["error", "refresh"] = "error",
-        keep_for: timedelta | float | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(  # type: ignore[misc]
-        self: Ranked[S, Any],
-        name: str,
-        Row: type[S],
-        *,
-        per: str | Sequence[str],
-        keep: int,
-        unique: str | Sequence[str],
-        order: str,
-        on_duplicate: Literal["error", "refresh", "best"] = "error",
-    ) -> None: ...
-    @overload
-    def __init__(  # type: ignore[misc]
-        self: Ranked[S, L],
+        self: Capped[S, L, None],
         name: str,
         Row: type[S],
         *,
         per: type[L],
-        keep: int,
         unique: str | Sequence[str],
-        order: str,
+        keep: int | None = None,
+        on_full: Literal["evict", "reject"] = "evict",
+        on_duplicate: Literal["error", "refresh"] = "error",
+        order: None = None,
+        keep_for: timedelta | float | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Capped[S, Any, bool],
+        name: str,
+        Row: type[S],
+        *,
+        per: str | Sequence[str],
+        unique: str | Sequence[str],
+        keep: int,
+        on_full: Literal["evict"] = "evict",
         on_duplicate: Literal["error", "refresh", "best"] = "error",
+        order: str,
+        keep_for: timedelta | float | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Capped[S, L, bool],
+        name: str,
+        Row: type[S],
+        *,
+        per: type[L],
+        unique: str | Sequence[str],
+        keep: int,
+        on_full: Literal["evict"] = "evict",
+        on_duplicate: Literal["error", "refresh", "best"] = "error",
+        order: str,
+        keep_for: timedelta | float | None = None,
     ) -> None: ...
 
     def __init__(
@@ -125,11 +149,11 @@ class Capped(RowStructure[R, K]):
         Row: type[Any],
         *,
         per: Any,
-        keep: int,
         unique: str | Sequence[str],
-        order: str | None = None,
+        keep: int | None = None,
         on_full: str = "evict",
         on_duplicate: str = "error",
+        order: str | None = None,
         keep_for: timedelta | float | None = None,
     ) -> None:
         self.unique = names(name, "unique", unique)
@@ -138,29 +162,74 @@ class Capped(RowStructure[R, K]):
         if shared:
             raise Invalid(f"{name}: {shared[0]!r} is in per already; unique names what tells a key's rows apart")
         self.id: Group[Any] = Group(name, "id", [c for f in self.unique for c in self.columns if c.name == f])
-        self.keep = keep_limit(name, keep)
+        self.keep: int | None = None if keep is None else keep_limit(name, keep)
+        self.keep_for = None if keep_for is None else seconds(name, keep_for)
         self.on_full = option(name, "on_full", on_full, ("evict", "reject"))
-        self.on_duplicate = option(name, "on_duplicate", on_duplicate, ("error", "refresh"))
-        options = {"on_full": on_full, "on_duplicate": on_duplicate}
+        self.on_duplicate = option(name, "on_duplicate", on_duplicate, ("error", "refresh", "best"))
+        self.score = None if order is None else self._score(order)
+        self._compare_options()
+        self.options = ("keep", "on_full", "on_duplicate", *(() if keep_for is None else ("keep_for",)))
+        given = {"keep": keep, "on_full": on_full, "on_duplicate": on_duplicate, "order": order, "keep_for": keep_for}
+        more = {"order": order, "keep_for": self.keep_for}
         self._define(
-            {"name": name, "Row": Row, "per": per, "keep": keep, "unique": unique, **options},
+            {"name": name, "Row": Row, "per": per, "unique": unique, **given},
             columns=column_facts(self.columns),
             per=self.rows.per,
             keep=keep,
             unique=self.unique,
-            **options,
+            on_full=on_full,
+            on_duplicate=on_duplicate,
+            **{fact: value for fact, value in more.items() if value is not None},
         )
 
-    def add(self, row: R) -> Operation[None]:
+    def _compare_options(self) -> None:
+        # Refuses options that mean nothing together.
+        if self.keep_for is not None:
+            reserved(self.name, self.columns)
+        wrong = ""
+        if self.keep is None and self.score is not None:
+            wrong = "order keeps the best rows, and keep says how many: give both"
+        elif self.keep is None and self.keep_for is None:
+            wrong = "keep says how many rows a key has, keep_for how old they get: give one of them, or both"
+        elif self.keep is None and self.on_full == "reject":
+            wrong = "on_full='reject' goes with keep: without it no key is ever full"
+        elif self.score is not None and self.on_full == "reject":
+            wrong = "on_full='reject' does not go with order: a full key keeps the better row"
+        elif self.score is None and self.on_duplicate == "best":
+            wrong = "on_duplicate='best' goes with order, which says what is better"
+        if wrong:
+            raise Invalid(f"{self.name}: {wrong}")
+
+    def _score(self, order: Any) -> Column:
+        for column in self.columns:
+            if column.name == order and column.name not in (*self.rows.per, *self.unique):
+                if column.nullable or column.type.kind not in SCORES:
+                    raise Invalid(
+                        f"{self.name}: order names a field that is an int, a float, a date or a datetime, and never "
+                        f"None; {order} is {column.spec}"
+                    )
+                return column
+        raise Invalid(f"{self.name}: order names a field of the row that is not in per or unique, not {order!r}")
+
+    def add(self, row: R) -> Operation[Added]:
         """Add the row as the key's newest; if the key then has more than `keep` rows, evict the one added first.
 
         `Duplicate` when the id exists and `on_duplicate` is "error"; `Full` when the key holds `keep` other rows and
         `on_full` is "reject".
+
+        With `order` the result is whether the row was stored: in a full key, a row that is better than the worst one
+        replaces it, and any other one is not stored, which is no error; nor is one, with `on_duplicate="best"`, whose
+        stored score is at least as great.
         """
         return Operation(self, "add", (self.rows.check(row),))
 
-    def add_all(self, rows: Iterable[R]) -> Operation[None]:
-        """Add many rows in the given order, all or none.
+    @overload
+    def add_all(self: Capped[R, K, None], rows: Iterable[R]) -> Operation[None]: ...
+    @overload
+    def add_all(self: Capped[R, K, bool], rows: Iterable[R]) -> Operation[list[bool]]: ...
+
+    def add_all(self, rows: Iterable[R]) -> Operation[Any]:
+        """Add many rows in the given order, all or none; with `order`, return a list with the result of each `add`.
 
         The rows are checked and stored together, which is faster than one `add` per row. If one row raises `Duplicate`
         or `Full`, none is added.
@@ -188,8 +257,25 @@ class Capped(RowStructure[R, K]):
         return Operation(self, "get", (self.key.check(key), self.id.check(id)))
 
     def count(self, key: K) -> Operation[int]:
-        """Read how many rows the key holds; reads a single row, whatever the number."""
+        """Read how many rows the key holds: a single row, whatever the number; with `keep_for` they are counted."""
         return Operation(self, "count", (self.key.check(key),))
+
+    def top(self, key: K, n: int | None = None) -> Operation[list[R]]:
+        """Read the `n` best rows (None: all), best first; `Invalid` without `order`."""
+        self._ordered("top")
+        return Operation(self, "top", (self.key.check(key), n if n is None else self._n(n)))
+
+    def rank(self, key: K, id: Any) -> Operation[int | None]:
+        """Read the rank of the row with this id: 1 is the best; None if there is no such row; it takes `order`.
+
+        Reads the index entries of all better rows, at most `keep`.
+        """
+        self._ordered("rank")
+        return Operation(self, "rank", (self.key.check(key), self.id.check(id)))
+
+    def _ordered(self, verb: str) -> None:
+        if self.score is None:
+            raise Invalid(f"{self.name}: {verb} goes with order=, which says what is better; it has none")
 
     @staticmethod
     def of(table: str) -> Adopted:
@@ -203,18 +289,19 @@ class Capped(RowStructure[R, K]):
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value is at this path in an operation's arguments."""
-        if operation.verb in ("remove", "get", "rank") and path[0] == 1:
+        if operation.verb in ID_VERBS and path[0] == 1:
             return self.id.names[path[-1]]
         return super().column_at(operation, path)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
-        if verb in ("remove", "get", "rank"):
+        if verb in ID_VERBS:
             return [repr(self.key.value(args[0])), repr(self.id.value(args[1]))]
         return super()._arguments(verb, args)
 
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Capped[Any, Any]:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Capped[Any, Any, Any]:
         """Make the declaration from the facts of a definition."""
+        options: Any = {fact: facts.get(fact) for fact in ("order", "keep_for")}
         return Capped(
             name,
             row_from(name, facts["columns"], [*facts["per"], *facts["unique"]]),
@@ -223,4 +310,5 @@ class Capped(RowStructure[R, K]):
             unique=tuple(facts["unique"]),
             on_full=facts["on_full"],
             on_duplicate=facts["on_duplicate"],
+            **options,
         )

@@ -1,489 +1,486 @@
-"""Capped: read under the head's lock all that a refusal depends on, simulate the run in Python, write the result."""
+"""A capped collection's tables, programs and reads.
+
+A row's place is its sequence, which only grows. On PostgreSQL the head of a full key is locked, not rewritten: dead
+versions of it would make the next lock slow while somebody holds an old snapshot, or in one long transaction. So the
+newest row tells the sequence, and the head has what rows that are gone have had: `sequence` is at least as great as any
+of theirs. Elsewhere the head has the sequence of the newest row.
+
+The search for the oldest row begins behind those that were evicted: the head has a sequence up to which none is left
+(`roost_bound`), which is written from time to time. Otherwise it would pass everything that was ever evicted and still
+is in the index.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from roost.dialects.dialect import (
-    Answer,
-    Control,
-    Dialect,
-    Exchange,
-    Gather,
-    Row,
-    Statement,
-    Template,
-    Together,
-    Wanted,
-)
-from roost.errors import Error
-from roost.structures.capped.adds import OptimisticAdds, Request
-from roost.structures.capped.alter import ALTERATIONS
-from roost.structures.capped.check import rules
+from roost.dialects.dialect import Dialect, Row
+from roost.errors import Duplicate, Error, Full
+from roost.structures.capped import sets
+from roost.structures.capped.alter import change_keep, rules
 from roost.structures.capped.declaration import Capped
-from roost.structures.capped.reads import FIND, HEAD, OLDEST, OLDEST_ONE, places
-from roost.structures.capped.simulation import Game, Miscounted
-from roost.structures.capped.view import VIEWS
 from roost.structures.capped.wire import CappedWire
+from roost.structures.clock import SECOND
+from roost.structures.keep_for import UNTIL
+from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
-from roost.structures.plan import (
-    AT,
-    CUT,
-    SEQUENCE,
-    Alteration,
-    Careful,
-    Context,
-    Locked,
-    N,
-    Operations,
-    Plan,
-    Question,
-    Rule,
-    StructurePlan,
-    Transaction,
-    by_key,
-    composed,
-    each,
-    is_locked,
-    locking,
-    nth,
-    replaced,
-    same,
-    same_columns,
-    write,
-)
+from roost.structures.plan import AT, SEQUENCE, Context, N, Rule, same
+from roost.structures.program import ALL, MOST, Ask, ProgramPlan, Write, first
+from roost.structures.relation import Relation
 from roost.structures.rows import Entry
-from roost.types.columns import Column
+from roost.structures.rules import sweep
+from roost.structures.steps import DUPLICATE, FULL, INT, Do, Give, Head, Leave, Let, Now, Program, Refuse, Step, number
+from roost.structures.views.sqlite import ViewWords
+from roost.structures.words.words import Words
+from roost.types.column_types import INT_MAX
 
-PUT_ROW = {
-    "sqlite": write(
-        """\
-INSERT INTO {rows} ({columns}) VALUES ({holes})
-  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}""",
-        "{holes}",
-    ),
-    "mariadb": Template(
-        "INSERT INTO {rows} ({columns}) VALUES {{rows}}\n  ON DUPLICATE KEY UPDATE {values}", Gather.VALUES
-    ),
-    "mysql": Template(
-        "INSERT INTO {rows} ({columns}) VALUES {{rows}} AS new\n  ON DUPLICATE KEY UPDATE {new}", Gather.VALUES
-    ),
-    "postgresql": Template(
-        """\
-INSERT INTO {rows} ({columns}) SELECT * FROM unnest({arrays})
-  ON CONFLICT ({pairs}) DO UPDATE SET {excluded}""",
-        Gather.ARRAYS,
-    ),
-}
-
-PUT_HEAD = {
-    "sqlite": write(
-        """\
-INSERT INTO {head} ({key}, sequence, n) VALUES ({key_holes}, ?, ?)
-  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n""",
-        "{key_holes}, ?, ?",
-    ),
-    "mariadb": Template(
-        """\
-INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}}
-  ON DUPLICATE KEY UPDATE sequence = VALUES(sequence), n = VALUES(n)""",
-        Gather.VALUES,
-    ),
-    "mysql": Template(
-        """\
-INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} AS new
-  ON DUPLICATE KEY UPDATE sequence = new.sequence, n = new.n""",
-        Gather.VALUES,
-    ),
-    "postgresql": Template(
-        """\
-INSERT INTO {head} ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::bigint[], %s::bigint[])
-  ON CONFLICT ({key}) DO UPDATE SET sequence = excluded.sequence, n = excluded.n""",
-        Gather.ARRAYS,
-    ),
-}
-
-# Creates or locks the head, and changes nothing. MariaDB also returns its contents.
-LOCK = {
-    "sqlite": None,
-    "mariadb": Template(
-        """\
-INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n
-  RETURNING {key}, sequence, n""",
-        Gather.VALUES,
-        Answer.KEY,
-    ),
-    "mysql": Template(
-        "INSERT INTO {head} ({key}, sequence, n) VALUES {{rows}} ON DUPLICATE KEY UPDATE n = n", Gather.VALUES
-    ),
-    "postgresql": Template(
-        """\
-INSERT INTO {head} ({key}, sequence, n) SELECT * FROM unnest({key_arrays}, %s::bigint[], %s::bigint[])
-  ON CONFLICT ({key}) DO UPDATE SET n = 0 WHERE false""",
-        Gather.ARRAYS,
-    ),
-}
-
-HEAD_OPTIONS = {"postgresql": " WITH (fillfactor = 50)"}  # room for HOT updates
-ROWS_OPTIONS = {"postgresql": " WITH (fillfactor = 80)"}
+AFTER = number("roost_after")
+BOUND = number("roost_bound")
+STORED = number("stored")  # the outcome of an add: whether the row was stored
+FAR = 32  # sequences by which the bound lies behind before a full key's head is written
+FEW = 50  # rows of a key with an order that are counted with each row beyond them
 
 
-class CappedPlan(StructurePlan):
+class CappedPlan(ProgramPlan):
     """A capped collection in one dialect's words."""
 
-    wire = CappedWire
+    structure: Capped[Any, Any, Any]
+    heads = True
 
-    structure: Capped[Any, Any]
-    views = VIEWS
-    alterations: ClassVar[Mapping[str, Alteration]] = ALTERATIONS
-    together: Mapping[str, str] = {"add": "change", "add_all": "change", "remove": "change"}
-    further: ClassVar[tuple[Column, ...]] = ()  # columns after `at`
-
-    def __init__(self, structure: Capped[Any, Any], dialect: Dialect) -> None:
+    def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
+        key, ids = structure.key.columns, structure.id.columns
+        self.others = structure.rows.others
+        self.values = [each for each in self.others if each not in ids]
+        self.given = [*key, *self.others]
+        self.expires = structure.keep_for is not None
+        self.by_head = dialect.family != "postgresql" or (  # whether the head has the sequence of the newest row
+            structure.score is not None and not self.expires and (structure.keep or 0) > FEW
+        )
+        self._row_out = dialect.encoder(self.given) or same
+        self._id_out = dialect.encoder(ids) or same
+        self._take = structure.rows.taking([each.name for each in self.given])
+        self._take_id = structure.rows.taking([each.name for each in ids])
+        self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
+        self._at_in = dialect.decoder([AT]) or same
+        self.newest = f"roost_{structure.name}_newest"
+        self._best = f"roost_{structure.name}_best"
         super().__init__(structure, dialect)
-        self.indexes = (f"roost_{structure.name}_{'best' if structure.score else 'newest'}",)
-        key, id_ = structure.key.columns, structure.id.columns
-        others = [column for column in structure.columns if column not in key and column not in id_]
-        quoted = [dialect.name_of(column) for column in others]
-        rows, head, name = self.rows_table, self.head_table, dialect.name
-        pair, written = (*key, *id_), [*quoted, "sequence", "at", *map(dialect.name_of, self.further)]
-        living = self.living()
-        equal, hole = dialect.equal(key), dialect.placeholder
-        values = dialect.names(structure.columns)
-        replacing = dialect, structure.rows.unknown, written
-        words = {
-            "rows": rows,
-            "head": head,
-            "index": self.indexes[0],
-            "key": dialect.names(key),
-            "key_holes": dialect.holes(len(key)),
-            "key_arrays": dialect.arrays(key),
-            "same_key": dialect.same(key, "r.", "q."),
-            "same_head": dialect.same(key, "h.", "q."),
-            "ids": dialect.names(id_),
-            "r_ids": dialect.names(id_, "r."),
-            "pairs": dialect.names(pair),
-            "pair_arrays": dialect.arrays(pair),
-            "same_pair": dialect.same(pair, "q.", "r."),
-            "nth_key": nth(dialect, key),
-            "nth_pair": nth(dialect, pair),
-            **places(dialect, structure.score),
-            "equal": equal,
-            "equal_pair": dialect.equal(pair),
-            "columns": ", ".join([dialect.names(pair), *written]),
-            "holes": dialect.holes(len(structure.columns) + 2 + len(self.further)),
-            "arrays": dialect.arrays([*pair, *others, SEQUENCE, AT, *self.further]),
-            "excluded": replaced(*replacing, "excluded.{}"),
-            "values": replaced(*replacing, "VALUES({})"),
-            "new": replaced(*replacing, "new.{}"),
+        # Whatever the options of this process are, the programs may have others.
+        self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
+        if dialect.family == "mariadb" and not sets.is_in_sets(structure):
+            del self._programs["add_all"]
+        elif dialect.row_locks:
+            self.form = [*self.form, "add_all"]  # what processes call that have other options
+
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make its tables and indexes."""
+        structure, dialect, rows = self.structure, self.dialect, self.rows_table
+        key, ids = structure.key.columns, structure.id.columns
+        names, name = dialect.names(key), structure.name
+        bound = [BOUND] if dialect.row_locks else []
+        head, room = (f" WITH (fillfactor = {n})" if dialect.name == "postgresql" else "" for n in (50, 80))
+        until = [UNTIL] if self.expires else []
+        yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names) + head
+        yield (
+            self.create(rows, [*key, *ids, *self.values, SEQUENCE, AT, *until], f"{names}, {dialect.names(ids)}") + room
+        )
+        indexes = {}
+        if structure.score is None or self.expires:
+            indexes[self.newest] = f"{names}, sequence"
+        if structure.score is not None:
+            indexes[self._best] = f"{names}, {dialect.name_of(structure.score)}, sequence DESC"
+        if self.expires:
+            indexes[f"roost_{name}_over"] = "until"
+        self.indexes = tuple(indexes)
+        for index, columns in indexes.items():
+            yield f"CREATE INDEX {index} ON {rows} ({columns})"
+
+    # --- programs -------------------------------------------------------------------------------------------------
+
+    def programs(self) -> Iterator[Program]:
+        """Yield the programs."""
+        key, ids, given = self.structure.key.columns, self.structure.id.columns, self.given
+        around: dict[str, Any] = {}
+        if self.structure.score is not None:  # on SQLite the head tells whether the row was stored
+            head = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
+            around = {"before": head, "after": head, "tell": lambda before, after: int((before or (0,))[0] < after[0])}
+        add = Program("add", given, self._adding, [STORED], whole=True, pinned=True, **around)
+        yield add
+        if self.dialect.row_locks:
+            gives = [STORED] if self.dialect.family == "postgresql" else []
+            yield Program(
+                "add_all", given, lambda w: sets.adding_all(self, w, add), gives, many=True, whole=True, pinned=True
+            )
+            yield self.lock_program()
+        there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self._living()}"
+        yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=True, before=there)
+        yield from self.removals(counted=True, remember=self.remember)
+        if self.expires:
+            yield sweep([*key, *ids], head=True, remember=self.remember)
+
+    def _living(self, prefix: str = "") -> str:
+        return f" AND {prefix}until > {self.now}" if self.expires else ""
+
+    def remember(self, w: Words, mine: str) -> Iterator[Do]:
+        """Write the newest row's sequence into the head, before rows of the key are removed."""
+        if not self.by_head:
+            newest = f"SELECT max(sequence) FROM {w.rows} WHERE {mine}"
+            yield Do(f"UPDATE {w.head} SET sequence = greatest(sequence, ({newest})) WHERE {mine}")
+
+    @property
+    def keep(self) -> str:
+        """The number of rows of a key, with its type."""
+        return f"{self.structure.keep}::bigint" if self.dialect.family == "postgresql" else str(self.structure.keep)
+
+    def by_index(self, w: Words, index: str) -> str:
+        """Return the table of rows, as FROM has it, read by an index; MariaDB would scan one with few rows."""
+        return f"{w.rows} FORCE INDEX ({index})" if self.dialect.family == "mariadb" else w.rows
+
+    def _delete(self, w: Words, index: str) -> str:
+        if self.dialect.family == "mariadb":
+            return f"DELETE {w.rows} FROM {self.by_index(w, index)}"
+        return f"DELETE FROM {w.rows}"
+
+    def _adding(self, w: Words) -> Iterator[Step]:
+        yield Head(["sequence", "n", *([BOUND.name] if w.loops else [])])
+        if self.expires:
+            yield Now()
+        yield from self._adding_on_server(w) if w.loops else self._adding_on_file(w)
+        if w.loops:
+            yield Give(["1"])
+
+    @property
+    def there_already(self) -> str:
+        """What is said of a duplicate."""
+        return f"{self.structure.name}: {' and '.join(self.structure.id.names)} is there already"
+
+    @property
+    def full(self) -> str:
+        """What is said of a full key."""
+        return f"{self.structure.name}: the collection is full; keep is {self.structure.keep}"
+
+    def put(self, w: Words, sequence: str, given: Mapping[str, str], source: str = "") -> str:
+        """Return the statement that writes a row, or one for each of a source's; with "error" there is none before."""
+        structure = self.structure
+        values = {**given, "sequence": sequence, "at": w.at}
+        if self.expires:
+            values["until"] = f"{w['now']} + {(structure.keep_for or 0) * SECOND}"
+        if structure.on_duplicate == "error" and not source:
+            return f"INSERT INTO {w.rows} ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+        names = [w.dialect.name_of(each) for each in (*structure.key.columns, *structure.id.columns)]
+        return w.replace(w.rows, values, names, source, structure.rows.unknown)
+
+    # On SQLite what is remembered is evaluated where it is used, and the head is as the last statement has left it.
+
+    def _adding_on_file(self, w: Words) -> Iterator[Step]:
+        structure, keep = self.structure, self.structure.keep
+        rows, head, mine = w.rows, w.head, w.mine()
+        this = w.mine([*structure.key.columns, *structure.id.columns])
+        n, sequence, count = w["n"], w["sequence"], f"(SELECT count(*) FROM {rows} WHERE {mine})"
+        if self.expires:
+            first_living = (
+                f"(SELECT sequence FROM {rows} WHERE {mine} AND until > {w['now']} ORDER BY sequence LIMIT 1)"
+            )
+            over = f"{mine} AND sequence < coalesce({first_living}, {INT_MAX})"
+            if keep is not None:
+                yield Do(f"UPDATE {head} SET n = n - (SELECT count(*) FROM {rows} WHERE {over}) WHERE {mine}")
+            yield Do(f"DELETE FROM {rows} WHERE {over}")
+        there = f"EXISTS (SELECT 1 FROM {rows} WHERE {this})"
+        if structure.on_duplicate == "error":
+            yield Refuse(there, DUPLICATE, self.there_already)
+        elif structure.on_duplicate == "best":
+            assert structure.score is not None
+            score = w.dialect.name_of(structure.score)
+            yield Leave(f"{w.new(structure.score.name)} <= (SELECT {score} FROM {rows} WHERE {this})", ["0"])
+        more = "1" if structure.on_duplicate == "error" else f"NOT {there}"
+        if keep is not None:
+            is_full = f"{n} >= {keep}" + ("" if structure.on_duplicate == "error" else f" AND NOT {there}")
+            if structure.on_full == "reject":
+                yield Refuse(f"{is_full} AND {count} >= {keep}", FULL, self.full)
+                more = f"CASE WHEN {is_full} THEN {count} - n + 1 ELSE {more} END"
+            else:
+                # How many had to go; where others went, the count was wrong.
+                beyond = f"max(n - {keep} + 1, 0)"
+                if structure.score is not None:
+                    score = w.dialect.name_of(structure.score)
+                    worst = f"FROM {rows} WHERE {mine} ORDER BY {score}, sequence DESC LIMIT 1"
+                    if keep <= FEW:
+                        is_full += f" AND {count} >= {keep}"
+                    else:
+                        is_full += f" AND ({sequence} % {keep} <> 0 OR {count} >= {keep})"
+                    yield Leave(f"{is_full} AND {w.new(structure.score.name)} <= (SELECT {score} {worst})", ["0"])
+                    gone = f"{is_full} AND sequence = (SELECT sequence {worst})"
+                else:
+                    excess = f"(SELECT n - {keep} FROM {head} WHERE {mine})"
+                    gone = (
+                        f"sequence <= {sequence} + 1 - {keep} AND sequence <= (\n"
+                        f"    SELECT sequence FROM {rows} WHERE {mine} AND {is_full}\n"
+                        f"    ORDER BY sequence LIMIT 1 OFFSET {excess})"
+                    )
+                yield Do(f"DELETE FROM {rows} WHERE {mine} AND {gone}")
+                more = (
+                    f"CASE WHEN n < {keep} OR NOT {more} THEN {more}\n"
+                    f"    WHEN changes() = {beyond} THEN {keep} - n ELSE {count} - n + 1 END"
+                )
+        count_it = f", n = n + {more}" if keep is not None else ""
+        yield Do(f"UPDATE {head} SET sequence = sequence + 1{count_it} WHERE {mine}")
+        yield Do(self.put(w, sequence, w.values(self.given)))
+
+    def _adding_on_server(self, w: Words) -> Iterator[Step]:
+        structure, keep = self.structure, self.keep
+        head, mine, rows = w.head, w.mine(), self.by_index(w, self.newest)
+        this = w.mine([*structure.key.columns, *structure.id.columns])
+        lock = w.dialect.for_update if w.dialect.family == "mariadb" else ""
+        n, bound = w["n"], w[BOUND.name]
+        behind = f"{mine} AND sequence > {bound}"
+        refreshes = structure.on_duplicate != "error"
+        score = w.dialect.name_of(structure.score) if structure.score is not None else ""
+        newest = f"SELECT sequence FROM {w.rows} WHERE {mine} ORDER BY sequence DESC LIMIT 1"
+        known_last = Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
+        early = not self.by_head and (structure.score is None or self.expires)
+        if early:
+            yield known_last
+        if self.expires:  # rows expire in the order of their sequences, so the living ones are the last
+            living = (
+                f"SELECT sequence FROM {rows} WHERE {behind} AND until > {w['now']} ORDER BY sequence LIMIT 1{lock}"
+            )
+            yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
+            yield Do(f"{self._delete(w, self.newest)} WHERE {behind} AND sequence < {w['living']}", counts="gone")
+            left = f", n = {n} - {w['gone']}" if structure.keep is not None else ""
+            yield Do(f"UPDATE {head} SET sequence = {w['sequence']}{left} WHERE {mine}", when=f"{w['gone']} > 0")
+            yield Let("n", INT, f"{n} - {w['gone']}")
+        yield Let("there", INT, f"SELECT sequence FROM {w.rows} WHERE {this}", locking=True)
+        there = w["there"]
+        if not refreshes:
+            yield Refuse(f"{there} IS NOT NULL", DUPLICATE, self.there_already)
+        elif structure.on_duplicate == "best":
+            assert structure.score is not None
+            better = f"{w.new(structure.score.name)} <= (SELECT {score} FROM {w.rows} WHERE {this}{lock})"
+            yield Leave(f"{there} IS NOT NULL AND {better}", ["0"])
+        is_full = f"{n} >= {keep}" + (f" AND {there} IS NULL" if refreshes else "")
+        count = f"(SELECT count(*) FROM {w.rows} WHERE {mine}{lock})"
+        unless_there = f"WHEN {there} IS NOT NULL THEN {n} " if refreshes else ""
+        if structure.keep is not None and structure.on_full == "reject":
+            yield Let("counted", INT, f"CASE WHEN {is_full} THEN {count} ELSE {n} END")
+            yield Refuse(f"{is_full} AND {w['counted']} >= {keep}", FULL, self.full)
+            yield Let(
+                "stored", INT, f"CASE {unless_there}ELSE {w['counted']} + 1 END" if refreshes else f"{w['counted']} + 1"
+            )
+        elif structure.keep is not None:
+            if structure.score is not None:
+                yield from self._finding_worst(w, is_full, count, lock)
+            else:
+                oldest = f"{behind} AND sequence <= {w['sequence']} + 1 - {keep} ORDER BY sequence LIMIT 1"
+                first_kept = f"{mine} ORDER BY sequence DESC LIMIT 1 OFFSET {(structure.keep or 0) - 1}"
+                found = f"SELECT sequence FROM {rows} WHERE {oldest}{lock}"
+                yield Let("victim", INT, f"CASE WHEN {is_full} AND {n} = {keep} THEN ({found}) END")
+                # Where the count is wrong, all but the newest go, and the others are counted.
+                wrong = f"{is_full} AND {w['victim']} IS NULL"
+                cut = f"CASE WHEN {wrong} THEN (SELECT sequence FROM {rows} WHERE {first_kept}{lock}) END"
+                yield Let("cut", INT, f"coalesce({w['victim']}, {cut})")
+                gone = f"{behind} AND sequence <= {w['cut']}"
+                yield Do(f"{self._delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
+            known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count} + 1 ELSE {keep} END"
+            yield Let("stored", INT, f"CASE {unless_there}{known}")
+        if not self.by_head and not early:  # without an index for it, so as late as can be
+            yield known_last._replace(
+                value=f"greatest({w['sequence']}, (SELECT max(sequence) FROM {w.rows} WHERE {mine}))"
+            )
+        yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
+        changes, due = {}, []
+        if self.by_head:
+            changes["sequence"] = f"{w['sequence']} + 1"
+        if structure.keep is not None:
+            changes["n"] = w["stored"]
+            due.append(f"{w['stored']} <> {n}")
+        if structure.keep is not None and structure.on_full == "evict" and structure.score is None:
+            changes[BOUND.name] = f"coalesce({w['cut']}, {bound})"
+            due.append(f"{w['cut']} - {bound} > {FAR}")
+        if changes:
+            assigned = ", ".join(f"{column} = {value}" for column, value in changes.items())
+            yield Do(f"UPDATE {head} SET {assigned} WHERE {mine}", when="" if self.by_head else " OR ".join(due))
+
+    def _finding_worst(self, w: Words, is_full: str, count: str, lock: str) -> Iterator[Step]:
+        # No row is protected by its sequence, so the rows are counted again: each time if they are few, else sometimes.
+        structure, keep, mine, rows = self.structure, self.keep, w.mine(), self.by_index(w, self._best)
+        assert structure.score is not None
+        score, n = w.dialect.name_of(structure.score), w["n"]
+        if (structure.keep or 0) <= FEW:  # the last one that has a place, if all places are taken
+            worst = (
+                f"FROM {rows} WHERE {mine} ORDER BY {score} DESC, sequence LIMIT 1 OFFSET {(structure.keep or 0) - 1}"
+            )
+        else:
+            worst = f"FROM {rows} WHERE {mine} ORDER BY {score}, sequence DESC LIMIT 1"
+            due = f"{is_full} AND {w.dialect.modulo.format(w['sequence'], keep)} = 0"
+            yield Let("n", INT, f"CASE WHEN {due} THEN {count} ELSE {n} END")
+        yield Let("worst", structure.score.type, f"CASE WHEN {is_full} THEN (SELECT {score} {worst}{lock}) END")
+        yield Leave(f"{w.new(structure.score.name)} <= {w['worst']}", ["0"])
+        yield Let("victim", INT, f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
+        gone = f"{mine} AND {score} = {w['worst']} AND sequence = {w['victim']}"
+        yield Do(f"{self._delete(w, self._best)} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
+
+    def _removing(self, w: Words) -> Iterator[Step]:
+        this = w.mine([*self.structure.key.columns, *self.structure.id.columns])
+        counts = self.structure.keep is not None
+        yield Head(["n"] if w.loops and self.by_head else ["n", "sequence"], makes=False)
+        if self.expires:
+            yield Now()
+        living = f" AND until > {w['now']}" if self.expires else ""
+        if not w.loops:
+            yield Do(f"DELETE FROM {w.rows} WHERE {this}{living}")
+            if counts:
+                yield Do(f"UPDATE {w.head} SET n = n - changes() WHERE {w.mine()}")
+            return
+        if not self.by_head:
+            yield Let("last", INT, f"SELECT sequence FROM {w.rows} WHERE {this}")
+        yield Do(f"DELETE FROM {w.rows} WHERE {this}{living}", counts="gone")
+        changes = [f"n = {w['n']} - {w['gone']}"] if counts else []
+        if not self.by_head:
+            changes.append(f"sequence = greatest({w['sequence']}, {w['last']})")
+        if changes:
+            yield Do(f"UPDATE {w.head} SET {', '.join(changes)} WHERE {w.mine()}", when=f"{w['gone']} > 0")
+        yield Give([w["gone"]])
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    def written(self) -> Mapping[str, Write]:
+        """Return what the verbs that write call."""
+
+        def rows(op: Operation[Any]) -> Sequence[Row]:
+            out, take = self._row_out, self._take
+            return [out(take(row)) for row in op.args]
+
+        def row(op: Operation[Any]) -> Sequence[Row]:
+            return [self.key_out(op.args[0]) + self._id_out(op.args[1])]
+
+        return {
+            "add": Write("add", rows, self._added),
+            "add_all": Write("add", rows, self._added),
+            "remove": Write("remove", row, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
+            "clear": Write("clear", self.key_of, first, makes=False),
+            "forget": Write("forget", self.key_of, first, makes=False),
         }
-        self.tables = (
-            self.create(head, [*key, SEQUENCE, N], words["key"]) + HEAD_OPTIONS.get(name, ""),
-            self.create(rows, [*pair, *others, SEQUENCE, AT, *self.further], words["pairs"])
-            + ROWS_OPTIONS.get(name, ""),
-            f"CREATE INDEX {self.indexes[0]} ON {rows} ({words['key']}, {words['best']})",
+
+    def _added(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
+        for row, outcome in zip(op.args, outcomes, strict=True):
+            if outcome is not None and outcome < 0:
+                return self._refused_row(Operation(op.structure, "add", (row,)), row, outcome)
+        if self.structure.score is None:
+            return None
+        stored = [bool(outcome) for outcome in outcomes]
+        return stored if op.verb == "add_all" else stored[0]
+
+    def _refused_row(self, op: Operation[Any], row: Row, outcome: int) -> Error:
+        if outcome == DUPLICATE:
+            return Duplicate(f"{op!r}: {self.structure.id.value(self._take_id(row))!r} is there already")
+        return Full(f"{op!r}: the collection is full; keep is {self.structure.keep}")
+
+    def asked(self) -> Mapping[str, Ask]:
+        """Return what the verbs that only read ask."""
+        structure, rows = self.structure, self.rows_table
+        key, ids, timed = structure.key.columns, structure.id.columns, [*self.timed] if self.expires else []
+        values, mine, living = self.dialect.names(structure.columns), self.mine(), self._living()
+        this = self.same_as([*key, *ids])
+
+        def now(context: Context) -> Row:
+            return self.moment(context) if self.expires else ()
+
+        def of_key(op: Operation[Any], context: Context) -> Row:
+            return (*self.key_out(op.args[0]), *now(context))
+
+        def of_row(op: Operation[Any], context: Context) -> Row:
+            return (*self.key_out(op.args[0]), *self._id_out(op.args[1]), *now(context))
+
+        def several(op: Operation[Any], context: Context) -> Row:
+            return (*of_key(op, context), op.args[1] or ALL)
+
+        def later(op: Operation[Any], context: Context) -> Row:
+            return (*of_key(op, context), op.args[1], op.args[2] or ALL)
+
+        def counted(_: Operation[Any], found: list[Row]) -> int:
+            return int(found[0][0]) if found else 0
+
+        def listed(_: Operation[Any], found: list[Row]) -> Any:
+            return self._rows_of(found)
+
+        count = f"count(*) FROM {rows}" if self.expires else f"n FROM {self.head_table}"
+        limit = f"LIMIT :{MOST.name}"
+        latest = f"SELECT {values} FROM {rows} WHERE {mine}{living} ORDER BY sequence DESC {limit}"
+        entries = (
+            f"SELECT sequence, at, {values} FROM {rows} WHERE {mine}{living}"
+            f" AND sequence > :{AFTER.name} ORDER BY sequence {limit}"
         )
-        self.head, self.find, self.oldest = (dialect.choose(each).format(words) for each in (HEAD, FIND, OLDEST))
-        self.delete_row, self.put_row, self.put_head = (
-            dialect.choose(each).format(words) for each in (CUT, PUT_ROW, PUT_HEAD)
+        asks = {
+            "get": Ask(
+                self.read(f"SELECT {values} FROM {rows} WHERE {this}{living}", [*key, *ids, *timed]),
+                of_row,
+                lambda _, found: self._rows_of(found)[0] if found else None,
+            ),
+            "count": Ask(self.read(f"SELECT {count} WHERE {mine}{living}", [*key, *timed]), of_key, counted),
+            "latest": Ask(self.read(latest, [*key, *timed, MOST]), several, listed),
+            "entries": Ask(
+                self.read(entries, [*key, *timed, AFTER, MOST]),
+                later,
+                lambda _, found: [self._entry(each) for each in found],
+            ),
+        }
+        if structure.score is not None:
+            score = self.dialect.name_of(structure.score)
+            top = f"SELECT {values} FROM {rows} WHERE {mine}{living} ORDER BY {score} DESC, sequence {limit}"
+            better = (
+                f"SELECT count(*) FROM {rows} b WHERE {self.mine('b.')}{self._living('b.')}\n"
+                f"    AND b.{score} >= r.{score} AND (b.{score} > r.{score} OR b.sequence < r.sequence)"
+            )
+            this = self.same_as([*key, *ids], "r.")
+            rank = f"SELECT ({better}) + 1 FROM {rows} r WHERE {this}{self._living('r.')}"
+            asks["top"] = Ask(self.read(top, [*key, *timed, MOST]), several, listed)
+            asks["rank"] = Ask(
+                self.read(rank, [*key, *ids, *timed]), of_row, lambda _, found: found[0][0] if found else None
+            )
+        return asks
+
+    def _entry(self, stored: Row) -> Entry[Any]:
+        return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
+
+    def verbs(self) -> dict[str, Any]:
+        """Return what lists keys."""
+        return {"keys": self.list_keys(self.head_table)}
+
+    # --- SQL clients ----------------------------------------------------------------------------------------------
+
+    def relation(self) -> Relation:
+        """Return what SQL clients see: the newest rows first on SQLite, or the best, which needs no sort for that."""
+        key, ids = self.structure.key.columns, self.structure.id.columns
+        return Relation(
+            [*self.structure.columns, SEQUENCE, AT],
+            insert="add",
+            identity=[*key, *ids],
+            changes=self.values,
+            remove="remove",
+            counted=True,
+            place="sequence = {sequence}",
+            skips=self.structure.score is not None,
+            query={"sqlite": self._shown_on_sqlite},
         )
-        lock = dialect.choose(LOCK)
-        self.lock = None if lock is None else replace(lock.format(words), key=len(key))
-        self.take = None if lock is None else each(f"SELECT 1 FROM {head} WHERE {equal} FOR UPDATE")
-        self.optimistic = OptimisticAdds.made(structure, dialect, words, self.put_head, self.guarded("1"))
-        self.recount = each(f"SELECT count(*) FROM {rows} WHERE {equal}")
-        reads = (self.head, self.find, self.oldest, self.recount)
-        one = name == "mariadb" and structure.score is None
-        self.reads = Reads(*reads, OLDEST_ONE.format(words) if one else None)
-        self.reads_now = Reads(*(locking(read, dialect) for read in reads))
-        self.words = words
-        self.get = each(f"SELECT {values} FROM {rows} WHERE {words['equal_pair']}{living}")
-        self.latest = each(f"SELECT {values} FROM {rows} WHERE {equal}{living} ORDER BY sequence DESC LIMIT {hole}")
-        self.entries = each(
-            f"SELECT sequence, at, {values} FROM {rows}"
-            f" WHERE {equal}{living} AND sequence > {hole} ORDER BY sequence LIMIT {hole}"
-        )
-        self.delete = write(f"DELETE {by_key(dialect, rows)} WHERE {equal}")
-        self.empty = write(f"UPDATE {head} SET n = 0 WHERE {equal}")
-        self.drop = write(f"DELETE FROM {head} WHERE {equal}")
-        self.first_keys, self.later_keys = self.key_after(head)
 
-        self.id_out: Callable[[Row], Row] = dialect.encoder(id_) or same
-        self._key_of, self._key_columns = self._taking(key)
-        self._id_of, self._id_columns = self._taking(id_)
-        self._others_of, self._other_columns = self._taking(others)
-        self.rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._one_insert = f"INSERT INTO {rows} ({words['columns']}) VALUES ({words['holes']})"
-        of_key = dialect.equal(key, "r.")
-        self._one_head = self.question_sql("r.sequence, r.n", head, of_key)
-        r_values = dialect.names(structure.columns, "r.")
-        of_id = dialect.equal(id_, "r.")
-        self._one_row = self.question_sql(f"r.sequence, {r_values}", rows, f"{of_key} AND {of_id}{living}")
-        self._one_count = self.question_sql("r.n", head, of_key)
-        self._one_latest = self.question_sql(
-            f"r.sequence, {r_values}", rows, of_key + living, f" ORDER BY r.sequence DESC LIMIT {hole}"
-        )
-        self._at_out, self._at_in = dialect.encoder([AT]) or same, dialect.decoder([AT]) or same
+    def _shown_on_sqlite(self, words: ViewWords) -> str:
+        shown = [
+            words.shown([column]) if column in self.values else words.dialect.names([column])
+            for column in self.structure.columns
+        ]
+        order = [f"{words.dialect.name_of(column)} DESC" for column in words.key]
+        score = self.structure.score
+        order += ["sequence DESC"] if score is None else [f"{words.dialect.name_of(score)} DESC", "sequence"]
+        columns = ", ".join([*shown, "sequence, at"])
+        return f"SELECT {columns} FROM {words.rows}{words.where}\n  ORDER BY {', '.join(order)}"
 
-    def _taking(self, columns: Sequence[Column]) -> tuple[Callable[[Row], Row], Callable[[Sequence[Any]], Any]]:
-        # Returns functions that take the stored form of these columns from a row's values, and from columns of many
-        # rows.
-        take = self.structure.rows.taking([column.name for column in columns])
-        return (
-            composed(self.dialect.encoder(columns) or same, take),
-            composed(self.dialect.column_encoder(columns) or same_columns, take),
-        )
-
-    def living(self) -> str:
-        """Return the condition that a row has not expired, to follow others; `now` returns its parameters."""
-        return ""
-
-    def now(self, context: Context) -> Row:
-        """Return the parameters of the current moment."""
-        return ()
-
-    def stamp(self, context: Context) -> Generator[Wanted, Any, Row]:
-        """Return the values of `at` and of the columns after it for new rows."""
-        yield from ()
-        return self._at_out((context.clock(),))
-
-    def game(self) -> Game:
-        """Return the simulation of one key's collection, still without its stored rows."""
-        return Game(self.structure)
-
-    def answer(self, op: Operation[Any], played: list[Any]) -> Any:
-        """Return the result of an operation, from the results of its rows."""
-        if op.verb == "add_all":
-            return next((each for each in played if isinstance(each, Error)), None)
-        return played[0]
+    # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Return the invariants of its tables."""
-        return rules(self, self.structure.keep)
-
-    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, whose heads an operation locks."""
-        return map(self._key_of, op.args) if op.verb in ("add", "add_all") else super().heads_of(op)
-
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
-        """Create or lock the heads of keys that get rows, and lock those of the other keys that are written."""
-        made = {head for op in operations if op.verb in ("add", "add_all") for head in self.heads_of(op)}
-        taken = {head for op in operations if op.writes for head in self.heads_of(op)}
-        if not taken:
-            return False
-        return (yield from self.make_or_take(made, taken, context, 0, 0))[0]
-
-    def plan_change(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        """Simulate adds and removes in Python, in their order, and write their net effect."""
-        if self.optimistic is not None and locked is False and all([op.verb != "remove" for op in run]):
-            columns = list(zip(*[row for op in run for row in op.args], strict=True))
-            if not columns:
-                return [None] * len(run)
-            key_columns, id_columns = self._key_columns(columns), self._id_columns(columns)
-            keys: list[Row] = list(zip(*key_columns, strict=True))
-            ids: list[Row] = list(zip(*id_columns, strict=True))
-            adds = self.optimistic.takes(keys, ids, context)
-            if adds is not None:
-                (at,) = self._at_out((context.clock(),))
-                written = [*key_columns, *id_columns, *self._other_columns(columns)]
-                yield from self.optimistic.add(adds, keys, written, at)
-                return [None] * len(run)
-        asked = [self._requests(op) for op in run]
-        requests = [request for of_one in asked for request in of_one]
-        if not requests:
-            return [self.answer(op, []) for op in run]
-        games: dict[Row, Game] = {}
-        for request in requests:
-            game = games.get(request.key)
-            if game is None:
-                game = games[request.key] = self.game()
-            game.ids[request.id] = 0
-            game.adds += request.adds
-        named_keys = sorted(games)
-        reads = self.reads_now if context.joined else self.reads
-        heads = None
-        if self.lock is not None and locked is False:
-            made = {request.key for request in requests if request.adds}
-            locked, written = yield from self.make_or_take(made, set(named_keys), context, 0, 0)
-            if self.lock.returns and len(made) == len(named_keys):
-                heads = written
-        named_keys = [key for key in named_keys if is_locked(key, locked)]
-        if heads is None:
-            heads = yield Statement(reads.head, named_keys)
-        if locked is False:
-            yield Control.LOCKED
-        for key, rows in zip(named_keys, heads, strict=True):
-            games[key].sequence, games[key].n = rows[0] if rows else (0, 0)
-        named = [(key, id_) for key in named_keys for id_ in games[key].ids]
-        found = yield Statement(reads.find, [key + id_ for key, id_ in named])
-        for (key, id_), rows in zip(named, found, strict=True):
-            if rows:
-                games[key].find(id_, rows[0])
-        yield from self._look_at_oldest({key: games[key] for key in named_keys if games[key].may_evict()}, reads)
-        results: list[Any] = []
-        for op, of_one in zip(run, asked, strict=True):
-            played: list[Any] = []
-            for request in of_one:
-                game = games[request.key]
-                try:
-                    answer = game.play(request)
-                except Miscounted:
-                    found = yield Statement(reads.recount, [request.key])
-                    game.mend(found[0][0][0])
-                    yield from self._look_at_oldest({request.key: game}, reads)
-                    answer = game.play(request)
-                played.append(answer)
-            results.append(self.answer(op, played))
-        yield from self._write(games, context)
-        return results
-
-    def transact_add(self, op: Operation[Any], context: Context) -> Transaction | None:
-        """Add one new row; if the collection is full, delete the oldest."""
-        return self._one(op, context)
-
-    def _one(self, op: Operation[Any], context: Context) -> Transaction:
-        values, keep = op.args[0], self.structure.keep
-        key = self._key_of(values)
-        id_ = self._id_of(values)
-        others = self._others_of(values)
-        refresh = self.structure.on_duplicate == "refresh"
-        there = bool((yield self.find.sql, key + id_)) if refresh else False
-        found = yield self._one_head, key
-        if not found:
-            raise Careful  # the declaration is not stored
-        sequence, n = (found[0][0] or 0) + 1, found[0][1] or 0
-        if not there and n == keep:
-            if self.structure.on_full != "evict":
-                raise Careful
-            oldest = yield self.oldest.sql, (*key, 1)
-            if not oldest or oldest[0][-1] > sequence - keep or oldest[0][:-1] == id_:
-                raise Careful  # the count is wrong, or the id is a duplicate
-            yield self.delete_row.sql, (*key, *oldest[0][:-1])
-        elif not there:
-            n += 1
-        if n > keep:
-            raise Careful
-        yield self.put_head.sql, (*key, sequence, n)
-        (at,) = self._at_out((context.clock(),))
-        yield self.put_row.sql if there else self._one_insert, (*key, *id_, *others, sequence, at)
-
-    def exchange_add(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Add one new row; if the collection is full, delete the oldest."""
-        if self.optimistic is None:
-            return None
-        values = op.args[0]
-        (at,) = self._at_out((context.clock(),))
-        parts = self._key_of(values), self._id_of(values), self._others_of(values)
-        return self.optimistic.exchange(*parts, at, context.joined)
-
-    def _requests(self, op: Operation[Any]) -> list[Request]:
-        if op.verb == "remove":
-            key, id_ = op.args
-            return [Request(self.key_out(key), self.id_out(id_), None, op)]
-        adds = [op] if op.verb == "add" else [Operation(op.structure, "add", (row,)) for row in op.args]
-        return [
-            Request(self._key_of(row), self._id_of(row), self._others_of(row), add)
-            for row, add in zip(op.args, adds, strict=True)
-        ]
-
-    def _look_at_oldest(self, games: dict[Row, Game], reads: Reads) -> Plan:
-        wanted = {key: game.victims() for key, game in games.items()}
-        one = [key for key, n in wanted.items() if n == 1 and reads.oldest_one is not None]
-        if one:
-            assert reads.oldest_one is not None
-            found = yield Statement(reads.oldest_one, one)
-            self._line_up([games[key] for key in one], found)
-        more = [(*key, n) for key, n in wanted.items() if n > 1 or reads.oldest_one is None]
-        if more:
-            found = yield Statement(reads.oldest, more)
-            self._line_up([games[row[:-1]] for row in more], found)
-        return []
-
-    def _line_up(self, games: Sequence[Game], found: Sequence[Sequence[Row]]) -> None:
-        for game, rows in zip(games, found, strict=True):
-            game.line_up(rows)
-
-    def _write(self, games: dict[Row, Game], context: Context) -> Plan:
-        stamp = yield from self.stamp(context)
-        dead = [key + id_ for key, game in games.items() for id_ in game.dead if id_ not in game.put]
-        put = [
-            (*key, *id_, *others, sequence, *stamp)
-            for key, game in games.items()
-            for id_, (others, sequence) in game.put.items()
-        ]
-        heads = [(*key, game.sequence, game.n) for key, game in games.items() if game.changed]
-        statements = [(self.delete_row, dead), (self.put_row, put), (self.put_head, heads)]
-        if changes := [Statement(template, rows) for template, rows in statements if rows]:
-            yield Together(changes)
-        return []
-
-    def plan_get(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Look up rows by id."""
-        now = self.now(context)
-        found = yield Statement(self.get, [self.key_out(op.args[0]) + self.id_out(op.args[1]) + now for op in run])
-        return [self.rows_of(rows)[0] if rows else None for rows in found]
-
-    def plan_count(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read the heads."""
-        found = yield Statement(self.head, [self.key_out(op.args[0]) for op in run])
-        return [rows[0][1] if rows else 0 for rows in found]
-
-    def plan_latest(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read the newest rows by their index."""
-        keep, now = self.structure.keep, self.now(context)
-        found = yield Statement(self.latest, [(*self.key_out(op.args[0]), *now, op.args[1] or keep) for op in run])
-        return [self.rows_of(rows) for rows in found]
-
-    def ask_get(self, op: Operation[Any], context: Context) -> Question:
-        """Look up one row by its id."""
-        row = self.key_out(op.args[0]) + self.id_out(op.args[1]) + self.now(context)
-        return Question(self._one_row, row, self._row)
-
-    def ask_count(self, op: Operation[Any], context: Context) -> Question:
-        """Read one head."""
-        return Question(self._one_count, self.key_out(op.args[0]) + self.now(context), _count)
-
-    def ask_latest(self, op: Operation[Any], context: Context) -> Question:
-        """Read the newest rows of one key."""
-        key, n = op.args
-        row = (*self.key_out(key), *self.now(context), n or self.structure.keep)
-        return Question(self._one_latest, row, self._newest_rows)
-
-    def _row(self, rows: list[Row]) -> Any:
-        found = self._newest_rows(rows)
-        return found[0] if found else None
-
-    def _newest_rows(self, rows: list[Row]) -> list[Any]:
-        return [] if rows[0][0] is None else self.rows_of([row[1:] for row in rows])
-
-    def plan_entries(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read the rows after a sequence by the same index."""
-        keep, now = self.structure.keep, self.now(context)
-        asked = [(*self.key_out(key), *now, after, n or keep) for key, after, n in [op.args for op in run]]
-        found = yield Statement(self.entries, asked)
-        return [[Entry(row[0], self._at_in(row[1:2])[0], self.rows_of([row[2:]])[0]) for row in rows] for rows in found]
-
-    def plan_clear(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        """Delete a key's rows; the head stays, so the sequence goes on."""
-        return (yield from self.remove_keys(run, locked, self.delete, self.empty))
-
-    def plan_forget(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        """Delete a key's rows and its head."""
-        return (yield from self.remove_keys(run, locked, self.delete, self.drop))
+        """Return what `check` verifies."""
+        return rules(self)
 
 
-def _count(rows: list[Row]) -> int:
-    n: int | None = rows[0][0]
-    return 0 if n is None else n
-
-
-class Reads(NamedTuple):
-    """The statements that read what a change depends on."""
-
-    head: Template
-    find: Template
-    oldest: Template
-    recount: Template
-    oldest_one: Template | None = None
+CappedPlan.wire = CappedWire
+CappedPlan.alterations = {"keep": change_keep, "keep_for": change_keep_for}

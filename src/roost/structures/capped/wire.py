@@ -1,4 +1,4 @@
-"""A capped collection over HandlerSocket: its rows newest first, or by id; an insert adds, a delete removes."""
+"""A capped collection over HandlerSocket."""
 
 from __future__ import annotations
 
@@ -6,23 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.structures.operation import Operation
+from roost.structures.rows import Entry
 from roost.structures.wire import AT, SEQUENCE, EntriesWire, Steps, Values
 from roost.types.columns import Column
 
 
 class CappedWire(EntriesWire):
-    """The columns of the id follow those of the key."""
+    """A find returns the newest rows first, or the best, or the row of an id; an insert adds, a delete removes."""
 
     def ids(self) -> Sequence[Column]:
-        """Return the columns of the id."""
+        """Return the columns of the id, which follow those of the key."""
         columns: Sequence[Column] = self.structure.id.columns
         return columns
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Get the row of an id."""
-        if id_ and SEQUENCE not in self.columns and AT not in self.columns:
-            return self.structure.get(head, self.structure.id.value(id_))  # type: ignore[no-any-return]
+        """Read the row of an id, or the best rows; if their sequence or time is asked for, all entries."""
+        if SEQUENCE not in self.columns and AT not in self.columns:
+            if id_:
+                return self.structure.get(head, self.structure.id.value(id_))  # type: ignore[no-any-return]
+            if self.structure.score is not None:
+                return self.structure.top(head, n)  # type: ignore[no-any-return]
         return super().reading(head, id_, n)
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        """Return the rows in their order."""
+        score = self.structure.score
+        if score is not None and isinstance(found, list) and found and isinstance(found[0], Entry):
+            found = sorted(found, key=lambda entry: (getattr(entry.row, score.name), -entry.sequence))
+        return super().rows(key, found)
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
         """Remove a row."""

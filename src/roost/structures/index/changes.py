@@ -384,6 +384,7 @@ def attempted(
     returned: the number of rows that the first statement must return; otherwise it counts as failed.
     """
     alone = not index.table.words.aborts and len(statements) == 1 and len(statements[0].rows) == 1
+    answers: Any = None
     if not alone:
         yield Control.SAVEPOINT
     try:

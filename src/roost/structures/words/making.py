@@ -11,7 +11,6 @@ from roost.errors import Invalid
 from roost.structures.overlap import overlap
 from roost.structures.plan import StructurePlan, each
 from roost.structures.registry import from_definition
-from roost.structures.views.postgresql import SEARCHES_HERE
 from roost.structures.words import mysql, words
 
 # The stored routines of some names: each with the text of `Routine.text`, or "" where something else about it differs.
@@ -70,7 +69,7 @@ def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str
         "rows": literal(plan.rows_table),
         "mark": literal(mark),
         "mine": MINE,
-        "here": SEARCHES_HERE,
+        "here": "'search_path=' || quote_ident(current_schema()) || ', pg_temp' = ANY (p.proconfig)",
     }
     sql = plan.dialect.choose(FOUND).format(**told)
     (found,) = yield Statement(each(sql), [()])

@@ -68,6 +68,11 @@ DO $roost$ DECLARE other regprocedure; BEGIN
 END $roost$"""
 
 
+# Without compilation, which what must be sorted all the same would seem to be worth.
+PINNED = " SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off"
+PINNED_MARK = " /* pinned */"  # in the text, which is compared
+
+
 class PostgreSQLWords(Words):
     """One structure in PostgreSQL's words."""
 
@@ -152,13 +157,14 @@ class PostgreSQLWords(Words):
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
         block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
+        mark = f"{MARK}{PINNED_MARK if program.pinned else ''}"
         head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared.values())}\n" if declared else ""
-        text = f"\n#variable_conflict use_column\n{MARK}\n{head}BEGIN\n{block}\nEND\n"
+        text = f"\n#variable_conflict use_column\n{mark}\n{head}BEGIN\n{block}\nEND\n"
         tag = dollar_tag(text)
         types = ", ".join(f"{self.type_of(each)}{array}" for each in program.given)
         make = (
             f"CREATE OR REPLACE FUNCTION {name}({', '.join(parameters)}) RETURNS {gives}\n"
-            f"  LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}"
+            f"  LANGUAGE plpgsql SECURITY DEFINER{PINNED if program.pinned else ''} AS {tag}{text}{tag}"
         )
         function = f"{name}({types})"
         literal = self.dialect.literal

@@ -1,1 +1,0 @@
-"""Capped collection whose rows expire."""

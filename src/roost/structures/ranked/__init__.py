@@ -1,1 +1,0 @@
-"""Ranked: the best rows per key: a capped collection in the order of a score."""

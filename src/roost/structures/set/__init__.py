@@ -1,0 +1,1 @@
+"""Set: members of each key."""

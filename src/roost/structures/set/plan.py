@@ -1,0 +1,485 @@
+"""A set's tables, programs and reads.
+
+A key's head has the number of its members. With `keep_for` alone there is none: members leave without a write, so they
+are counted when they are read; each row is its own head, and adds of different members of a key do not wait for each
+other. With `keep` the rows have a sequence, by which the oldest one goes: a moment, or one more than the newest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress, groupby, islice
+from typing import Any
+
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.errors import Invalid
+from roost.structures.checks import RuleWords, counted, has_head, lasting
+from roost.structures.clock import SECOND
+from roost.structures.keep_for import change as change_keep_for
+from roost.structures.operation import RUNS, Operation
+from roost.structures.plan import (
+    SEQUENCE,
+    Context,
+    Facts,
+    Locked,
+    N,
+    Operations,
+    Plan,
+    Rule,
+    Transaction,
+    Verb,
+    each,
+    nth,
+    same,
+    seizing,
+)
+from roost.structures.program import MAKES, NOW, Ask, Calling, ProgramPlan, Write, first, in_json
+from roost.structures.relation import Relation
+from roost.structures.rules import UNTIL, sweep
+from roost.structures.set.clients import SetWire
+from roost.structures.set.declaration import Set
+from roost.structures.steps import INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.words.words import Words
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
+NEWS = Column("news", ColumnType("text", 2**24))  # the numbers of new rows, as JSON
+CHANGE = "change"  # what adds and removes are together
+
+
+class SetPlan(ProgramPlan):
+    """A set in one dialect's words."""
+
+    structure: Set[Any, Any]
+
+    def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
+        member = structure.member.columns
+        self.expires, self.keep = structure.keep_for is not None, structure.keep
+        self.heads = not self.expires or self.keep is not None
+        self.pair = [*structure.key.columns, *member]
+        self._pair_out: Callable[[Row], Row] = dialect.encoder(self.pair) or same
+        self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
+        super().__init__(structure, dialect)
+        self.together = {**self.together, **dict.fromkeys(("add", "add_all", "remove"), CHANGE)}
+        if not self.heads:
+            self.lock_width = len(self.pair)
+            self.seize = seizing(dialect, self.rows_table, structure.key.columns)
+
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make its tables."""
+        key, name = self.structure.key.columns, self.structure.name
+        if self.heads:
+            yield self.create(self.head_table, [*key, N], self.dialect.names(key))
+        more = [*([SEQUENCE] if self.keep else []), *([UNTIL] if self.expires else [])]
+        yield self.create(self.rows_table, [*self.pair, *more], self.dialect.names(self.pair))
+        if self.keep:
+            self.indexes += (f"roost_{name}_newest",)
+            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} ({self.dialect.names(key)}, sequence)"
+        if self.expires:
+            self.indexes += (f"roost_{name}_over",)
+            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} (until)"
+
+    # --- programs -------------------------------------------------------------------------------------------------
+
+    def programs(self) -> Iterator[Program]:
+        """Yield the programs."""
+        living = f" AND until > {self.now}" if self.expires else ""
+        self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{living}"
+        before = f"SELECT 1 {self._there}"
+        add = self._adding if self.heads else self._renewing
+        plain = not self.structure.options
+        new = lambda there, _: int(there is None)  # noqa: E731
+        yield Program("add", self.pair, add, [ADDED], before=before, tell=new)
+        yield Program("remove", self.pair, self._removing, [REMOVED], before=before)
+        if self.dialect.row_locks:
+            if not self.keep and (self.heads or self.dialect.family == "postgresql"):
+                gives = [ADDED if self.dialect.family == "postgresql" else NEWS]
+                yield Program("add_all", self.pair, self._adding_all, gives, many=True)
+            yield self.lock_program()
+        elif plain:  # each is one statement, for rows that are known to be new
+            more = {"n": f"{self.head_table}.n + excluded.n"}
+            given = [*self.structure.key.columns, N]
+
+            def rows(w: Words) -> Iterator[Step]:
+                yield Do(w.put(w.rows, w.values(self.pair), [*w.values(self.pair)], source=w.source))
+
+            def heads(w: Words) -> Iterator[Step]:
+                yield Do(w.put(w.head, w.values(given), [*w.values(w.key)], more, w.source))
+
+            yield Program("add_all", self.pair, rows, many=True)
+            yield Program("count_all", given, heads, many=True)
+        if self.heads:
+            yield from self.removals(counted=True)
+        else:
+            had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+            yield Program("clear", self.structure.key.columns, self._clearing, [HAD], before=had)
+        if self.expires:
+            yield sweep(self.pair, head=self.heads)
+
+    def lock_program(self) -> Program:
+        """Return the program that locks what operations of several kinds write: without heads, the members' rows."""
+        if self.heads:
+            return super().lock_program()
+        given = [*self.pair, MAKES]
+
+        def steps(w: Words) -> Iterator[Step]:
+            # One that is made has expired already; who asked for it adds the member in the same transaction.
+            pair = w.values(self.pair)
+            yield Do(w.put(w.rows, {**pair, "until": "0"}, [*pair]), when=f"{w.new(MAKES.name)} = 1")
+            yield Let("until", INT, self._locked(w))
+
+        return Program("lock", given, steps)
+
+    def _locked(self, w: Words) -> str:
+        return f"SELECT until FROM {w.rows} WHERE {w.mine(self.pair)}{w.dialect.for_update}"
+
+    def _values(self, w: Words) -> dict[str, str]:
+        # A row as it is added now.
+        values = w.values(self.pair)
+        if self.keep:
+            values["sequence"] = w["sequence"]
+        if self.expires:
+            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
+        return values
+
+    def _adding(self, w: Words) -> Iterator[Step]:
+        # Of a set with heads: adds the member, counts it if it is new, and deletes the oldest one beyond `keep`.
+        pair, key, keep = [*w.values(self.pair)], [*w.values(w.key)], self.keep
+        there = f"SELECT 1 FROM {w.rows} WHERE {w.mine(self.pair)}"
+        if not w.loops and not keep:
+            one = {**w.values(w.key), "n": "1"}
+            new = f"(SELECT 1) WHERE NOT EXISTS ({there})"
+            yield Do(w.put(w.head, one, key, {"n": f"{w.head}.n + 1"}, new))
+            yield Do(w.put(w.rows, w.values(self.pair), pair))
+            return
+        yield Head(["n"])
+        # The rows that have expired are the oldest: they need not go before others do.
+        reads_first = w.dialect.family == "postgresql"
+        if self.expires:
+            if reads_first:
+                yield Let("before", INT, f"SELECT until FROM {w.rows} WHERE {w.mine(self.pair)}")
+            yield Now()
+        change: dict[str, str] = {}
+        if keep:
+            newest = f"(SELECT max(sequence) + 1 FROM {w.rows} WHERE {w.mine()})"
+            greatest = "max" if not w.loops else "greatest"
+            yield Let("sequence", INT, f"{greatest}(coalesce({newest}, 0), {w.clock})")
+            change = {name: w.proposed(name) for name in self._values(w) if name not in pair}
+        if not w.loops:
+            yield Do(f"UPDATE {w.head} SET n = n + 1 WHERE {w.mine()} AND NOT EXISTS ({there})")
+            yield Do(w.put(w.rows, self._values(w), pair, change))
+            more = f"max(0, (SELECT n FROM {w.head} WHERE {w.mine()}) - {keep})"
+            oldest = f"SELECT sequence FROM {w.rows} WHERE {w.mine()} ORDER BY sequence LIMIT {more}"
+            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND sequence IN ({oldest})")
+            yield Do(f"UPDATE {w.head} SET n = {keep} WHERE {w.mine()} AND n > {keep}")
+            return
+        if self.expires and not reads_first:
+            change["until"] = "until + 1"
+        yield Put(w.rows, self._values(w), pair, "added", change)
+        size, added = w["n"], w["added"]
+        if self.expires and not reads_first:
+            yield Let("before", INT, self._locked(w))
+            renewed = f"UPDATE {w.rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
+            yield Do(renewed, when=f"{added} = 0")
+        if keep:
+            # From the newest end: before the oldest row, an old snapshot keeps all that was ever evicted.
+            over = f"{w.mine()} AND {added} = 1 AND {size} >= {keep}"
+            last = f"SELECT sequence FROM {w.rows} WHERE {over} ORDER BY sequence DESC LIMIT 1 OFFSET {keep}"
+            yield Let("last", INT, last, locking=True)
+            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND sequence <= {w['last']}", f"{w['last']} IS NOT NULL")
+            size = f"least({size} + 1, {keep})"
+        else:
+            size = f"{size} + 1"
+        # By its value: a trigger counts what is deleted, too (MariaDB). The head of a full set need not be written.
+        unless_full = f" AND {size} <> {w['n']}" if keep and w.dialect.family == "postgresql" else ""
+        yield Do(f"UPDATE {w.head} SET n = {size} WHERE {w.mine()}", when=f"{added} = 1{unless_full}")
+        yield Give([self._new(w) if self.expires else added])
+
+    def _new(self, w: Words) -> str:
+        return f"CASE WHEN {w['added']} = 1 OR {w['before']} <= {w['now']} THEN 1 ELSE 0 END"
+
+    def _renewing(self, w: Words) -> Iterator[Step]:
+        # Of a set without heads: one that has expired, and is still there, counts as new.
+        pair, rows, renewed = [*w.values(self.pair)], w.rows, {"until": w.proposed("until")}
+        if not w.loops:
+            yield Now()
+            yield Do(w.put(rows, self._values(w), pair, renewed))
+            return
+        if w.dialect.family == "postgresql":
+            yield Let("before", INT, self._locked(w))
+            yield Now()
+            yield Put(rows, self._values(w), pair, "added", renewed)
+        else:
+            # Locked by the upsert: under REPEATABLE READ, to look for a row that is not there locks its neighbours. It
+            # does not read the structure's time: what a statement that writes reads is locked.
+            until = f"{w.clock} + {(self.structure.keep_for or 0) * SECOND}"
+            yield Put(rows, {**w.values(self.pair), "until": until}, pair, "added", {"until": "until + 1"})
+            yield Let("before", INT, self._locked(w))
+            yield Now()
+            change = f"UPDATE {rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
+            yield Do(change, when=f"{w['added']} = 0 OR {w['now']} <> {w['clock']}")
+        yield Give([self._new(w)])
+
+    def _removing(self, w: Words) -> Iterator[Step]:
+        this = f"DELETE FROM {w.rows} WHERE {w.mine(self.pair)}"
+        if self.heads:
+            yield Head(["n"], makes=False)
+        if self.expires:
+            yield Now()
+            if w.loops:
+                yield Do(f"{this} AND until <= {w['now']}", counts="over")
+        yield Do(this, counts="removed")
+        if self.heads and not w.loops:
+            yield Do(f"UPDATE {w.head} SET n = n - {w['removed']} WHERE {w.mine()}")
+        elif self.heads:
+            count = f"({w['removed']} + {w['over']})" if self.expires else w["removed"]
+            yield Do(f"UPDATE {w.head} SET n = {w['n']} - {count} WHERE {w.mine()}", when=f"{count} > 0")
+        yield Give([w["removed"]])
+
+    def _clearing(self, w: Words) -> Iterator[Step]:
+        # Of a set without heads.
+        if w.dialect.family == "postgresql":  # MariaDB goes by the primary key
+            yield Do(f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} ORDER BY {w.names(self.pair)} FOR UPDATE")
+        if w.loops:
+            yield Now()
+            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
+        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
+        yield Give([w["had"]] if w.loops else [])
+
+    def _adding_all(self, w: Words) -> Iterator[Step]:
+        # Adds rows of which none is there twice.
+        pair, key = w.values(self.pair), w.values(w.key)
+        here = " AND ".join(f"r.{name} = {value}" for name, value in pair.items())
+        if self.expires:
+            yield Now()
+            over = f"DELETE FROM {w.rows} AS r USING {w.source} WHERE {here} AND r.until <= {w['now']}"
+            put = w.put(w.rows, self._values(w), [*pair], {"until": w.proposed("until")}, f"{w.source} ORDER BY ord")
+            yield Do(over)
+            new = "(xmax = 0)::integer"
+        else:
+            grouped = f"{w.source} GROUP BY {', '.join(key.values())} ORDER BY {', '.join(key.values())}"
+            yield Do(w.put(w.head, {**key, "n": "0"}, [*key], source=grouped))
+            if w.dialect.family == "mariadb":
+                yield from self._counting(
+                    w, f"{w.source} LEFT JOIN {w.rows} r ON {here} WHERE r.{next(iter(pair))} IS NULL"
+                )
+                return
+            put = f"{w.put(w.rows, pair, [*pair], source=w.source)}"
+            new = "1"
+        names = ", ".join(f"i.{name}" for name in pair)
+        same = " AND ".join(f"i.{name} = {value}" for name, value in pair.items())
+        heads = f"""
+  h AS (UPDATE {w.head} AS h SET n = h.n + i.n
+    FROM (SELECT {", ".join(key)}, count(*) AS n FROM i GROUP BY {", ".join(key)}) i
+    WHERE {" AND ".join(f"h.{name} = i.{name}" for name in key)}),"""
+        yield Give(
+            [
+                f"""WITH i AS ({put.replace(f"INSERT INTO {w.rows}", f"INSERT INTO {w.rows} AS i", 1)}
+    RETURNING {names}, {new}::bigint AS added),{"" if self.expires else heads}
+  q AS (SELECT * FROM {w.source})
+  SELECT coalesce(i.added, 0) FROM q LEFT JOIN i ON {same} ORDER BY q.ord"""
+            ]
+        )
+
+    def _counting(self, w: Words, missing: str) -> Iterator[Step]:
+        # MariaDB and MySQL: the numbers of the rows that are new, as a JSON array.
+        pair, key = w.values(self.pair), w.values(w.key)
+        yield Let("news", NEWS.type, f"SELECT JSON_ARRAYAGG(q.ord) FROM {missing}")
+        counts = f"{missing} GROUP BY {', '.join(key.values())}"
+        more = {"n": f"{w.head}.n + VALUES(n)"}
+        yield Do(w.put(w.head, {**key, "n": "COUNT(*)"}, [*key], more, counts))
+        yield Do(w.put(w.rows, pair, [*pair], source=w.source))
+        yield Give([w["news"]])
+
+    # --- writes ---------------------------------------------------------------------------------------------------
+
+    def written(self) -> Mapping[str, Write]:
+        """Return what the verbs that write call."""
+
+        def rows(op: Operation[Any]) -> Sequence[Row]:
+            out = self._pair_out
+            if op.verb in RUNS:
+                return list(map(out, op.args))
+            key, members = op.args
+            return [out(key + member) for member in members]
+
+        def changed(_: Operation[Any], outcomes: Sequence[Any]) -> int:
+            return sum([int(outcome or 0) for outcome in outcomes])
+
+        return {
+            "add": Write("add", rows, changed),
+            "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes))),
+            "remove": Write("remove", rows, changed, makes=False),
+            "clear": Write("clear", self.key_of, first, makes=False),
+            "forget": Write("forget" if self.heads else "clear", self.key_of, first, makes=False),
+        }
+
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """Return what operations write, in order, each with whether it is made: keys, or the members' rows."""
+        if self.heads:
+            return super().locks(operations, context)
+        made: dict[Row, int] = {}
+        for op in operations:
+            if op.verb in ("add", "add_all", "remove"):
+                for row in self.writes[op.verb].rows(op):
+                    made[row] = max(made.get(row, 0), int(self._makes(op)))
+        return sorted([(*row, makes) for row, makes in made.items()])
+
+    def _changes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        # Adds and removes of different members can be told apart from their order, unless the oldest is to go.
+        if len({self.writes[op.verb].program for op in run}) == 1:
+            return (yield from self._writes(self.writes[run[0].verb], run, context, locked))
+        if locked is False:
+            yield from self.take_heads(run, context)
+        if self.keep:
+            results = []
+            for _, ops in groupby(run, lambda op: self.writes[op.verb].program):
+                part = list(ops)
+                results += yield from self._writes(self.writes[part[0].verb], part, context, True)
+            return results
+        rows = [(self.writes[op.verb].program, row) for op in run for row in self.writes[op.verb].rows(op)]
+        rounds: list[dict[str, list[int]]] = []
+        last: dict[Row, tuple[int, str]] = {}
+        for place, (program, row) in enumerate(rows):
+            number, before = last.get(row, (0, program))
+            last[row] = number, program = number + (before != program), program
+            if number == len(rounds):
+                rounds.append({})
+            rounds[number].setdefault(program, []).append(place)
+        outcomes: list[Any] = [None] * len(rows)
+        for each_round in rounds:
+            for program, places in each_round.items():
+                found = yield from self.call(program, [rows[place][1] for place in places], context)
+                for place, outcome in zip(places, found, strict=True):
+                    outcomes[place] = outcome
+        told = iter(outcomes)
+        return [how.result(op, list(islice(told, len(how.rows(op))))) for op in run if (how := self.writes[op.verb])]
+
+    def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        """Add or remove many members. Which are there is asked before; the first of equal ones changes something."""
+        if verb not in ("add", "remove") or (self.keep and verb == "add") or len(rows) == 1:
+            return (yield from super().on_file(verb, rows, context))
+        given = [row + self.moment(context) for row in rows] if self.expires else rows
+        there = yield Statement(self._find, given)
+        seen: set[Row] = set()
+        outcomes = []
+        for row, found in zip(rows, there, strict=True):
+            outcomes.append(int(row not in seen and bool(found) is (verb == "remove")))
+            seen.add(row)
+        if verb == "add" and self.expires:  # the others are renewed
+            yield Statement(self._many[verb], given)
+        elif changed := list(compress(rows, outcomes)):
+            if verb == "add":
+                counts = Counter([row[: self.key_width] for row in changed])
+                yield Statement(self._many["add_all"], changed)
+                yield Statement(self._many["count_all"], [(*key, n) for key, n in counts.items()])
+            else:
+                yield Statement(self._many[verb], [row + self.moment(context) for row in changed])
+        return outcomes
+
+    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
+        if write.program != "add" or self.structure.options:
+            return (yield from super()._by_itself(write, op, given))
+        pair = given[: len(self.pair)]
+        if (yield self._find.sql, pair):
+            return write.result(op, [0])
+        yield self._many["add_all"].sql, pair
+        yield self._many["count_all"].sql, (*pair[: self.key_width], 1)
+        return write.result(op, [1])
+
+    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
+        """Add many members; MariaDB and MySQL give the numbers of those that are new."""
+        different = list(dict.fromkeys(rows))
+        if self.dialect.family == "postgresql":
+            found = yield from super().call_all(program, different)
+            outcomes = dict(zip(different, found, strict=True))
+        else:
+            outcomes, begin = {}, 0
+            for text, number in in_json(different):
+                call = Statement(self._many[program.verb], [(text,)])
+                _, ((news,),) = yield Together((call, Statement(each("SELECT @roost_0"), [()])))
+                part = different[begin : begin + number]
+                outcomes.update({part[place - 1]: 1 for place in json.loads(news[0] or "[]")})
+                begin += number
+        return [outcomes.pop(row, 0) for row in rows]
+
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    def asked(self) -> Mapping[str, Ask]:
+        """Return what the verbs that only read ask."""
+        key, member, timed = self.structure.key.columns, self.structure.member.columns, self.timed
+        timed = timed if self.expires else ()
+        living = f" AND until > {self.now}" if self.expires else ""
+        size = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+        if not self.expires:
+            size = f"SELECT n FROM {self.head_table} WHERE {self.mine()}"
+        value, convert = self.structure.member.value, self._member_in
+        contains = self.read(f"SELECT 1 {self._there}", [*self.pair, *timed])
+        if self.dialect.family == "sqlite":
+            now = self.now.replace(f":{NOW.name}", f"q.column{len(self.pair) + 2}")
+            same_pair = nth(self.dialect, self.pair) + (f" AND r.until > {now}" if self.expires else "")
+            find = f"SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {self.rows_table} r ON {same_pair}"
+            self._find = replace(each(contains.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
+
+        def of_key(op: Operation[Any], context: Context) -> Row:
+            return self.key_out(op.args[0]) + (self.moment(context) if self.expires else ())
+
+        def of_pair(op: Operation[Any], context: Context) -> Row:
+            return self._pair_out(op.args[0] + op.args[1]) + (self.moment(context) if self.expires else ())
+
+        names = self.dialect.names(member)
+        members = self.read(f"SELECT {names} FROM {self.rows_table} WHERE {self.mine()}{living}", [*key, *timed])
+        return {
+            "members": Ask(members, of_key, lambda _, rows: {value(convert(row)) for row in rows}),
+            "contains": Ask(contains, of_pair, lambda _, rows: bool(rows)),
+            "size": Ask(self.read(size, [*key, *timed]), of_key, lambda _, rows: rows[0][0] if rows else 0),
+        }
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return what lists keys, and what runs adds and removes."""
+        listed = (self.rows_table, f"until > {self.now}") if self.expires else (self.head_table,)
+        return {"keys": self.list_keys(*listed)} | dict.fromkeys(("add", "add_all", "remove", CHANGE), self._changes)
+
+    # --- SQL clients, check, alter --------------------------------------------------------------------------------
+
+    def relation(self) -> Relation:
+        """Return what SQL clients see."""
+        remove = "remove" if self.heads else ""
+        counted = self.heads and not self.expires
+        plain = not self.structure.options  # otherwise it renews the member
+        return Relation(self.pair, "add", self.pair, remove=remove, skips=plain, counted=counted)
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield what `check` verifies: every row has a head, its count is right, and it is at most `keep`."""
+        if self.heads:
+            yield has_head(self)
+            yield counted(self)
+        if self.keep:
+            words = RuleWords(self)
+            more = words.message(f"? members, keep is {self.keep}", "h.n")
+            yield "keep", f"SELECT {words.h_key}, {more} FROM {words.head} h WHERE h.n > {self.keep}"
+        if self.expires:
+            yield lasting(self)
+
+
+def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    # The head comes before its rows, as everywhere.
+    before, keep = old.get("keep"), new["keep"]
+    if before is None:
+        raise Invalid(f"{plan.structure.name}: keep cannot change from None to {keep}: the members have no order")
+    if keep < before:
+        rows, head, key = plan.rows_table, plan.head_table, plan.structure.key.columns
+        yield Statement(each(f"SELECT n FROM {head} WHERE n > {keep}{plan.dialect.for_update}"), [()])
+        names, pair = plan.dialect.names(key), plan.dialect.names(plan.pair)
+        ranked = f"SELECT {pair}, row_number() OVER (PARTITION BY {names} ORDER BY sequence DESC) AS place FROM {rows}"
+        over = f"SELECT {pair} FROM ({ranked}) ranked WHERE place > {keep}"
+        yield Statement(Template(f"DELETE FROM {rows} WHERE ({pair}) IN ({over})"), [()])
+        yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
+
+
+SetPlan.wire = SetWire
+SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}
