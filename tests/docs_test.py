@@ -103,9 +103,10 @@ def test_the_examples_of_the_page_on_transactions_run(tmp_path: Path) -> None:
         assert store.check() == []
 
 
-def test_the_page_on_own_structures_runs_as_it_stands(tmp_path: Path) -> None:
-    code, use = blocks(ROOT / "docs/own-structure.md", "python")
-    assert code.strip() == (ROOT / "tests/latest.py").read_text().strip()
+def test_the_page_on_own_structures_shows_the_file_and_how_to_use_it(tmp_path: Path) -> None:
+    part, use = blocks(ROOT / "docs/own-structure.md", "python")
+    code = (ROOT / "tests/latest.py").read_text()
+    assert part in code
     (tmp_path / "latest.py").write_text(code)
     (tmp_path / "use.py").write_text(f"{use}\n    print(store.run(moods.get(7)))\n")
     found = subprocess.run([sys.executable, "use.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -256,7 +257,7 @@ def cli_page() -> str:
     parts = [
         "# The command line\n",
         "`pip install roost` installs the command `roost`. `roost COMMAND --help` says what each option means.",
-        "Every command takes `--store URL` (`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes this page.\n",
+        "Those that use a database take `--store URL` (`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes this page.\n",
     ]
 
     def add(command: click.Command, words: list[str]) -> None:
@@ -265,8 +266,8 @@ def cli_page() -> str:
         parts.append(f"## {context.info_name}\n\n`{context.get_usage().removeprefix('Usage: ')}`\n")
         parts.append(f"{said.partition(f'{chr(10)}{chr(10)}')[0].strip()}\n")
         lines = [line.strip() for line in examples.splitlines()[1:] if line.strip().startswith("roost ")]
-        if lines:
-            parts.append("```sh\n" + "\n".join(lines) + "\n```\n")
+        if lines:  # the first of them
+            parts.append("```sh\n" + "\n".join(lines[:6]) + "\n```\n")
         shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
         names = [f"`{record[0]}`" for record in shown if record and not record[0].startswith(("-h", "--store", "--json"))]
         if names:
