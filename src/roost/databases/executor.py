@@ -1,12 +1,57 @@
-"""Runs statements of plans on a cursor: the common part of a store's own connections and the application's."""
+"""Runs statements of plans on a cursor, and remembers those that are prepared: the common part of connections."""
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from typing import Any
 
 from roost.databases.engine import Trace
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, exchange
+
+USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
+
+
+class Prepared:
+    """What a session has prepared: the names of statements, by their texts, the least recently used first.
+
+    A statement is prepared when it was asked for `USES` times. No more than `MOST_PREPARED` stay, which is seen to
+    before a transaction: texts that are being built may have any of the names.
+    """
+
+    def __init__(self) -> None:
+        self.session = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
+        self.names: dict[str, str] = {}
+        self._uses: dict[str, int] = {}
+        self._made = 0
+
+    def name(self, sql: str) -> str | None:
+        """Return the name of a statement that is prepared."""
+        name = self.names.pop(sql, None)
+        if name is not None:
+            self.names[sql] = name
+        return name
+
+    def counted(self, sql: str) -> bool:
+        """Count a use of a statement; return whether it is to be prepared."""
+        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
+        if uses >= USES:
+            del self._uses[sql]  # where it fails, the next attempt is after as many uses
+            return True
+        if len(self._uses) > MOST_PREPARED:
+            self._uses.clear()
+        return False
+
+    def new_name(self) -> str:
+        """Return the name for another statement."""
+        self._made += 1
+        return f"roost_{self.session}_{self._made}"
+
+    def surplus(self) -> list[str]:
+        """Take out the names of those that are too many, a quarter at a time."""
+        if len(self.names) <= MOST_PREPARED:
+            return []
+        return [self.names.pop(sql) for sql in list(self.names)[: MOST_PREPARED // 4]]
 
 
 class ServerExecutor(ABC):
