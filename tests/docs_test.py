@@ -257,7 +257,8 @@ def cli_page() -> str:
     parts = [
         "# The command line\n",
         "`pip install roost` installs the command `roost`. `roost COMMAND --help` says what each option means.",
-        "Those that use a database take `--store URL` (`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes this page.\n",
+        "Those that use a database take `--store URL` (`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes",
+        "this page.\n",
     ]
 
     def add(command: click.Command, words: list[str]) -> None:
@@ -266,10 +267,12 @@ def cli_page() -> str:
         parts.append(f"## {context.info_name}\n\n`{context.get_usage().removeprefix('Usage: ')}`\n")
         parts.append(f"{said.partition(f'{chr(10)}{chr(10)}')[0].strip()}\n")
         lines = [line.strip() for line in examples.splitlines()[1:] if line.strip().startswith("roost ")]
-        if lines:  # the first of them
-            parts.append("```sh\n" + "\n".join(lines[:6]) + "\n```\n")
+        if lines:
+            parts.append("```sh\n" + "\n".join(lines) + "\n```\n")
         shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
-        names = [f"`{record[0]}`" for record in shown if record and not record[0].startswith(("-h", "--store", "--json"))]
+        names = [
+            f"`{record[0]}`" for record in shown if record and not record[0].startswith(("-h", "--store", "--json"))
+        ]
         if names:
             parts.append(textwrap.fill(", ".join(names), 110, break_long_words=False, break_on_hyphens=False) + "\n")
         if isinstance(command, click.Group):
