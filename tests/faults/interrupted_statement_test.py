@@ -137,3 +137,19 @@ def say(raw: Any, sql: str) -> None:
                     raise
             else:
                 return
+
+
+SLOW = """\
+CREATE TRIGGER slow BEFORE INSERT ON roost_visits_rows FOR EACH ROW
+  IF NEW.visitor = 7 AND (SELECT SLEEP(0.5)) > 0 THEN SET NEW.visitor = 0; END IF"""
+
+
+def test_a_procedure_that_is_interrupted_in_its_middle_in_a_batch_is_done_once(url: str) -> None:
+    # The limit for waiting is over in its second statement: what the first one did must not be done again.
+    with roost.Store(url, timeout=30, lock_wait=0.1) as store:
+        store.create(visits, pageviews)
+        with closing(pymysql.connect(**arguments(url)[0])) as other, other.cursor() as cursor:
+            cursor.execute(SLOW)
+        assert store.run_all(visits.push(Visit(1, 7)), pageviews.add("/")) == (1, None)
+        assert store.run_all(visits.push(Visit(1, 8)), pageviews.total("/")) == (2, 1)
+        assert [row.visitor for row in store.run(visits.latest(1))] == [8, 7]

@@ -131,7 +131,7 @@ def test_many_keys_that_are_held_and_a_hundred_that_are_not(server_url: str, sto
 
 
 def test_a_new_key_that_is_not_committed_holds_up_its_own_alone(server_url: str, store: roost.Store) -> None:
-    made = "INSERT INTO roost_visits_head VALUES (7, 1)"
+    made = "INSERT INTO roost_visits_head VALUES (7, 1, 5)"
     with held(server_url, made if kind_of(server_url) == "mysql" else f"{made} RETURNING uid"):
         thread, answers = in_thread(lambda: store.run(visits.push(Visit(7, 1))))
         others(store)
@@ -151,7 +151,7 @@ def test_what_mysql_is_asked_with_tells_at_once_on_mariadb_that_somebody_holds_a
     }
     new_rows = {
         pageviews: "pageviews_rows VALUES ('b', 3, 0)",
-        visits: "visits_head VALUES (2, 0)",
+        visits: "visits_head VALUES (2, 0, 5)",
         baskets: "baskets_head VALUES (2, 0, 0)",
         likes: "likes_head VALUES (2, 0)",
     }

@@ -20,6 +20,7 @@ from tests.plans.script import NOW
 from tests.values.shapes import (
     Colour,
     Place,
+    Visit,
     baskets,
     hourly,
     likes,
@@ -33,7 +34,8 @@ from tests.values.shapes import (
     visits,
 )
 
-STRUCTURES: list[Structure] = [pageviews, places, visits, seen, baskets, sightings, likes, tags, ranking, hourly]
+wide = roost.Ring("wide", Visit, per="uid", keep=1000)
+STRUCTURES: list[Structure] = [pageviews, places, visits, wide, seen, baskets, sightings, likes, tags, ranking, hourly]
 KEYS, EACH = 200, 12
 
 
@@ -94,40 +96,16 @@ READS: list[tuple[roost.Operation[Any], list[str]]] = [
     (pageviews.keys(), ["SCAN roost_pageviews_rows"]),
     (pageviews.keys("/a"), [f"SEARCH roost_pageviews_rows {PK} (key>?)"]),
     (places.keys(Place("a", 1)), [f"SEARCH roost_places_rows {PK} ((site,page)>(?,?))"]),
+    (visits.latest(5), [f"SEARCH r {PK} (uid=?)"]),
+    (visits.entries(5, after=7, n=3), [f"SEARCH r {PK} (uid=?)"]),
+    (seen.latest(Place("a", 1), 3), [f"SEARCH r {PK} (site=? AND page=?)"]),
     (
-        visits.latest(5),
+        wide.latest(5),
         [
-            f"SEARCH h {PK} (uid=?)",
-            f"SEARCH r {PK} (uid=? AND slot<?)",
-            f"SEARCH h {PK} (uid=?)",
-            f"SEARCH r {PK} (uid=? AND slot>?)",
-        ],
-    ),
-    (
-        visits.entries(5, after=7, n=3),
-        [
-            f"SEARCH h {PK} (uid=?)",
-            f"SEARCH r {PK} (uid=? AND slot>?)",
             f"SEARCH h {PK} (uid=?)",
             f"SEARCH r {PK} (uid=? AND slot>? AND slot<?)",
-        ],
-    ),
-    (
-        seen.latest(Place("a", 1), 3),
-        [
-            f"SEARCH h {PK} (site=? AND page=?)",
-            f"SEARCH r {PK} (site=? AND page=? AND slot<?)",
-            f"SEARCH h {PK} (site=? AND page=?)",
-            f"SEARCH r {PK} (site=? AND page=? AND slot>?)",
-        ],
-    ),
-    (
-        seen.entries(Place("a", 1)),
-        [
-            f"SEARCH h {PK} (site=? AND page=?)",
-            f"SEARCH r {PK} (site=? AND page=? AND slot>?)",
-            f"SEARCH h {PK} (site=? AND page=?)",
-            f"SEARCH r {PK} (site=? AND page=? AND slot>? AND slot<?)",
+            f"SEARCH h {PK} (uid=?)",
+            f"SEARCH r {PK} (uid=? AND slot>?)",
         ],
     ),
     (visits.keys(), ["SCAN roost_visits_head"]),
@@ -233,7 +211,7 @@ def test_so_is_every_statement_for_many_rows(database: sqlite3.Connection) -> No
             assert searched[0].count("=?") == width, (structure, name, found)
             assert not [line for line in found if "AUTOMATIC" in line or "TEMP" in line or line == "SCAN r"]
             explained_tables.add(name)
-    assert explained_tables == {"head", "find", "find_now"}
+    assert explained_tables == {"_find"}
 
 
 def test_the_newest_rows_are_read_without_the_others(database: sqlite3.Connection) -> None:

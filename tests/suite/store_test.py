@@ -245,6 +245,7 @@ def test_another_store_sees_what_was_answered(open_store: Make) -> None:
         assert reader.run(visits.latest(5, 1)) == [Visit(5, n)]
 
 
+@pytest.mark.needs("ring", "capped", "file")  # on servers the clock is theirs
 @pytest.mark.parametrize("hours", [0, 2, -7])
 def test_f5_the_clock_comes_in_as_an_argument_and_may_be_of_any_zone(make: Make, hours: int) -> None:
     noon = dt.datetime(2026, 6, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=hours)))
@@ -254,6 +255,7 @@ def test_f5_the_clock_comes_in_as_an_argument_and_may_be_of_any_zone(make: Make,
     assert [(entry.at, entry.at.utcoffset()) for (entry,) in entries] == [(noon, dt.timedelta(0))] * 2
 
 
+@pytest.mark.needs("ring", "capped", "file")
 @pytest.mark.parametrize("moment", [dt.datetime(2026, 6, 1, 12), dt.date(2026, 6, 1), 1780315200.0])
 def test_f5_a_clock_that_tells_no_moment_is_refused(make: Make, moment: Any) -> None:
     store = make(visits, baskets, likes, clock=lambda: moment)

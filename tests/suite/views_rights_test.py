@@ -136,7 +136,7 @@ def test_f31_a_new_owner_of_the_tables_gets_no_rights_of_the_former_one(
             sql.execute(f"INSERT INTO {into}")
     assert rows(sql, "SELECT * FROM doers") == []
     found = {(each.structure, each.rule) for each in store.check()}
-    assert found == {("visits", "view"), ("pageviews", "view"), ("pageviews", "program")}
+    assert found == {(name, rule) for name in ("visits", "pageviews") for rule in ("view", "program")}
     store.alter(visits, view=True)
     store.alter(pageviews, view=True)
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 1)")
@@ -196,7 +196,7 @@ def test_a_schema_that_was_renamed_is_told_and_mended(open_store: Open, store_ur
     sql.execute("DROP SCHEMA old")
     with pytest.raises(psycopg.Error):
         sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
-    assert [each.rule for each in store.check()] == ["view"]
+    assert {each.rule for each in store.check()} == {"program", "view"}
     store.alter(visits, view=True)
     sql.execute("INSERT INTO fresh.visits (uid, visitor) VALUES (5, 1)")
     assert store.run(visits.latest(5)) == [Visit(5, 1)]

@@ -144,7 +144,8 @@ class ProgramPlan(StructurePlan):
         rows = getattr(structure, "rows", None)
         if rows is not None:
             self.form = [each.name for each in (*rows.others, *rows.unknown)]
-        if rows is not None and rows.unknown:
+        # On MariaDB and MySQL each form has its own name: an inlet's trigger goes on calling the one that it knows.
+        if rows is not None and (rows.unknown or dialect.family == "mariadb"):
             self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
         super().__init__(structure, dialect)
         self.lock_width = self.key_width  # of the columns that identify what a call locks
@@ -153,6 +154,7 @@ class ProgramPlan(StructurePlan):
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
         self._around: dict[str, tuple[Read | None, Read | None]] = {}
+        self._timed: set[str] = set()  # the verbs of programs that need the moment
         self._owed = 0  # writes since expired rows were deleted
         self._swept = 0  # when that was, by the store's clock
         self.tables = tuple(self.made())
@@ -168,6 +170,8 @@ class ProgramPlan(StructurePlan):
                 continue
             self._programs[program.verb] = program
             routines.append(self.words.routine(program))
+            if self.words.clock in routines[-1].text or NOW.name in program.before + program.after:
+                self._timed.add(program.verb)
             if (door := self.words.door(program)) is not None:
                 routines.append(door)
         self.routines: tuple[Routine, ...] = tuple(routines)
@@ -265,6 +269,10 @@ class ProgramPlan(StructurePlan):
         """Return the program of a verb."""
         return self._programs[verb]
 
+    def _now(self, verb: str, context: Context) -> Row:
+        # The moment that SQLite's program of a verb is given; one that does not use it does not ask the store's clock.
+        return self.moment(context) if verb in self._timed else (0,)
+
     def gives(self, verb: str) -> Sequence[Column]:
         """Return the columns of a program's outcome."""
         return self._programs[verb].gives
@@ -292,7 +300,7 @@ class ProgramPlan(StructurePlan):
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program on SQLite for each row, in their order; return the outcomes."""
-        now, around = self.moment(context), self._around.get(verb)
+        now, around = self._now(verb, context), self._around.get(verb)
         if around is None and not context.careful and len(rows) > 1:
             direct = self._many.get(f"{verb}_all")
             try:
@@ -413,7 +421,7 @@ class ProgramPlan(StructurePlan):
             return None
         if self.dialect.exchanges:
             return self._exchange(write, op, rows[0], context)
-        return self._by_itself(write, op, rows[0] + self.moment(context))
+        return self._by_itself(write, op, rows[0] + self._now(write.program, context))
 
     def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
         around = self._around.get(write.program)

@@ -103,6 +103,7 @@ class MariaDBConnection(ServerConnection):
         self._unparsed = ""  # a table whose triggers the server could not read
         self._may_flush = True
         self._limit: float | None = None  # seconds for a statement, until all locks are taken
+        self._waits_for_nobody = False  # the next batch, since one took longer than that in the middle of a procedure
         self._settings = self._settings_then = ""  # the session's settings for reads
 
     @property
@@ -180,7 +181,7 @@ class MariaDBConnection(ServerConnection):
                     self.commit()
                     self.begin(word)
                     return
-        self._limit = seconds
+        self._limit, self._waits_for_nobody = 0.0 if self._waits_for_nobody else seconds, False
 
     def _begin_by(self, text: str, settings: str, now: bool = False) -> None:
         # settings: what the session has for reading when it has been sent.
@@ -381,9 +382,17 @@ class MariaDBConnection(ServerConnection):
         return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
 
     def again(self, error: Exception, text: str) -> str | None:
-        """Return a timed-out statement for a retry that fails at once if another session holds a lock that it needs."""
+        """Return a timed-out statement for a retry that fails at once if another session holds a lock that it needs.
+
+        A procedure that was interrupted has perhaps done a part of its work: then all of the transaction is retried so.
+        """
         limit = LIMIT.match(text) if error.args[:1] == (TOO_LONG,) else None
-        return None if limit is None else self._unblocked() + text[limit.end() :]
+        if limit is None:
+            return None
+        if text.startswith("CALL ", limit.end()):
+            self._waits_for_nobody = True
+            raise Conflict(f"{self.engine.place}: a procedure was interrupted") from error
+        return self._unblocked() + text[limit.end() :]
 
     def commit(self) -> None:
         """Commit."""

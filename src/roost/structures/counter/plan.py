@@ -172,10 +172,6 @@ class CounterPlan(ProgramPlan):
         keep = self.structure.keep or 1
         return (min(last or keep, keep) - 1) * self.structure.size
 
-    def moment(self, context: Context) -> Row:
-        """Return the moment that SQLite's programs and reads are given; without windows none of them looks at it."""
-        return super().moment(context) if self.structure.size or not self._by_store else (0,)
-
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:

@@ -107,7 +107,8 @@ class ViewWords:
         plan: Any = self.plan
         outs = [f"`its {each.name}`" for each in plan.gives(verb)]
         declared = [f"DECLARE `its {each.name}` {plan.words.type_of(each)}" for each in plan.gives(verb)]
-        called = f"CALL roost_{self.name}_{verb}({', '.join([self.news(columns), *outs])})"
+        name = plan.words.routine_name(plan.program(verb))
+        called = f"CALL {name}({', '.join([self.news(columns), *outs])})"
         refused = [
             f"IF {outs[0]} = {outcome} THEN {self.signal(message, REFUSALS[outcome][1])}; END IF"
             for message, outcome in plan.refusals(verb).items()

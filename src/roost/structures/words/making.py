@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
+from roost.dialects.mariadb_definers import powerless
 from roost.errors import Invalid
 from roost.structures.overlap import overlap
 from roost.structures.plan import StructurePlan, each
 from roost.structures.registry import from_definition
+from roost.structures.steps import Routine
 from roost.structures.words import mysql, words
 
 # The stored routines of some names: each with the text of `Routine.text`, or "" where something else about it differs.
@@ -31,6 +33,9 @@ SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
   WHERE p.proname IN ({names}) AND p.pronamespace = quote_ident(current_schema())::regnamespace""",
 }
 
+DEFINERS = """\
+SELECT routine_name, definer FROM information_schema.routines
+  WHERE routine_schema = DATABASE() AND routine_name IN ({names})"""
 USER = "SUBSTRING_INDEX(CURRENT_USER(), '@', {})"
 MINE = f"privilege_type = 'CREATE ROUTINE' AND grantee = CONCAT(QUOTE({USER.format(1)}), '@', QUOTE({USER.format(-1)}))"
 
@@ -47,14 +52,14 @@ VARIANT = r"(roost_)?{name}_(push|add)(_all)?_[0-9a-f]{{16}}(\(.*)?"
 DROPS = {"sqlite": "DROP VIEW {}", "mariadb": "DROP PROCEDURE `{}`", "postgresql": "DROP FUNCTION {}"}
 
 
-def drop_variants(plan: StructurePlan) -> Generator[Statement, Any, None]:
-    """Drop the programs that `alter` has left for former declarations."""
+def drop_variants(plan: StructurePlan, but: Collection[str] = ()) -> Generator[Statement, Any, None]:
+    """Drop the programs for whole rows of former declarations, but those of these names."""
     if not plan.routines:
         return
     (found,) = yield Statement(each(plan.dialect.choose(VARIANTS)), [()])
     for (name,) in found:
         bare = name.rsplit(".", 1)[-1].replace('"', "")
-        if re.fullmatch(VARIANT.format(name=plan.structure.name), bare):
+        if re.fullmatch(VARIANT.format(name=plan.structure.name), bare) and bare.split("(")[0] not in but:
             yield Statement(Template(plan.dialect.choose(DROPS).format(name)), [()])
 
 
@@ -84,7 +89,12 @@ def programs_differ(plan: StructurePlan) -> Generator[Statement, Any, list[str]]
     found = yield from found_programs(plan)
     if plan.dialect.family == "mariadb" and not found:
         return []  # an account that may not see them; a call says what is missing
-    return [each.name for each in plan.routines if found.get(each.name) != each.text]
+    lost: set[str] = set()
+    if plan.dialect.family == "mariadb":
+        names = ", ".join(map(plan.dialect.literal, found))
+        (defined,) = yield Statement(each(DEFINERS.format(names=names)), [()])
+        lost = yield from powerless({name: (definer, ()) for name, definer in defined})
+    return [each.name for each in plan.routines if found.get(each.name) != each.text or each.name in lost]
 
 
 def make_programs(plan: StructurePlan) -> Generator[Statement, Any, bool]:
@@ -100,14 +110,13 @@ def make_programs(plan: StructurePlan) -> Generator[Statement, Any, bool]:
 
 def make_variants(plan: StructurePlan, definitions: Sequence[str]) -> Generator[Statement, Any, None]:
     """Make the programs for processes whose declaration, one of these, has fewer columns than the stored one."""
-    made = {each.name for each in plan.routines}
-    yield from drop_variants(plan)
+    wanted: dict[str, Routine] = {}
     for definition in definitions:
         former = overlap(from_definition(definition), plan.structure.definition)
-        if former is None:
-            continue
-        for routine in type(plan)(former, plan.dialect).routines:
-            if routine.name not in made:
-                made.add(routine.name)
-                for sql in routine.make:
-                    yield Statement(Template(sql), [()])
+        if former is not None:
+            wanted |= {each.name: each for each in type(plan)(former, plan.dialect).routines}
+    made = {each.name for each in plan.routines}
+    yield from drop_variants(plan, {*made, *wanted})
+    for routine in [routine for name, routine in wanted.items() if name not in made]:
+        for sql in [*(routine.drop if plan.dialect.name == "sqlite" else ()), *routine.make]:
+            yield Statement(Template(sql), [()])
