@@ -177,9 +177,9 @@ class MySQLWords(Words):
                 case Fetch(columns, selected, source, when):
                     for each in columns:
                         self._declare(each, declared)
-                    names = [self[each.name] for each in columns]
-                    nothing = ", ".join(f"{name} = NULL" for name in names)
-                    work = f"SET {nothing}; SELECT {', '.join(selected)} INTO {', '.join(names)} {source}"
+                    variables = [self[each.name] for each in columns]
+                    nothing = ", ".join(f"{name} = NULL" for name in variables)
+                    work = f"SET {nothing}; SELECT {', '.join(selected)} INTO {', '.join(variables)} {source}"
                     lines.append(f"IF {when} THEN {work}; END IF" if when else work)
                 case Do(sql, when, counts):
                     work = _by_key(sql)

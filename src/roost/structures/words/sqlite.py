@@ -98,9 +98,9 @@ class SQLiteWords(Words):
                     body.append(self._store_time())
                 case Let(name, _, value):
                     self._lets[name] = f"({value})"
-                case Fetch(columns, values, source):
-                    for each, value in zip(columns, values, strict=True):
-                        self._lets[each.name] = f"(SELECT {value} {source})"
+                case Fetch(remembered, selected, source):
+                    for column_, value in zip(remembered, selected, strict=True):
+                        self._lets[column_.name] = f"(SELECT {value} {source})"
                 case Do(sql, when, counts):
                     body.append(f"{sql} AND {when}" if when else sql)
                     if counts:
