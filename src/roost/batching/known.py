@@ -12,7 +12,7 @@ from roost.batching.once import Once
 from roost.batching.overlap import run_overlapping
 from roost.batching.stats import Stats
 from roost.catalog.catalog import Catalog
-from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Together, Wanted
+from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
@@ -126,11 +126,10 @@ class Known:
         }
 
     def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, only: bool = False) -> Plan:
-        """Compare a declaration with the catalog, once in every transaction, and run operations of the structure.
+        """Run operations of one structure, or of one index.
 
-        If the declarations were equal before, the plan's first statement is sent along with the comparison. If they
-        differ now, that statement is undone, and the batch runs again, comparing before it writes. An index of a table
-        is in no catalog, so it is not compared.
+        A declaration is compared with the catalog when this store first uses it (`_call`); that of a table which only
+        `roost cap` has changed, whose cap the catalog alone knows, in each transaction. An index is in no catalog.
 
         only: the transaction has no other operations.
         """
@@ -140,38 +139,12 @@ class Known:
         plan = self.plan(structure)
         if plan.routines:
             return (yield from self._call(plan, operations, context, only))
-        held = plan.held is not plan.stored and any([op.verb not in READS for op in operations])
-        held_by = plan.held_nowait if context.nowait else plan.held
-        question = held_by if held else plan.stored
-        trusted = self.token in plan.trusted_by
-        if trusted and self.dialect.exchanges and not context.joined and not context.careful:
-            work = plan.run(operations, context)
-            wanted = next(work, None)
-            if isinstance(wanted, Statement):
-                first = plan.compared if held and not context.nowait else (question,)
-                try:
-                    *_, stored, answer = yield Together((*first, wanted))
-                except (Missing, StatementFailed):
-                    raise Careful from None
-                if not stored[0] or stored[0][0][0] != structure.definition:
-                    raise Careful
-                results: list[Any] = yield from _resumed(work, answer)
-                return results
-        asked = _question(plan, operations, context, only) if trusted else None
-        if asked is not None and (rows := (yield Statement(each(asked.sql), [asked.row], last=True))[0]):
-            return [asked.answer(rows)]
-        definition = yield from self._stored(plan, question)
+        definition = yield from self._stored(plan, plan.stored)
         if isinstance(definition, Missing):
             return [definition] * len(operations)
-        trusted = definition == structure.definition
-        self._trust(plan, trusted)
-        found = plan if trusted else plan.as_stored(definition)
+        found = plan if definition == structure.definition else plan.as_stored(definition)
         if isinstance(found, Error):
             return [found] * len(operations)
-        if found.overlaps:
-            if mismatch := self._overlap(structure, definition, len(operations)):
-                return [mismatch] * len(operations)
-            return (yield from run_overlapping(found, operations, context))
         return (yield from found.run(operations, context))
 
     def _call(self, plan: StructurePlan, operations: Sequence[Operation[Any]], context: Context, only: bool) -> Plan:

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 
 from roost.capping.cap import Words
 from roost.dialects.dialect import Gather, Row, Statement, Template
-from roost.structures.plan import CUT_JOINED
+
+# MariaDB's and MySQL's way to delete many rows by key: the first SELECT gives the list the columns' types and
+# collations, and the order of the join prevents a scan of the table. On MariaDB, IN over rows scans, locks every row
+# that it reads, and deadlocks. The index is named because a table with a few rows would be scanned, whatever is joined.
+CUT_JOINED = """\
+DELETE r FROM (SELECT {pairs} FROM {rows} WHERE 0 UNION ALL VALUES {{rows}}) q
+  STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {same_pair}"""
+
 
 CUT = 500  # rows that one statement of a burst deletes at most: a few milliseconds
 # Columns of the notes, and the number of a note among those of its key: no column of a key has these names.

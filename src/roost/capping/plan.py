@@ -46,6 +46,8 @@ class AdoptedPlan(StructurePlan):
         self.stored = self.adoption.stored(structure.name)
         self.cap = structure.cap
         self._told: dict[str, AdoptedPlan] = {}
+        self._verbs = {"latest": self._latests, "count": self._counts, "keys": self._lists, "state": self._states}
+        self._verbs["add"] = self._adds
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
@@ -71,20 +73,20 @@ class AdoptedPlan(StructurePlan):
         assert self.cap is not None
         return (yield from self.adoption.broken(self.cap))
 
-    def plan_latest(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Read rows, newest first, by the index."""
+    def _latests(self, run: Operations, _: Context, __: bool) -> Plan:
+        # Read rows, newest first, by the index.
         return self._each(run, self._latest)
 
-    def plan_count(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Count rows in the index."""
+    def _counts(self, run: Operations, _: Context, __: bool) -> Plan:
+        # Count rows in the index.
         return self._each(run, self._count)
 
-    def plan_keys(self, run: Operations, context: Context, _: bool) -> Plan:
-        """List keys; a table that is capped by age is one, by its name."""
+    def _lists(self, run: Operations, context: Context, _: bool) -> Plan:
+        # List keys; a table that is capped by age is one, by its name.
         return self._each(run, self._keys)
 
-    def plan_state(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Count the rows that are too old, and read the oldest and newest times, by the index."""
+    def _states(self, run: Operations, _: Context, __: bool) -> Plan:
+        # Count the rows that are too old, and read the oldest and newest times, by the index.
         return self._each(run, self._state)
 
     def _each(self, run: Operations, ask: Callable[..., Asking]) -> Plan:
@@ -150,8 +152,8 @@ class AdoptedPlan(StructurePlan):
         newest = yield read(f"SELECT {words.shown(f'max({by})')} FROM {words.table}")
         return over[0][0][0], oldest[0][0][0], newest[0][0][0]
 
-    def plan_add(self, run: Operations, _: Context, __: bool) -> Plan:
-        """Insert as the application does; delete the displaced rows here if triggers cannot."""
+    def _adds(self, run: Operations, _: Context, __: bool) -> Plan:
+        # Insert as the application does; delete the displaced rows here if triggers cannot.
         assert self.cap is not None
         words = self.adoption.words(self.cap)
         grown: dict[Row, None] = {}

@@ -89,20 +89,17 @@ class ServerConnection(Reconnecting):
             self.broken = True
             raise
 
-    def transact(self, exchange: Exchange, first: str = "") -> Any:
+    def transact(self, exchange: Exchange) -> Any:
         """Run a transaction in one round trip; return its result.
 
-        After an error nothing is changed, except after `OutcomeUnknown`; `settle` ends an open transaction.
-
-        first: a statement to send before it.
-        """
+        After an error nothing is changed, except after `OutcomeUnknown`; `settle` ends an open transaction."""
         self.stay()
         if not self._noted or self._batch >= STEP * MOST_BATCHES:
             raise Careful  # the first batch of a connection, or of a writer's name, has more to do
         self._batch += STEP
         self._commits = True
         try:
-            answer = self.exchanged(exchange, first) - self._batch
+            answer = self.exchanged(exchange) - self._batch
         except ConnectionLost as error:
             committed = self.outcome(inf)
             if committed is None:
@@ -424,7 +421,7 @@ class ServerConnection(Reconnecting):
         """
 
     @abstractmethod
-    def exchanged(self, exchange: Exchange, first: str) -> int:
+    def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work, and commit: one text. Return the number that was written, where there is an answer."""
 
     @abstractmethod

@@ -107,11 +107,9 @@ class Single:
                 try:
                     if type(work) is Question:
                         rows = connection.ask(work.sql, work.row, plan.by_settings)
-                        if not rows and work.compares:
-                            return UNANSWERED  # the declaration is not stored
                         result = work.answer(rows)
                     else:
-                        result = connection.transact(work, plan.writing)
+                        result = connection.transact(work)
                 except Exception as error:
                     self._failed(error, link, connection)
                     return UNANSWERED

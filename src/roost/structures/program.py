@@ -585,7 +585,7 @@ class ProgramPlan(StructurePlan):
 
     def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
         row = ask.read.row(ask.row(op, context))
-        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)), False)
+        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)))
 
     def list_keys(self, table: str, living: str = "") -> Verb:
         """Return what lists the keys of a table, for `verbs`.

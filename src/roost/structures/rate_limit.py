@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
 from roost.structures.checks import RuleWords
-from roost.structures.clock import MOST_REFUSED, SECOND, Seen, at_moment, duration, shown_now
+from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, shown_now
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
@@ -377,7 +377,7 @@ class RateLimitPlan(ProgramPlan):
         return self._question(Ask(self._row, self._given, refused), op, context)
 
     def _refused_lately(self, context: Context) -> dict[Row, None]:
-        return context.seen.setdefault(self.structure.name, Seen()).refused
+        return context.refused.setdefault(self.structure.name, {})
 
     def _remember(self, op: Operation[Any], context: Context) -> None:
         refused = self._refused_lately(context)

@@ -310,7 +310,7 @@ class MariaDBConnection(ServerConnection):
         self.answered(wrote=False)
         return rows
 
-    def exchanged(self, exchange: Exchange, first: str) -> int:
+    def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work and commit in one text. Return the number that was written, if there is a result.
 
         It is a compound statement, because the driver spends as much time on a result as the server.

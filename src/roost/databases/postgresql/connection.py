@@ -176,20 +176,20 @@ class PostgreSQLConnection(ServerConnection):
         self.stay()
         return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
 
-    def exchanged(self, exchange: Exchange, first: str) -> int:
+    def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work and commit in one text. Return the number that was written.
 
         The isolation level is the session's default: a serialization failure is left to the batch.
         """
         work, row, answer, source, _ = exchange
         self._mark = self._name
-        rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), first=first, commits=True)
+        rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), commits=True)
         if not rows:
             raise Careful
         number: int = rows[0][0]
         return number
 
-    def _at_once(self, sql: str, row: Row, sets: str = "", first: str = "", commits: bool = False) -> list[Row]:
+    def _at_once(self, sql: str, row: Row, sets: str = "", commits: bool = False) -> list[Row]:
         # What is prepared is executed by its name, a transaction by itself. The server then takes the locks of all its
         # tables before its snapshot, so `first` is not needed; within a text of several statements, which otherwise is
         # the transaction, it would take the snapshot first. What the server shows as its text is that of PREPARE, mark
@@ -213,11 +213,7 @@ class PostgreSQLConnection(ServerConnection):
                 raise self.failed(error, sql) from error
         written = self._spelt(sql, row, name)
         begin = f"SET LOCAL lock_timeout = {wait}{sets}"
-        if first:
-            begin = f"{begin};\n{first}"
         if self._trace is not None:
-            if first:
-                self._trace(first, ())
             self._trace(sql, row)
             if commits:
                 self._trace("COMMIT", ())

@@ -248,7 +248,7 @@ class SQLiteConnection:
         except sqlite3.Error as error:
             raise self._failed(error, sql) from error
 
-    def transact(self, work: Transaction, _: str = "") -> Any:
+    def transact(self, work: Transaction) -> Any:
         """Run a transaction that a plan yields as texts. After an error or the plan's `Careful`, nothing is changed."""
         lock, execute = self.lock, self._execute
         if lock is not None:

@@ -138,7 +138,7 @@ class CacheReads(ProgramPlan):
             self._note(context, key, row)
             return made(row)
 
-        return Question(read.sql, read.row((*key, *self.moment(context))), answer, False)
+        return Question(read.sql, read.row((*key, *self.moment(context))), answer)
 
     def _ask_touch(self, op: Operation[Any], context: Context) -> Question:
         # Whether the expiry time is close enough: then nothing is written, and no lock is taken.
@@ -152,7 +152,7 @@ class CacheReads(ProgramPlan):
                 raise Careful
             return bool(rows)
 
-        return Question(self._until.sql, self._until.row((*self.key_out(key), *self.moment(context))), answer, False)
+        return Question(self._until.sql, self._until.row((*self.key_out(key), *self.moment(context))), answer)
 
     def _ask_lease(self, op: Operation[Any], context: Context) -> Question:
         # A lease that somebody has is refused without a lock.
@@ -161,7 +161,7 @@ class CacheReads(ProgramPlan):
                 raise Careful
 
         given = (*self.key_out(op.args[0]), *self.moment(context))
-        return Question(self._leased.sql, self._leased.row(given), answer, False)
+        return Question(self._leased.sql, self._leased.row(given), answer)
 
 
 def left_of(left: int) -> int | None:
