@@ -264,7 +264,7 @@ def test_the_server_and_protocols_know_no_database() -> None:
     below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}
     of_protocols |= {"structures.index.budget"}
-    of_protocols |= {"structures.operation", "structures.cache.declaration", "structures.cache.meta"}  # without SQL
+    of_protocols |= {"structures.operation", "structures.cache.declaration"}  # without SQL
     for module, path in MODULES.items():
         package = package_of(module)
         if package in ("server", "protocols"):

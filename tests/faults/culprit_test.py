@@ -93,7 +93,7 @@ def test_a_crowd_that_waited_together_with_a_culprit_among_them(prepared: str) -
 def test_what_each_culprit_is_told(prepared: str) -> None:
     found = {
         "duplicate": r"seats\.add\(Seat\(room=1, seat=1\)\): 1 is there already",
-        "full": r"seats\.add\(Seat\(room=2, seat=77\)\): the collection holds 3 rows; keep is 3",
+        "full": r"seats\.add\(Seat\(room=2, seat=77\)\): the collection is full; keep is 3",
         "overflow": r"tills\.add\(3, 77\): the sum of a slot would leave 64 bits",
         "abort": r"not on my watch",
         "rollback": r"not on my watch",
@@ -148,7 +148,7 @@ def test_a_private_table_that_somebody_dropped(prepared: str) -> None:
 
 def test_a_trace_function_that_fails_harms_only_its_own_statements(prepared: str) -> None:
     def trace(sql: str, row: object) -> None:
-        if "roost_tills_rows" in sql and 77 in row:  # type: ignore[operator]
+        if "roost_tills_" in sql and 77 in row:  # type: ignore[operator]
             raise ZeroDivisionError("in the caller's own function")
 
     with roost.Store(prepared, trace=trace) as store:

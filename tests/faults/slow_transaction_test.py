@@ -152,7 +152,7 @@ def test_what_mysql_is_asked_with_tells_at_once_on_mariadb_that_somebody_holds_a
     new_rows = {
         pageviews: "pageviews_rows VALUES ('b', 3, 0)",
         visits: "visits_head VALUES (2, 0, 5)",
-        baskets: "baskets_head VALUES (2, 0, 0)",
+        baskets: "baskets_head VALUES (2, 0, 0, 0)",
         likes: "likes_head VALUES (2, 0)",
     }
     rows = held_rows if "SELECT" in held_by else new_rows

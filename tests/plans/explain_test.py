@@ -104,8 +104,10 @@ READS: list[tuple[roost.Operation[Any], list[str]]] = [
         [
             f"SEARCH h {PK} (uid=?)",
             f"SEARCH r {PK} (uid=? AND slot>? AND slot<?)",
+            "SCAN a",  # of what the two runs have found
             f"SEARCH h {PK} (uid=?)",
             f"SEARCH r {PK} (uid=? AND slot>?)",
+            "SCAN b",
         ],
     ),
     (visits.keys(), ["SCAN roost_visits_head"]),

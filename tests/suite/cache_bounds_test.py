@@ -33,12 +33,14 @@ def test_never_more_than_max_items_and_the_first_goes_first(make: Make) -> None:
     assert store.run(few.keys()) == [2, 4, 5, 6]
     store.run(few.set_many(dict.fromkeys(range(10, 30), "y")))
     assert store.run(few.keys()) == [26, 27, 28, 29]
-    assert store.run_all(few.add(26, "no"), few.add(1, "yes"), few.delete(29), few.keys()) == (
+    assert store.run_all(few.add(26, "no"), few.delete(29), few.add(1, "yes"), few.keys()) == (
         False,
         True,
         True,
         [1, 26, 27, 28],
     )
+    assert store.run_all(few.add(2, "yes"), few.delete(28), few.keys()) == (True, True, [1, 2, 27])
+    store.run(few.set(3, "x"))
     assert store.run_all(few.clear(), few.set(1, "a"), few.keys()) == (4, None, [1])
 
 
@@ -138,9 +140,9 @@ def test_random_writes_are_those_of_an_ordered_dictionary(make: Make) -> None:
                     if key in model:
                         model[key] += "!"
                         model.move_to_end(key)
+            if len(model) > 4:
+                model.popitem(last=False)
         store.run_all(*atom) if len(atom) > 1 else store.run(atom[0])
-        while len(model) > 4:  # a batch evicts at its end
-            model.popitem(last=False)
         assert store.run(few.keys()) == sorted(model)
 
 
@@ -207,26 +209,31 @@ def test_bounds_can_be_altered(open_store: Make) -> None:
 
 
 @pytest.mark.needs("views", "cache")
-def test_plain_sql_reads_and_deletes(open_store: Make, sql: Client) -> None:
-    store = open_store(few)
-    store.run(few.set_many({1: "a", 2: "b"}))
-    assert sql.execute("SELECT key, value FROM few ORDER BY key").fetchall() == [(1, "a"), (2, "b")]
-    sql.execute("DELETE FROM few WHERE key = 1")
-    with pytest.raises(sql.Error, match="bounds"):
-        sql.execute("INSERT INTO few (key, value) VALUES (3, 'c')")
-    with pytest.raises(sql.Error, match="bounds"):
-        sql.execute("UPDATE few SET value = 'c'")
-    assert store.run(few.keys()) == [2]
+def test_plain_sql_reads_and_writes(open_store: Make, sql: Client) -> None:
+    store = open_store(few, small)
+    sql.execute("INSERT INTO few (key, value) VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')")
+    assert sql.execute("SELECT key, value FROM few ORDER BY key").fetchall() == [
+        (2, "b"), (3, "c"), (4, "d"), (5, "e")
+    ]  # fmt: skip
+    sql.execute("DELETE FROM few WHERE key = 4")
+    sql.execute("UPDATE few SET value = 'used' WHERE key = 2")
+    store.run_all(few.set(6, "f"), few.set(7, "g"))
+    assert store.run(few.get_many(range(8))) == {2: "used", 5: "e", 6: "f", 7: "g"}
+    value = "zeroblob(1000)" if "sqlite" in str(type(sql)).lower() else "repeat('x', 1000)::bytea"
+    with pytest.raises(sql.Error):
+        sql.execute(f"INSERT INTO small (key, value) VALUES (1, {value})")
+    assert store.check() == []
 
 
 @pytest.mark.needs("pymysql", "cache")
-def test_plain_sql_reads_and_deletes_on_mariadb(open_store: Make, sql: Client) -> None:
-    store = open_store(few)
-    store.run(few.set_many({1: "a", 2: "b"}))
-    sql.execute("INSERT INTO few_out (`key`) VALUES (1), (7)")
-    with pytest.raises(sql.Error, match="bounds"):
-        sql.execute("INSERT INTO few_in (`key`, value) VALUES (3, 'c')")
-    assert store.run(few.keys()) == [2]
+def test_plain_sql_reads_and_writes_on_mariadb(open_store: Make, sql: Client) -> None:
+    store = open_store(few, small)
+    sql.execute("INSERT INTO few_in (`key`, value) VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')")
+    sql.execute("INSERT INTO few_out (`key`) VALUES (4), (7)")
+    assert store.run(few.get_many(range(8))) == {2: "b", 3: "c", 5: "e"}
+    with pytest.raises(sql.Error, match="max_bytes"):
+        sql.execute("INSERT INTO small_in (`key`, value) VALUES (1, REPEAT('x', 1000))")
+    assert store.check() == []
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -188,8 +188,8 @@ class Known:
                     return [asked.answer((yield Statement(each(asked.sql), [asked.row], last=True))[0])]
                 return (yield from plan.run(operations, context))
             except (Missing, StatementFailed) as error:
-                if isinstance(error, StatementFailed) and error.word not in ("routine", "type"):
-                    raise
+                if isinstance(error, StatementFailed) and error.word not in ("routine", "type", "error"):
+                    raise  # "error": among others, a column that is not there
                 raise Careful from None
         self._trust(plan, False)
         plan.followed.pop(self.token, None)

@@ -37,7 +37,7 @@ from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.single import UNANSWERED
-from roost.structures.cache.computing import MAKE, get_or_set
+from roost.structures.cache.declaration import MAKE, get_or_set
 from roost.structures.kinds import Adopted, Cache
 from roost.structures.lease import Lease
 from roost.structures.operation import Operation

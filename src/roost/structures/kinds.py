@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roost.structures.adopted import Adopted
-from roost.structures.cache.console import CacheConsole
+from roost.structures.cache.clients import CacheConsole
 from roost.structures.cache.declaration import Cache
 from roost.structures.cache.plan import CachePlan
 from roost.structures.capped.console import CappedConsole

@@ -48,29 +48,38 @@ def sweep(
         yield Now()
         ends = w.dialect.name_of(column)
         over = f"{ends} <= {w['now']}{f' - {stays}' if stays else ''}"
-        names, key, most = w.names(rows_key), w.names(w.key), w.new(MOST.name)
-        found = f"FROM {w.rows} WHERE {over} ORDER BY {ends} LIMIT {most}"
+        key = w.names(w.key)
+        found = f"FROM {w.rows} WHERE {over} ORDER BY {ends} LIMIT {w.new(MOST.name)}"
         if not w.loops:
             if head:
                 same = " AND ".join(
                     f"q.{w.dialect.name_of(each)} = {w.head}.{w.dialect.name_of(each)}" for each in w.key
                 )
-                gone = f"SELECT count(*) FROM (SELECT {key} {found}) q WHERE {same}"
-                yield Do(f"UPDATE {w.head} SET n = n - ({gone}) WHERE ({key}) IN (SELECT {key} {found})")
-            yield Do(f"DELETE FROM {w.rows} WHERE ({names}) IN (SELECT {names} {found})")
+                had = f"SELECT count(*) FROM (SELECT {key} {found}) q WHERE {same}"
+                yield Do(f"UPDATE {w.head} SET n = n - ({had}) WHERE ({key}) IN (SELECT {key} {found})")
+            yield from gone(w, w.rows, rows_key, over, ends)
         elif head:
             yield Each(w.key, f"SELECT DISTINCT {key} FROM (SELECT {key} {found}) q", [*_of_key(w, over, remember)])
-        elif w.dialect.family == "postgresql":
-            yield Do(f"DELETE FROM {w.rows} WHERE ctid = ANY (ARRAY(SELECT ctid {found} FOR UPDATE SKIP LOCKED))")
-        else:  # a DELETE there cannot skip rows
-            index = f"FORCE INDEX (roost_{w.name}_over)"
-            select = f"SELECT {names} {found} FOR UPDATE SKIP LOCKED".replace(
-                f"{w.rows} WHERE", f"{w.rows} {index} WHERE"
-            )
-            this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
-            yield Each(rows_key, select, [Do(f"DELETE FROM {w.rows} WHERE {this}")])
+        else:
+            yield from gone(w, w.rows, rows_key, over, ends)
 
     return Program("sweep", [MOST], steps)
+
+
+def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str) -> Iterator[Step]:
+    """Delete some rows for which `over` holds, the oldest first, except those that another session holds."""
+    names, index = w.names(rows_key), f"FORCE INDEX ({table.removesuffix('_rows')}_over) "
+    found = f"WHERE {over} ORDER BY {ends} LIMIT {w.new(MOST.name)}"
+    match w.dialect.family:
+        case "sqlite":
+            yield Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {table} {found})")
+        case "postgresql":
+            free = f"SELECT ctid FROM {table} {found} FOR UPDATE SKIP LOCKED"
+            yield Do(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({free}))")
+        case _:  # a DELETE there cannot skip rows
+            this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
+            free = f"SELECT {names} FROM {table} {index}{found} FOR UPDATE SKIP LOCKED"
+            yield Each(rows_key, free, [Do(f"DELETE FROM {table} WHERE {this}")])
 
 
 def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:

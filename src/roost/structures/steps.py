@@ -78,6 +78,20 @@ class Let(NamedTuple):
     locking: bool = False
 
 
+class Fetch(NamedTuple):
+    """Remember the values of a query's only row under the names of columns; NULLs if it has none.
+
+    values: the expressions that it selects. source: the query from FROM on; it may lock the row.
+    when: the condition under which it is asked; otherwise the columns stay as they were. Not on SQLite, which writes
+        the expressions out.
+    """
+
+    columns: Sequence[Column]
+    values: Sequence[str]
+    source: str
+    when: str = ""
+
+
 class Do(NamedTuple):
     """Run a statement; with `when`, only if that condition holds (on SQLite it is added to the statement's WHERE).
 
@@ -150,7 +164,7 @@ class Give(NamedTuple):
     values: Sequence[str]
 
 
-Step = Head | Next | Now | Let | Do | Put | Refuse | Leave | Count | Take | Each | Give
+Step = Head | Next | Now | Let | Fetch | Do | Put | Refuse | Leave | Count | Take | Each | Give
 
 
 class Door(NamedTuple):

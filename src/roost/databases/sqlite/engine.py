@@ -401,7 +401,7 @@ def failure(code: int, message: str, path: str, sql: str = "") -> Error:
     found = FAILURES.get(code) or FAILURES.get(code & 0xFF, FAILED)
     if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
         message = _why_not(path) or message
-    elif found is REFUSED and "no such table: roost_" in message:
+    elif found is REFUSED and "no such table: " in message and "roost_" in message:
         # The only place that reads messages: SQLite has no code for a missing table, nor for a missing parameter.
         found = Failure(Missing, more=MAKES)
     elif found.error is StatementFailed and " values were supplied" in message:

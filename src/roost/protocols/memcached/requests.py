@@ -40,8 +40,7 @@ from roost.protocols.memcached.asked import (
 from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
 from roost.protocols.memcached.values import Unfit, Values
-from roost.structures.cache.declaration import FLAGS_MAX
-from roost.structures.cache.meta import KEEP, PLAIN
+from roost.structures.cache.declaration import FLAGS_MAX, KEEP, PLAIN
 from roost.structures.operation import Target
 
 log = logging.getLogger("roost.server")

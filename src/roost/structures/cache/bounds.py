@@ -1,193 +1,219 @@
-"""Keeps a cache within its bounds, by a head row with its totals and by the order of use.
+"""Keeps a cache within its bounds.
 
-`roost_NAME_head` has one row: the number of values, their bytes, and a sequence from which each use takes the next
-number, so that eviction does not depend on a clock. Every transaction that stores or removes values locks this row
-first: a count that is exact at each COMMIT requires that writers wait for each other. (With counts in slots, or a bound
-for each of several groups of keys, writers would not wait, but a cache could exceed its bound, or evict while it is not
-full.) A batch takes the lock once for all of its operations; only `touch` does not need it.
-
-Reads write nothing. A read that finds a value whose last use is long ago records the key in the store's memory, and the
-store's next write to the cache stores the use.
+It has a head row, which every writer locks first, since a count that is exact at each COMMIT requires that writers wait
+for each other; below it, nobody else changes rows. (With counts in slots, or a bound for each of several groups of
+keys, writers would not wait, but a cache could exceed its bound, or evict while it is not full.) The head has the
+number of values and their bytes, a sequence of uses, so that eviction does not depend on a clock, and `low`, the use up
+to which all has been evicted: a search from there passes no dead rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
-from roost.structures.plan import Context, N, StructurePlan, each, write
-from roost.types.column_types import ColumnType
+from roost.dialects.dialect import Dialect, Statement, Template, Wanted
+from roost.errors import Invalid
+from roost.structures.cache.declaration import NEVER, TEXTS, Cache
+from roost.structures.plan import SEQUENCE, Facts, N, each
+from roost.structures.steps import INT, TOTAL, Do, Fetch, Leave, Let, Now, Step, number
+from roost.structures.words.words import Words
 from roost.types.columns import Column
 
-ID = Column("id", ColumnType("int"))
-BYTES = Column("bytes", ColumnType("int"))
-SEQUENCE = Column("sequence", ColumnType("int"))
-# Of each row: both are NULL in one that is made for its lock, which is not counted.
-USED = Column("used", ColumnType("int"), nullable=True)
-SIZE = Column("size", ColumnType("int"), nullable=True)
-
-PART = 8  # a read is recorded if more uses than this part of all values occurred since the last one
-MOST_NOTES = 1024  # keys that a store remembers as used; it forgets the others
-MOST_NOTED = 64  # uses that one batch writes down
+ID, BYTES, LOW, USED, SIZE = map(number, ("id", "bytes", "low", "used", "size"))
+GONE, FREED = number("gone"), Column("freed", TOTAL)
 FIXED = 8  # bytes that a value of fixed size counts for
-
-OLD = "r.used < (SELECT h.sequence - h.n / {part} FROM {head} h WHERE h.id = 0)"
-MORE = {
-    "sqlite": ",\n    used = excluded.used, size = excluded.size",
-    "mariadb": ",\n    used = VALUES(used), size = VALUES(size)",
-    "mysql": ",\n    used = new.used, size = new.size",
-    "postgresql": ",\n    used = excluded.used, size = excluded.size",
-}
-# Makes the head or takes its lock.
-LOCK = {
-    "sqlite": "INSERT OR IGNORE INTO {head} (id, n, bytes, sequence) VALUES (0, 0, 0, 0)",
-    "mariadb": "INSERT INTO {head} (id, n, bytes, sequence) VALUES (0, 0, 0, 0) ON DUPLICATE KEY UPDATE n = n",
-    "postgresql": """\
-INSERT INTO {head} (id, n, bytes, sequence) VALUES (0, 0, 0, 0)
-  ON CONFLICT (id) DO UPDATE SET n = 0 WHERE false""",
-}
+BOUNDS = ("max_items", "max_bytes")
+EXPIRED = 64  # expired rows that are deleted before others are evicted
 
 
-@dataclass(slots=True)
-class Tally:
-    """What the head has, under its lock, and as it will be written."""
+class CacheBounds:
+    """The steps by which the programs of a cache count and evict, in one dialect's words."""
 
-    n: int
-    bytes: int
-    sequence: int
-    first: int  # what was used later than this was used by the same run
+    def __init__(self, cache: Cache[Any, Any], dialect: Dialect, read: Mapping[str, str]) -> None:
+        self.cache, self.dialect, self.key = cache, dialect, cache.key.columns
+        self.family = dialect.family
+        self.head, self.leases = f"roost_{cache.name}_head", f"roost_{cache.name}_leases"
+        self._mine, self._now = read["mine"], read["now"]  # of a query, with named parameters
+        self._greatest = "max" if self.family == "sqlite" else "GREATEST"
+        self._current = (
+            dialect.for_update if self.family == "mariadb" else ""
+        )  # reads what is committed, not a snapshot
+        self._some = "" if self.family == "mariadb" else f" AND until < {NEVER}"  # the index has only these
+        self._mixed = cache.value.type.kind in TEXTS
 
-    def removed(self, sizes: Sequence[int | None]) -> None:
-        """Count values that have gone, by their sizes."""
-        for size in sizes:
-            if size is not None:
-                self.n -= 1
-                self.bytes -= size
+    def _locking_head(self, w: Words) -> Iterator[Step]:
+        columns = [N, BYTES, SEQUENCE, LOW]
+        yield Fetch(columns, [each.name for each in columns], f"FROM {self.head} WHERE id = 0{w.dialect.for_update}")
 
+    @property
+    def _integer(self) -> str:
+        return "SIGNED" if self.family == "mariadb" else "bigint"
 
-class Bounds:
-    """The bounds of one cache, in one dialect's words."""
+    def _size(self, w: Words, value: str) -> str:
+        # The bytes for which a key and its value count.
+        parts, fixed = [], 0
+        for column in self.cache.columns:
+            taken = value if column is self.cache.value else w.new(column.name)
+            if column.type.kind not in TEXTS:
+                fixed += FIXED
+            elif self.family == "sqlite":
+                parts.append(f"length(CAST({taken} AS BLOB))")
+            else:
+                parts.append(f"octet_length({taken})")
+        return f"({' + '.join([*parts, str(fixed)])})"
 
-    def __init__(self, plan: StructurePlan, dialect: Dialect, words: Mapping[str, str], cut: Template) -> None:
-        structure: Any = plan.structure
-        self.max_items: int | None = structure.max_items
-        self.max_bytes: int | None = structure.max_bytes
-        self._name = structure.name
-        self._cut = cut
-        rows, head, hole = plan.rows_table, plan.head_table, dialect.placeholder
-        self.index = f"roost_{structure.name}_used"
-        self.tables = (
-            plan.create(head, (ID, N, BYTES, SEQUENCE), "id"),
-            f"CREATE INDEX {self.index} ON {rows} (used)",
-        )
-        lock = dialect.for_update
-        self._lock = Template(dialect.choose(LOCK).format(head=head))
-        self.look = each(f"SELECT n, bytes, sequence FROM {head} WHERE id = 0{lock}")
-        self.write = write(f"UPDATE {head} SET n = {hole}, bytes = {hole}, sequence = {hole} WHERE id = 0")
-        oldest = f"SELECT {words['key']}, used, size FROM {rows} WHERE size IS NOT NULL ORDER BY used LIMIT {hole}"
-        self._oldest = each(oldest + (f"{lock} SKIP LOCKED" if lock else ""))
-        self._oldest_waiting = each(oldest + lock)
-        self.use = write(f"UPDATE {rows} SET used = {hole} WHERE {words['equal']}")
-        self.recount = each(f"SELECT count(size), coalesce(sum(size), 0) FROM {rows}")
-        measures = [_measure(column) for column in structure.columns]
-        self._measures: list[Callable[[Any], int]] = [each for each in measures if each is not None]
-        self._fixed = FIXED * measures.count(None)
-        self._places = [place for place, measure in enumerate(measures) if measure is not None]
+    def _tally(self, w: Words, n: str, size: str, uses: Any) -> Iterator[Step]:
+        # Counts what a write changes; on SQLite before it does.
+        if w.loops:
+            for name, more in (("n", n), ("bytes", size), ("sequence", uses)):
+                if more != 0:
+                    yield Let(name, INT, f"{w[name]} + ({more})")
+        else:
+            yield Do(
+                f"UPDATE {self.head} SET n = n + {n}, bytes = bytes + {size}, sequence = sequence + {uses} WHERE id = 0"
+            )
 
-    def size(self, row: Row) -> int:
-        """Return for how many bytes a key and its value count."""
-        return self._fixed + sum(
-            [measure(row[place]) for measure, place in zip(self._measures, self._places, strict=True)]
-        )
+    def _closing(self, w: Words) -> Iterator[Step]:
+        if w.loops:
+            change = ", ".join(f"{name} = {w[name]}" for name in ("n", "bytes", "sequence", "low"))
+            yield Do(f"UPDATE {self.head} SET {change} WHERE id = 0")
 
-    def lock(self) -> Generator[Wanted, Any, None]:
-        """Take the head's lock; everything after this happens under it."""
-        yield Statement(self._lock, [()])
+    def _over(self, w: Words) -> str:
+        limits = {"n": self.cache.max_items, "bytes": self.cache.max_bytes}
+        return " OR ".join(f"{w[name]} > {limit}" for name, limit in limits.items() if limit is not None)
 
-    def tally(self) -> Generator[Wanted, Any, Tally]:
-        """Return what the head has."""
-        found = yield Statement(self.look, [()])
-        n, size, sequence = found[0][0]
-        return Tally(n, size, sequence, sequence)
-
-    # --- uses -----------------------------------------------------------------------------------------------------
-
-    def note(self, context: Context, key: Row) -> None:
-        """Remember that a value was used whose last use is long ago."""
-        notes = context.used.setdefault(self._name, {})
-        if len(notes) < MOST_NOTES:
-            notes[key] = None
-
-    def noted(self, context: Context, most: int = MOST_NOTED) -> list[Row]:
-        """Return the keys that were used, to be written down now."""
-        notes = context.used.get(self._name)
-        if not notes or context.joined:
-            return []
-        taken = list(notes)[:most]
-        for key in taken:
-            notes.pop(key, None)
-        return taken
-
-    # --- eviction -------------------------------------------------------------------------------------------------
-
-    def excess(self, tally: Tally) -> int:
-        """Return how many values must be evicted, an estimate if the bound is in bytes; 0 if none."""
-        items = 0 if self.max_items is None else max(0, tally.n - self.max_items)
-        if self.max_bytes is None or tally.bytes <= self.max_bytes or tally.n <= 0:
-            return items
-        mean = max(1, tally.bytes // tally.n)
-        return max(items, 1 + (tally.bytes - self.max_bytes) // mean)
-
-    def evict(self, tally: Tally) -> Generator[Wanted, Any, None]:
-        """Evict the least recently used values, as many as necessary."""
-        recounted = False
-        query = self._oldest
-        while number := self.excess(tally):
-            found = (yield Statement(query, [(number,)]))[0]
-            if not recounted and (not found or found[-1][-2] > tally.first):
-                # What was stored just now is to go: only if the count is right, which is not so when somebody has
-                # emptied the table.
-                counts = yield Statement(self.recount, [()])
-                tally.n, tally.bytes = map(int, counts[0][0])
-                recounted = True
-                continue
-            victims: list[Row] = []
-            for *key, _, size in found:
-                if not self.excess(tally):
-                    break
-                victims.append(tuple(key))
-                tally.removed([size])
-            if victims:
-                yield Statement(self._cut, sorted(victims))
-            elif query is self._oldest_waiting:
-                return
-            query = self._oldest if victims else self._oldest_waiting  # all that are left are held by somebody
-
-
-def _measure(column: Column) -> Callable[[Any], int] | None:
-    match column.type.kind:
-        case "text":
-            return _text_bytes
-        case "binary":
-            return len
-    return None
-
-
-def _text_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
-
-
-def as_texts(work: Generator[Wanted, Any, None]) -> Generator[tuple[str, Row], list[Row], None]:
-    """Run statements of a batch inside a transaction that runs as plain texts."""
-    answer: Any = None
-    while True:
-        try:
-            wanted = work.send(answer)
-        except StopIteration:
+    def _evicting(self, w: Words, own: str = "1") -> Iterator[Step]:
+        # Deletes expired rows, then what was used longest ago, until the bounds are kept; own: uses of this call.
+        if w.loops:
+            over = self._over(w)
+            yield Let("full", INT, f"CASE WHEN {over} THEN 1 ELSE 0 END")
+        else:
+            yield from self._locking_head(w)
+            over = self._over(w)
+            yield Leave(f"NOT ({over})", ["1"])
+            if own != "1":
+                yield Now()
+        yield from self._expiring(w, str(EXPIRED), f"{w['full']} = 1" if w.loops else "")
+        cut = self._cut(w)
+        every = f"FROM {w.rows}{self._current}"
+        counts = ["count(*)", f"CAST(coalesce(sum(size), 0) AS {self._integer if w.loops else 'INTEGER'})"]
+        if not w.loops:
+            # The count is wrong if what was stored just now is to go: somebody has emptied the table.
+            wrong = f"({over}) AND coalesce({cut}, {w['sequence']}) > {w['sequence']} - {own}"
+            yield Do(
+                f"UPDATE {self.head} SET (n, bytes) = (SELECT {', '.join(counts)} {every}) WHERE id = 0", when=wrong
+            )
+            yield Do(f"UPDATE {self.head} SET low = coalesce({cut}, low) WHERE id = 0", when=f"({over})")
+            old = f"FROM {w.rows} WHERE used <= {w['low']}"
+            yield from self._tally(w, f"0 - (SELECT count(*) {old})", f"0 - (SELECT coalesce(sum(size), 0) {old})", 0)
+            yield Do(f"DELETE FROM {w.rows} WHERE used <= {w['low']}")
             return
-        assert isinstance(wanted, Statement)
-        answer = []
-        for row in wanted.rows:
-            answer.append((yield wanted.template.sql, row))
+        yield Let(
+            "skipped", INT, f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)" if self.cache.max_items else "0"
+        )
+        yield from self._most(w)
+        yield Let("cut", INT, f"CASE WHEN {over} THEN {cut} ELSE {w['low']} END")
+        wrong = f"({over}) AND coalesce({w['cut']}, {w['sequence']}) > {w['sequence']} - {own}"
+        yield Let("wrong", INT, f"CASE WHEN {wrong} THEN 1 ELSE 0 END")
+        yield Fetch([N, BYTES], counts, every, when=f"{w['wrong']} = 1")
+        if self.cache.max_items:
+            yield Let("skipped", INT, f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)")
+        yield Let(
+            "cut", INT, f"CASE WHEN NOT ({over}) THEN {w['low']} WHEN {w['wrong']} = 1 THEN {cut} ELSE {w['cut']} END"
+        )
+        old, full = f"used > {w['low']} AND used <= {w['cut']}", f"{w['cut']} > {w['low']}"
+        yield Fetch([GONE, FREED], counts, f"FROM {self._by(w, 'used')} WHERE {old}{self._current}", when=full)
+        yield Do(f"{self._deleting_by(w, 'used')} WHERE {old}", when=full)
+        change = f"CASE WHEN {full} THEN {{}} ELSE 0 END"
+        yield from self._tally(w, f"0 - {change.format(w['gone'])}", f"0 - {change.format(w['freed'])}", 0)
+        yield Let("low", INT, f"{self._greatest}({w['low']}, coalesce({w['cut']}, 0))")
+        yield from self._closing(w)
+
+    def _deleting_by(self, w: Words, index: str) -> str:
+        return f"DELETE {f'{w.rows} ' if self.family == 'mariadb' else ''}FROM {self._by(w, index)}"
+
+    def _by(self, w: Words, index: str) -> str:
+        # The rows by an index, where the planner would scan a small table, and lock all of it.
+        return f"{w.rows} FORCE INDEX (roost_{w.name}_{index})" if self.family == "mariadb" else w.rows
+
+    def _most(self, w: Words) -> Iterator[Step]:
+        # Among how many rows those are sought that have the bytes to be freed: an estimate by the mean size.
+        if self.cache.max_bytes:
+            values = f"{self._greatest}({w['n']}, 1)"
+            mean = f"{self._greatest}({self._divided(w['bytes'], values)}, 1)"
+            excess = f"{w['bytes']} - {self.cache.max_bytes}"
+            yield Let("most", INT, f"{self._greatest}(2 * {self._divided(f'({excess})', mean)}, 0) + 16")
+
+    def _divided(self, one: str, other: str) -> str:
+        return f"({one} {'DIV' if self.family == 'mariadb' else '/'} {other})"
+
+    def _cut(self, w: Words) -> str:
+        # The use up to which values must go; NULL if all that there are do not suffice.
+        cuts = []
+        later, now = f"FROM {self._by(w, 'used')} WHERE used > {w['low']} ORDER BY used", self._current
+        if self.cache.max_items is not None:
+            skipped = w["skipped"] if w.loops else f"(SELECT max({w['n']} - {self.cache.max_items} - 1, 0))"
+            found = f"(SELECT used {later} LIMIT 1 OFFSET {skipped}{now})"
+            cuts.append(f"CASE WHEN {w['n']} > {self.cache.max_items} THEN {found} ELSE {w['low']} END")
+        if self.cache.max_bytes is not None:
+            excess = f"{w['bytes']} - {self.cache.max_bytes}"
+            excess = f"({excess})::numeric" if self.family == "postgresql" else excess
+            most = (
+                w["most"]
+                if w.loops
+                else f"(SELECT 2 * max({excess}, 0) / max(1, {w['bytes']} / max(1, {w['n']})) + 16)"
+            )
+            sums = [
+                f"(SELECT min(f.used) FROM (SELECT e.used, sum(e.size) OVER (ORDER BY e.used) AS total\n"
+                f"      FROM (SELECT used, size {later}{limit}{now}) e) f WHERE f.total >= {excess})"
+                for limit in (f" LIMIT {most}", "")
+            ]
+            cuts.append(
+                f"CASE WHEN {w['bytes']} > {self.cache.max_bytes} THEN coalesce({', '.join(sums)}) ELSE {w['low']} END"
+            )
+        return cuts[0] if len(cuts) == 1 else f"{self._greatest}({', '.join(cuts)})"
+
+    def _expiring(self, w: Words, most: str, when: str = "") -> Iterator[Step]:
+        # Deletes some expired rows of a cache with bounds, and counts them.
+        key = w.names(self.key)
+        found = f"FROM {self._by(w, 'over')} WHERE until <= {w['now']}{self._some} ORDER BY until, {key} LIMIT {most}"
+        counts = ["count(*)", f"CAST(coalesce(sum(q.size), 0) AS {self._integer if w.loops else 'INTEGER'})"]
+        yield Fetch([GONE, FREED], counts, f"FROM (SELECT size {found}{self._current}) q", when=when)
+        expired = f"DELETE FROM {w.rows} WHERE ({key}) IN (SELECT {key} {found})"
+        if self.family == "postgresql":
+            expired = f"DELETE FROM {w.rows} WHERE ctid = ANY (ARRAY(SELECT ctid {found}))"
+        elif self.family == "mariadb":
+            same = w.dialect.same(self.key, "q.", "r.")
+            expired = f"DELETE r FROM (SELECT {key} {found}) q STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY) ON {same}"
+        tally = self._tally(w, f"0 - coalesce({w['gone']}, 0)", f"0 - coalesce({w['freed']}, 0)", 0)
+        if w.loops:
+            yield Do(expired, when=f"coalesce({w['gone']}, 0) > 0")
+            yield from tally
+        else:
+            yield from tally
+            yield Do(expired)
+
+    def _using(self, w: Words) -> Iterator[Step]:
+        yield from self._locking_head(w)
+        yield Do(f"UPDATE {w.rows} SET used = {w['sequence']} + 1 WHERE {w.mine()}")
+        yield Do(f"UPDATE {self.head} SET sequence = {'sequence' if not w.loops else w['sequence']} + 1 WHERE id = 0")
+
+
+def change_bounds(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    """Remove the values that exceed the new bounds; `Invalid` if bounds are added to or removed from a cache."""
+    if any(all(facts.get(bound) is None for bound in BOUNDS) for facts in (old, new)):
+        raise Invalid(
+            f"{plan.structure.name}: the rows of a cache without bounds have no order of use; create another cache, "
+            "and let it fill"
+        )
+    rows, head = plan.rows_table, plan.head_table
+    yield Statement(each(f"SELECT n FROM {head} WHERE id = 0{plan.dialect.for_update}"), [()])
+    for bound, by_use in zip(BOUNDS, ("count(*)", "sum(size)"), strict=True):
+        if new[bound] is not None:
+            ranked = f"SELECT used, {by_use} OVER (ORDER BY used DESC) AS total FROM {rows}"
+            (found,) = yield Statement(each(f"SELECT max(used) FROM ({ranked}) q WHERE total > {new[bound]}"), [()])
+            if found[0][0] is not None:
+                yield Statement(Template(f"DELETE FROM {rows} WHERE used <= {found[0][0]}"), [()])
+    for name, sum_ in (("n", "count(*)"), ("bytes", "coalesce(sum(size), 0)")):
+        yield Statement(Template(f"UPDATE {head} SET {name} = (SELECT {sum_} FROM {rows}) WHERE id = 0"), [()])

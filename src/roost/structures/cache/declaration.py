@@ -1,10 +1,10 @@
-"""Cache: values under keys, each until it expires."""
+"""Cache: values under keys, each until it expires; and get_or_set, by which one caller computes a missing value."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
@@ -14,6 +14,13 @@ from roost.types.columns import Column, column, parse_column
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+# Of get_or_set.
+FIRST_PAUSE = 0.005  # seconds until a waiting caller checks again; doubled each time
+LONGEST_PAUSE = 0.2
+MAKE: Final = object()  # is yielded when the caller must compute the value
+# Yields an operation, operations of one transaction, seconds to wait, or MAKE; receives the answer.
+Computing = Generator[Any, Any, V]
 
 Ttl = float | dt.timedelta | None  # seconds, or a timedelta; None: until it is removed
 
@@ -25,7 +32,13 @@ ALL: Any = object()  # in place of a key
 COUNTER_MAX = 2**64 - 1  # the greatest number in a text or in bytes, as in memcached
 FLAGS_MAX = 2**32 - 1
 
-OWN_COLUMNS = frozenset(["value", "until", "token", "flags", "used", "size", "expires"])  # beside the key's
+# Bits of the column `flags` above the 32 of the flags: by memcached's meta commands an item may be *stale*, and a
+# client may have received its *win*, the right to compute it anew. Storing a value clears them.
+STALE, WON = 2**32, 2**33
+KEEP = -1  # in place of a ttl: the expiry time does not change, or no item is made
+PLAIN = -2  # in place of seconds: nobody asks for the right to compute the value, as in `gat`
+
+OWN_COLUMNS = frozenset(["value", "until", "token", "flags", "used", "size", "ttl", "expires"])  # beside the key's
 TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
 
 
@@ -363,3 +376,38 @@ class Cache(Structure, Generic[K, V]):
 def _options(rest: Sequence[Any]) -> list[str]:
     ttl, flags = rest
     return [*([] if ttl is None else [f"ttl={ttl / SECOND:g}"]), *([f"flags={flags}"] if flags else [])]
+
+
+def get_or_set(cache: Cache[Any, V], key: Any, ttl: Ttl, stale: float, lease: float) -> Computing[V]:
+    """Return the value of a key, computed by the caller that has its lease."""
+    if not isinstance(cache, Cache):
+        raise Invalid(f"get_or_set takes a Cache, not {cache!r}")
+    if stale < 0 or (stale and ttl is not None and stale >= (seconds_of(ttl) or 0)):
+        raise Invalid(f"{cache.name}: stale is a number of seconds below ttl, not {stale!r}")
+    pause = FIRST_PAUSE
+    while True:
+        item: Item[V] | None = yield cache.gets(key)
+        if item is not None and (item.ttl is None or item.ttl > stale):
+            return item.value
+        token: int | None = yield cache.lease(key, lease)
+        if token is not None:
+            break
+        if item is not None:
+            return item.value
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE)
+    release = cache.release(key, token)
+    stored = False
+    try:
+        again: Item[V] | None = yield cache.gets(
+            key
+        )  # the previous holder of the lease may have stored it in the meantime
+        if again is not None and (item is None or again.token != item.token):
+            return again.value
+        value: V = yield MAKE
+        yield cache.set(key, value, ttl), release
+        stored = True
+        return value
+    finally:
+        if not stored:
+            yield release

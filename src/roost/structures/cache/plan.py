@@ -1,469 +1,498 @@
-"""Cache: a row per key. A run of sets is one upsert; operations that depend on stored values run under row locks.
-
-Statements, in their order, of a run of writes:
-
-1. On servers, lock the rows that the run names, in key order; create those that it may need first, with the expiry 0.
-2. Read the time (`structures/clock.py`) and the rows.
-3. Simulate the run in Python (`play.py`), and write its net effect: changed rows, changed expiry times, removed keys.
-4. Delete a bounded number of expired rows of any keys: twice as many as were written, so that expired rows cannot make
-   the table grow. On MariaDB single sets leave this to batches.
-
-A run that contains only sets needs neither step 1 nor 2: one upsert replaces them. A cache with bounds has a head row
-with counts, which is locked before all others and written last (`bounds.py`); a cache without bounds has no such cost.
-"""
+"""A cache's tables and verbs. A batch of different verbs is one text, in which each key's own stay in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Template, Wanted
-from roost.errors import Full
-from roost.structures.cache.alter import ALTERATIONS
-from roost.structures.cache.bounded_set import SET, BoundedSet
-from roost.structures.cache.bounds import MORE, OLD, PART, SIZE, USED, Bounds, Tally, as_texts
-from roost.structures.cache.check import rules
-from roost.structures.cache.declaration import NEVER, Cache
-from roost.structures.cache.leases import LEASING, TOKEN, UNTIL, Leases
-from roost.structures.cache.meta import META, makes, play_meta, reads_value
-from roost.structures.cache.play import MAKING, READ_VALUES, VALUED, Held, play, stored
-from roost.structures.cache.reads import CacheReads
-from roost.structures.cache.sql import FETCH, FIND, LOCK, ONE_SET, ONE_SWEEP, OVER, PUT, READ, SWEEP, SWEPT
-from roost.structures.cache.view import VIEWS
-from roost.structures.cache.wire import CacheWire
-from roost.structures.clock import Clock
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Together, Wanted
+from roost.errors import Error, Full, Invalid, Overflow, worded
+from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
+from roost.structures.cache.clients import VIEWS, CacheWire
+from roost.structures.cache.declaration import FLAGS_MAX, KEEP, NEVER, PLAIN, STALE, TEXTS, WON, Cache
+from roost.structures.cache.programs import (
+    BEYOND,
+    CHANGED,
+    FLAGS,
+    MARKED,
+    MISSING,
+    MODES,
+    NO_NUMBER,
+    STORED,
+    THERE,
+    TOKEN,
+    TOO_LONG,
+    CachePrograms,
+    number_of,
+)
+from roost.structures.cache.reads import SLACK, CacheReads, left_of
+from roost.structures.checks import RuleWords
 from roost.structures.operation import Operation
 from roost.structures.plan import (
-    CUT,
-    LOCK_SEEN,
-    Careful,
+    SEQUENCE,
     Context,
     Locked,
+    N,
     Operations,
     Plan,
     Rule,
-    Transaction,
+    Verb,
     each,
-    free,
-    is_locked,
-    locking_free,
     same,
     seizing,
-    write,
 )
-from roost.types.column_types import ColumnType
+from roost.structures.program import MOST_CALLS, Calling, Write, _calling, _outcome, _results
+from roost.structures.rules import UNTIL
+from roost.structures.steps import FULL, Program
 from roost.types.columns import Column
 
-FLAGS = Column("flags", ColumnType("int"), nullable=True)  # like the value, NULL in a row that was created to be locked
-SWEEPS = 2  # expired rows that are deleted for each row that is written
-MOST_NOTED_ALONE = 8  # uses that a single set stores
-SWEEP_LEAST = 32  # the minimum number of expired rows that a batch deletes
-MARIADB_BATCHES = 16  # of this number of single sets, one runs as a batch, which deletes expired rows
-
-WRITES = ("set", "set_many", "add", "replace", "cas", "touch", "increment", "decrement", "append", "prepend", "delete")
+MOST_NOTED = 64  # uses that one batch writes down
+LEASING = frozenset(["lease", "release"])
+META = frozenset(["meta_get", "meta_set", "meta_delete", "meta_arithmetic"])
+SAID = {MISSING: b"NF", STORED: b"HD", THERE: b"NS", CHANGED: b"EX", MARKED: b"HD"}
 
 
 class CachePlan(CacheReads):
     """A cache in one dialect's words."""
 
-    wire = CacheWire
-
     structure: Cache[Any, Any]
     views = VIEWS
-    alterations = ALTERATIONS
-    together: Mapping[str, str] = {
-        **dict.fromkeys([*WRITES, *META, "clear", "forget"], "change"),
-        **dict.fromkeys(LEASING, "leases"),
-    }
+    wire = CacheWire
+    expires = True
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
+        self._value_out = dialect.encoder([structure.value]) or same
+        self._value_in = dialect.decoder([structure.value]) or same
         super().__init__(structure, dialect)
         key = structure.key.columns
-        kept = Column("value", structure.value.type, nullable=True)  # NULL in a row that was created to be locked
-        bounded = structure.bounded
-        columns = (*key, kept, UNTIL, TOKEN, FLAGS, *([USED, SIZE] if bounded else []))
-        rows, equal = self.rows_table, dialect.equal(key)
-        self.table = self.create(rows, columns, dialect.names(key)).replace(", WITHOUT ROWID", "")  # long values
-        self.clock = Clock(self)
-        hole = dialect.placeholder
-        words = {
-            "rows": rows,
-            "columns": dialect.names(columns),
-            "key": dialect.names(key),
-            "holes": dialect.holes(len(columns)),
-            "key_holes": dialect.holes(len(key)),
-            "arrays": dialect.arrays(columns),
-            "key_arrays": dialect.arrays(key),
-            "equal": equal,
-            "q_rows": dialect.same(key, "q.", "r."),
-            "now": self.clock.now,
-            "never": str(NEVER),
-            "hole": hole,
-            "one_token": self.guarded(hole if dialect.name == "sqlite" else self.clock.now),
-            "sweep": str(SWEEPS),
-            "size": "size" if bounded else "0",
-            "old": OLD.format(head=self.head_table, part=PART) if bounded else "0",
-            "one_more": f", {dialect.holes(2)}" if bounded else "",
-            "more": dialect.choose(MORE) if bounded else "",
-            # For CUT, which takes a key and an id.
-            "pairs": dialect.names(key),
-            "equal_pair": equal,
-            "same_pair": dialect.same(key, "q.", "r."),
-            "pair_arrays": dialect.arrays(key),
-        }
+        bounded, table = structure.bounded, self.head_table if structure.bounded else self.rows_table
+        self.seize = seizing(dialect, table, [ID] if bounded else key)
+        self.together = {verb: verb if verb in LEASING else "change" for verb in self.writes}
+        self._verbs |= {verb: self._change for verb, run in self.together.items() if run == "change"}
+        for verb in ("lease", "set_many", *META):  # their outcomes are no small numbers
+            self.transactions.pop(verb, None)
+        if dialect.singles:
+            self.questions |= {"get": self._ask, "gets": self._ask, "touch": self._ask_touch, "lease": self._ask_lease}
+
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make its tables."""
+        structure, name, dialect = self.structure, self.structure.name, self.dialect
+        key, names = structure.key.columns, dialect.names(structure.key.columns)
+        value = Column("value", structure.value.type, nullable=True)  # none in a row that was made to be locked
+        used = [USED, SIZE] if structure.bounded else []
+        for table, more in (
+            (self.rows_table, [value, UNTIL, TOKEN, FLAGS, *used]),
+            (f"roost_{name}_leases", [UNTIL, TOKEN]),
+        ):
+            yield self.create(table, [*key, *more], names).replace(", WITHOUT ROWID", "")  # values may be long
         some = "" if dialect.family == "mariadb" else f" WHERE until < {NEVER}"
-        self.indexes = (f"roost_{structure.name}_until",)
-        self.leases = Leases(self, dialect, words, self.clock)
-        until = f"CREATE INDEX {self.indexes[0]} ON {rows} (until){some}"
-        self.tables = (self.table, until, *self.clock.tables, self.leases.table)
-        self.read, self.put, self.cut = (dialect.choose(each).format(words) for each in (READ, PUT, CUT))
-        self.bounds = Bounds(self, dialect, words, self.cut) if bounded else None
-        if self.bounds is not None:
-            self.tables += self.bounds.tables
-            self.indexes += (self.bounds.index,)
-        if dialect.name == "sqlite" and [column.type.kind for column in key] == ["text"]:
-            self.fetch = each(FETCH.format(**words, array=dialect.array))
-        find = dialect.choose(FIND)
-        self.find_value = find.format({**words, "value": "value"})
-        self.find = find.format({**words, "value": "NULL"})
-        lock = dialect.choose(LOCK)
-        self.lock = None if lock is None else lock.format(words)
-        self.take = None if self.lock is None else each(f"SELECT 1 FROM {rows} WHERE {equal} FOR UPDATE")
-        self.seize = seizing(dialect, rows, key)
-        swept = dialect.choose(SWEPT).format(**words)
-        sweep = dialect.choose(SWEEP).format(**words, over=OVER.format(**words, what=swept))
-        self.sweep = each(sweep.format(moment=hole))
-        self._free = locking_free(dialect, rows, key, "until")
-        self._one_sweep = sweep.format(moment=self.clock.now)
-        self.move = write(f"UPDATE {rows} SET until = {hole}, token = {hole}, flags = {hole} WHERE {equal}")
-        # Of all rows, by `clear`. On MariaDB it waits for nobody's lock, since it would hold all the others meanwhile.
-        self.count = each(f"SELECT count(*) FROM {rows} WHERE until > {hole}")
-        self.delete_all = Template(f"DELETE FROM {rows}")
-        self.clear_now = (self.count, self.delete_all)
-        if dialect.family == "mariadb":
-            of_all = f"SELECT count(CASE WHEN until > {hole} THEN 1 END) FROM {rows} FORCE INDEX (PRIMARY)"
-            unwaiting = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if dialect.name == "mariadb" else ""
-            self.clear_now = (each(f"{of_all} FOR UPDATE NOWAIT"), Template(f"{unwaiting}DELETE FROM {rows}"))
-        head, tail = f"SELECT {words['key']} FROM {rows} WHERE until > {hole}", f"ORDER BY {words['key']} LIMIT {hole}"
-        self.first_keys = each(f"{head} {tail}")
-        self.later_keys = each(f"{head} AND ({words['key']}) > ({words['key_holes']}) {tail}")
-        self._value_out: Callable[[Row], Row] = dialect.encoder([structure.value]) or same
-        self._value_in: Callable[[Row], Row] = dialect.decoder([structure.value]) or same
-        self._timed = dialect.name == "sqlite"  # the store's clock is a parameter
-        self._now = each(f"SELECT {self.clock.now}")
-        counts = f"h.n, h.bytes, h.sequence, (SELECT r.size FROM {rows} r WHERE {dialect.equal(key, 'r.')})"
-        self._head_and_size = (
-            f"SELECT {counts} FROM roost_catalog c LEFT JOIN {self.head_table} h ON h.id = 0 WHERE {self.is_stored}"
-        )
-        self._bounded_set: BoundedSet | None = None
-        if structure.max_items is not None and structure.max_bytes is None and dialect.name in SET:
-            more = {
-                "head": self.head_table,
-                "max_items": str(structure.max_items),
-                "r_equal": dialect.equal(key, "r."),
-                "v_equal": dialect.equal(key, "v."),
-                "v_key": dialect.names(key, "v."),
-                "same_key": dialect.same(key, "r.", "v."),
-            }
-            self._bounded_set = BoundedSet(dialect.name, {**words, **more})
-        one_set, over = ONE_SET.get(dialect.name, ""), ONE_SWEEP.get(dialect.name, "").format(**words)
-        seen, unseen = (each.format(**words, head=rows) for each in LOCK_SEEN.get(dialect.name, ("", "")))
-        self._one_set = one_set.format(**words, lock="", locked="", over=over)
-        self._one_set_joined = one_set.format(**words, lock=seen, locked=unseen, over="")
-        living = f"{dialect.equal(key, 'r.')} AND r.until > {self.clock.now}"
-        noted = f", {words['old']}" if bounded else ""
-        self._one = self.question_sql(f"r.value{noted}", rows, living)
-        self._one_left = self.question_sql(f"r.until - {self.clock.now}", rows, living)
-        self._one_item = self.question_sql(
-            f"r.value, r.token, r.until - {self.clock.now}, r.flags{noted}", rows, living
-        )
+        self.indexes = (f"roost_{name}_over", f"roost_{name}_leases_over", *([f"roost_{name}_used"] if used else []))
+        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (until{f', {names}' if used else ''}){some}"
+        yield f"CREATE INDEX {self.indexes[1]} ON roost_{name}_leases (until)"
+        if used:
+            yield f"CREATE INDEX {self.indexes[2]} ON {self.rows_table} (used)"
+            head = [ID, N, BYTES, SEQUENCE, LOW]
+            yield self.create(self.head_table, head, "id")
+            yield f"INSERT INTO {self.head_table} ({dialect.names(head)}) VALUES (0, 0, 0, 0, 0)"
 
-    def rules(self) -> Iterator[Rule]:
-        """Return the invariants of its tables."""
-        return rules(self)
+    def programs(self) -> Iterator[Program]:
+        """Yield the programs."""
+        return CachePrograms(self.structure, self.dialect, {"mine": self.mine(), "now": self.now}).programs()
 
-    # --- writing: single operations -----------------------------------------------------------------------------------
-
-    def transact_set(self, op: Operation[Any], context: Context) -> Transaction | None:
-        """Store a value."""
-        if self.clock.is_due(context):
-            return None
-        return self._set(op, context) if self.bounds is None else self._set_within(self.bounds, op, context)
-
-    def _set(self, op: Operation[Any], context: Context) -> Transaction:
-        key, value, ttl, flags = op.args
-        now = self.clock.row(context)
-        row = (*self.key_out(key), *self._value_out((value,)), *now, ttl, now[1], flags)
-        yield self._one_set, row
-        for *gone, _ in (yield self._one_sweep, (*now, SWEEPS)):
-            yield self.cut.sql, tuple(gone)
-
-    def _set_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Transaction:
-        key, value, ttl, flags = op.args
-        key, value = self.key_out(key), self._out(value)
-        now, size = self.clock.row(context), bounds.size((*key, value))
-        found = yield self._head_and_size, key
-        if not found or found[0][0] is None or (bounds.max_bytes is not None and size > bounds.max_bytes):
-            raise Careful
-        n, stored_bytes, sequence, former = found[0]
-        tally = Tally(n, stored_bytes, sequence, sequence)
-        tally.removed([former])
-        for used in bounds.noted(context, MOST_NOTED_ALONE):
-            tally.sequence += 1
-            yield bounds.use.sql, (tally.sequence, *used)
-        tally.sequence += 1
-        tally.n += 1
-        tally.bytes += size
-        yield self._one_set, (*key, value, *now, ttl, now[1], flags, tally.sequence, size)
-        for *gone, swept in (yield self._one_sweep, (*now, max(SWEEPS, bounds.excess(tally)))):
-            yield self.cut.sql, tuple(gone)
-            tally.removed([swept])
-        yield from as_texts(bounds.evict(tally))
-        yield bounds.write.sql, (tally.n, tally.bytes, tally.sequence)
-
-    def exchange_set(self, op: Operation[Any], context: Context) -> Exchange | None:
-        """Store a value."""
-        if self.clock.is_due(context):
-            return None
-        if self.dialect.family == "mariadb" and not context.clock().microsecond % MARIADB_BATCHES:
-            return None
-        if self.bounds is not None:
-            return self._exchange_within(self.bounds, op, context)
-        key, value, ttl, flags = op.args
-        stored = self.key_out(key)
-        row = (*stored, *self._value_out((value,)), ttl, flags)
-        if self.dialect.family == "mariadb":
-            return Exchange(self._one_set, row)
-        return Exchange(self._one_set_joined, stored + row) if context.joined else Exchange(self._one_set, row + stored)
-
-    def _exchange_within(self, bounds: Bounds, op: Operation[Any], context: Context) -> Exchange | None:
-        found = self._bounded_set
-        if found is None or context.joined or context.used.get(self.structure.name):  # a batch stores the recorded uses
-            return None
-        key, value, ttl, flags = op.args
-        key, value = self.key_out(key), self._out(value)
-        size = bounds.size((*key, value))
-        if self.dialect.family == "mariadb":
-            row = (size, *key, *key, value, ttl, flags, size)
-        else:
-            row = (size, *key, *key, value, ttl, flags, size, *key, *key)
-        return Exchange(found.text, row, found.answer, found.source)
-
-    # --- writing: batches -----------------------------------------------------------------------------------------
-
-    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the stored form of the keys that an operation locks; with bounds, one value for all operations."""
-        if self.bounds is not None and _counts([op]):
-            return {()}
-        return self._keys_of(op)
-
-    def _keys_of(self, op: Operation[Any]) -> set[Row]:
-        return {self.key_out(key) for key, _ in self._keyed(op)}
-
-    def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
-        return sorted({key for op in operations if op.writes for key in self._keys_of(op)})
-
-    @staticmethod
-    def _keyed(op: Operation[Any]) -> list[tuple[Row, Any]]:
-        # Returns the keys of an operation that writes, each with its new value; none for one that removes all keys.
-        if op.verb == "set_many":
-            return [(key, value) for key, value, *_ in op.args]
-        key, *rest = op.args
-        return [] if key is None else [(key, rest[0] if rest else None)]
-
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
-        """Create or lock the rows of keys that may get a value, and lock those of the other keys that are written."""
-        return (yield from self._lock_all(operations, set(), context))
-
-    def _lock_all(self, operations: Operations, noted: set[Row], context: Context) -> Generator[Wanted, Any, Locked]:
-        made = {key for op in operations if op.verb in MAKING or makes(op) for key in self._keys_of(op)}
-        taken = {key for op in operations if op.writes and op.verb not in LEASING for key in self._keys_of(op)}
-        counted = self.bounds is not None and _counts(operations)
-        if not taken and not counted:
-            return False
-        if counted and self.bounds is not None:
-            yield from self.bounds.lock()
-        return (yield from self.make_or_take(made, taken | noted, context, 0, 0))[0]
-
-    def plan_leases(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Grant leases and release them."""
-        return (yield from self.leases.run(run, context))
-
-    def plan_change(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        """Run writes in their order; `clear()` of all keys splits a run in two."""
-        bounds = self.bounds
-        if bounds is None and locked is False and all([op.verb in ("set", "set_many") for op in run]):
-            return (yield from self._set_all(run, context))
-        counted = bounds is not None and _counts(run)
-        noted = bounds.noted(context) if bounds is not None and counted and locked is False else []
-        if locked is False and self.lock is not None:
-            locked = yield from self._lock_all(run, set(noted), context)
-        elif bounds is not None and counted and self.lock is None:
-            yield from bounds.lock()
-        if locked is False:
-            yield Control.LOCKED
-        now = yield from self.clock.read(context)
-        tally = (yield from bounds.tally()) if bounds is not None and counted else None
-        if bounds is not None and tally is not None and noted:
-            first = tally.sequence + 1
-            yield Statement(bounds.use, [(place, *key) for place, key in enumerate(noted, first)])
-            tally.sequence += len(noted)
-        results: list[Any] = []
-        part: list[Operation[Any]] = []
-        for op in run:
-            if op.args[:1] == (None,):
-                results += yield from self._played(part, now, tally, locked)
-                part = []
-                results.append((yield from self._clear_all(now, context)))
-                if tally is not None:
-                    tally.n = tally.bytes = 0
-            else:
-                part.append(op)
-        results += yield from self._played(part, now, tally, locked)
-        if bounds is None or tally is not None:
-            yield from self._sweep(len(run), now, context, tally)
-        if bounds is not None and tally is not None:
-            yield from bounds.evict(tally)
-            yield Statement(bounds.write, [(tally.n, tally.bytes, tally.sequence)])
-        return results
-
-    def _set_all(self, run: Operations, context: Context) -> Plan:
-        # The last value of each key, in key order.
-        now = yield from self.clock.read(context)
-        rows: dict[Row, Row] = {}
-        for op in run:
-            for key, value, ttl, flags in op.args if op.verb == "set_many" else [op.args]:
-                rows[self.key_out(key)] = stored(now, self._out(value), ttl, flags, None)
-        if rows:
-            yield from self.take_seen(sorted(rows), context)
-            yield Statement(self.put, [key + row for key, row in sorted(rows.items(), key=_by_key)])
-        yield Control.LOCKED
-        yield from self._sweep(len(rows), now, context, None)
-        return [None] * len(run)
-
-    def _played(self, run: Operations, now: int, tally: Tally | None, locked: Locked) -> Plan:
-        if not run:
-            return []
-        keyed = [[(self.key_out(key), value) for key, value in self._keyed(op)] for op in run]
-        needing = {keys[0][0] for op, keys in zip(run, keyed, strict=True) if op.verb in READ_VALUES or reads_value(op)}
-        asked = sorted({key for keys in keyed for key, _ in keys})
-        found: dict[Row, Row] = {}  # the stored rows, expired or not, with their sizes
-        for find, some in ((self.find_value, needing), (self.find, {*asked} - needing)):
-            those = sorted([key for key in some if is_locked(key, locked)])
-            if those:
-                rows = yield Statement(find, those)
-                found |= {key: each[0] for key, each in zip(those, rows, strict=True) if each}
-        have: dict[Row, Held | None] = dict.fromkeys(asked)
-        have |= {key: Held(*row[:4]) for key, row in found.items() if row[1] > now}
-        was = dict(have)
-        put: dict[Row, None] = {}  # keys, in the order of their last use
-        results: list[Any] = []
-        for op, keys in zip(run, keyed, strict=True):
-            result: Any = None
-            after: dict[Row, Held | None] = {}
-            if op.verb == "set_many":
-                for (key, value), (*_, ttl, flags) in zip(keys, op.args, strict=True):
-                    after[key] = stored(now, self._out(value), ttl, flags, have[key])
-            else:
-                ((key, value),) = keys
-                brings = self._out(value) if op.verb in VALUED else None
-                result, after[key] = (play_meta if op.verb in META else play)(
-                    self.structure, op, brings, now, have[key]
-                )
-            for key, held in after.items():
-                if held is not None and held.until <= now:  # it expired in the past: clients of memcached may set that
-                    after[key] = None
-            changed = [key for key, held in after.items() if held is not have[key]]
-            if self._is_too_large(after, changed):
-                results.append(Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}"))
-                continue
-            have |= after
-            results.append(result)
-            for key in changed:
-                before, held = was[key], after[key]
-                if before is None or held is None or before.value is not held.value:
-                    put.pop(key, None)
-                    put[key] = None
-        yield from self._write(found, was, have, put, tally)
-        return results
-
-    def _is_too_large(self, after: Mapping[Row, Held | None], changed: Sequence[Row]) -> bool:
-        bounds = self.bounds
-        if bounds is None or bounds.max_bytes is None:
-            return False
-        sizes = [bounds.size((*key, held.value)) for key in changed if (held := after[key]) and held.value is not None]
-        return max(sizes, default=0) > bounds.max_bytes
-
-    def _write(
-        self,
-        found: Mapping[Row, Row],
-        was: Mapping[Row, Held | None],
-        have: Mapping[Row, Held | None],
-        put: Mapping[Row, None],
-        tally: Tally | None,
-    ) -> Generator[Wanted, Any, None]:
-        # Writes the difference between the stored rows and those that the keys have now.
-        puts: list[Row] = []
-        for key in put:
-            held = have[key]
-            if held is None:
-                continue
-            if tally is None or self.bounds is None:
-                puts.append(key + held)
-                continue
-            size = self.bounds.size((*key, held.value))
-            tally.sequence += 1
-            puts.append((*key, *held, tally.sequence, size))
-            tally.removed([found[key][4]] if key in found else [])
-            tally.n += 1
-            tally.bytes += size
-        moves = [
-            (*held[1:], *key)
-            for key, held in have.items()
-            if held and key not in put and (former := was[key]) and former != held
-        ]
-        gone = []
-        if tally is not None or self.bounds is None:  # otherwise a run that counts deletes them
-            gone = sorted([key for key in found if have[key] is None])  # expired ones, too
-        if tally is not None:
-            tally.removed([found[key][4] for key in gone])
-        if puts:
-            yield Statement(self.put, sorted(puts, key=lambda row: row[: self.key_width]))
-        if moves:
-            yield Statement(self.move, moves)
-        if gone:
-            yield Statement(self.cut, gone)
+    # --- what the verbs call ------------------------------------------------------------------------------------------
 
     def _out(self, value: Any) -> Any:
         return self._value_out((value,))[0]
 
-    def _clear_all(self, now: int, context: Context) -> Generator[Wanted, Any, int]:
-        count, delete = (self.count, self.delete_all) if context.joined else self.clear_now
-        found = yield Statement(count, [(now,)])
+    def written(self) -> Mapping[str, Write]:
+        """Return what the verbs that write call. `clear()` of all keys has no row."""
+        out, value, digits = self.key_out, self._out, self.structure.value.type.kind in TEXTS
+
+        def stored(op: Operation[Any]) -> Sequence[Row]:
+            key, given, *rest = op.args
+            ttl, flags = rest[:2] if rest else (None, 0)
+            return [(*out(key), value(given), ttl, flags, MODES[op.verb], rest[2] if op.verb == "cas" else None, 0)]
+
+        def meta_set(op: Operation[Any]) -> Sequence[Row]:
+            key, given, ttl, flags, mode, token, marks = op.args
+            return [(*out(key), value(given), ttl, flags, MODES[mode], token, int(marks))]
+
+        def counted(op: Operation[Any]) -> Sequence[Row]:
+            key, n, sign, token, ttl = (*op.args, 1 if op.verb == "increment" else -1, None, KEEP)[:5]
+            return [(*out(key), str(n) if digits else sign * n, sign, token, ttl)]
+
+        def removed(op: Operation[Any]) -> Sequence[Row]:
+            return [] if op.args[0] is None else [(*out(op.args[0]), None, 0, KEEP)]
+
+        def touched(op: Operation[Any]) -> Sequence[Row]:
+            key, ttl = op.args
+            return [(*out(key), ttl, (ttl or 0) // SLACK)]
+
+        def is_stored(op: Operation[Any], outcomes: Sequence[Any]) -> Any:
+            outcome = _first(outcomes)
+            return outcome == STORED if outcome >= 0 else self._refusal(op, outcome)
+
+        def peeked(op: Operation[Any]) -> Sequence[Row]:
+            key, ttl, _, recached = op.args
+            return [(*out(key), ttl, recached)]
+
+        return {
+            "set": Write(
+                "set",
+                lambda op: [(*out(op.args[0]), value(op.args[1]), *op.args[2:])],
+                lambda op, outcomes: self._refusal(op, FULL) if outcomes[0] == FULL else None,
+            ),
+            "set_many": Write(
+                "set",
+                lambda op: [(*out(key), value(given), *rest) for key, given, *rest in op.args],
+                lambda op, outcomes: self._refusal(op, FULL) if FULL in outcomes else None,
+            ),
+            **dict.fromkeys(("add", "replace", "append", "prepend"), Write("store", stored, is_stored)),
+            "cas": Write("store", stored, self._compared),
+            "meta_set": Write("store", meta_set, self._meta_stored),
+            **dict.fromkeys(("increment", "decrement"), Write("count", counted, self._number)),
+            "meta_arithmetic": Write("count", counted, self._meta_counted),
+            "touch": Write("touch", touched, is_stored, makes=False),
+            "meta_get": Write("peek", peeked, self._peeked),
+            "delete": Write("remove", removed, is_stored, makes=False),
+            "meta_delete": Write(
+                "remove",
+                lambda op: [(*out(op.args[0]), op.args[1], int(op.args[2]), op.args[3])],
+                lambda _, outcomes: SAID[_first(outcomes)],
+            ),
+            **dict.fromkeys(
+                ("clear", "forget"),
+                Write("remove", removed, lambda _, outcomes: int(_first(outcomes) or 0), makes=False),
+            ),
+            "lease": Write(
+                "lease", lambda op: [(*out(op.args[0]), op.args[1])], lambda _, outcomes: _first(outcomes) or None
+            ),
+            "release": Write("release", lambda op: [(*out(op.args[0]), op.args[1])], is_stored),
+        }
+
+    def _refusal(self, op: Operation[Any], outcome: int) -> Error:
+        spec = self.structure.value.spec
+        match outcome:
+            case _ if outcome == FULL:
+                return Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}")
+            case _ if outcome == TOO_LONG and op.verb in ("append", "prepend", "meta_set"):
+                return worded(Invalid(f"{op!r}: the value would be longer than {spec}"), "toobig")
+            case _ if outcome == TOO_LONG:
+                return Invalid(f"{op!r}: the number would be longer than {spec}")
+            case _ if outcome == NO_NUMBER:
+                return Invalid(f"{op!r}: the value is no number in decimal digits below 2^64")
+        assert outcome == BEYOND
+        return Overflow(f"{op!r}: the sum would leave 64 bits")
+
+    def _compared(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
+        outcome = _first(outcomes)
+        return {MISSING: None, STORED: True, CHANGED: False}[outcome] if outcome >= 0 else self._refusal(op, outcome)
+
+    def _meta_stored(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
+        ((outcome, token),) = map(_pair, outcomes)
+        if outcome < 0:
+            return self._refusal(op, outcome)
+        return SAID[outcome], token if outcome in (STORED, MARKED) else 0
+
+    def _number(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
+        outcome = _first(outcomes)
+        return self._refusal(op, int(outcome)) if outcome in (FULL, TOO_LONG, NO_NUMBER, BEYOND) else number_of(outcome)
+
+    def _meta_counted(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
+        result = self._number(op, outcomes)
+        if isinstance(result, Error):
+            return result
+        _, token, left = outcomes[0]
+        if result is None:
+            return b"EX" if token == -1 else b"NF", 0, 0, None
+        return b"HD", result, token, left_of(left)
+
+    def _peeked(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
+        # The result: the stored value, the token, the remaining time, the flags, and the marks of the answer.
+        found, value, token, left, was, flags = outcomes[0]
+        if not found:
+            return None
+        marks = b""
+        if op.args[3] != PLAIN:
+            marks = b" Z" * bool(was & WON) + b" X" * bool(was & STALE) + b" W" * bool(flags & ~was & WON)
+        return value, token, left_of(left), flags & FLAGS_MAX, marks
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
+        """Return the stored form of the keys that an operation locks; with bounds, one value for all operations."""
+        return {()} if self.structure.bounded and op.verb not in LEASING else super().heads_of(op)
+
+    def seized(self, operations: Operations, context: Context) -> list[Row]:
+        """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
+        writing = [op for op in operations if op.writes and op.verb not in LEASING]
+        if self.structure.bounded:
+            return [(0,)] if writing else []
+        return super().seized(writing, context)
+
+    def _makes(self, op: Operation[Any]) -> bool:
+        match op.verb:
+            case "set" | "set_many" | "add":
+                return True
+            case "meta_set":
+                return op.args[4] in "SE" and op.args[5] is None
+        return False
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return what runs the other verbs."""
+        self.make_reads()
+        return {
+            "get": self._gets,
+            "gets": self._gets,
+            "get_many": self._gets,
+            "gets_many": self._gets,
+            "fetch": self._gets,
+            "keys": self.list_keys(self.rows_table, f"until > {self.now}"),
+            "change": self._change,
+        }
+
+    def _alone(self, write: Write, op: Operation[Any], context: Context) -> Any:
+        return None if context.used.get(self.structure.name) else super()._alone(write, op, context)
+
+    def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        """Call a program for each row; with bounds in the order of the rows, which is that of their uses."""
+        if not self.structure.bounded or verb in LEASING:
+            return (yield from super().call(verb, rows, context))
+        if not self._by_store:
+            return (yield from self.call_each(verb, rows))
+        outcomes = []
+        for row in rows:
+            outcomes.append((yield from self._once(verb, row + self.moment(context))))
+        return outcomes
+
+    def _change(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        # Runs writes in their order; `clear()` of all keys splits a run in two.
+        notes = context.used.get(self.structure.name)
+        if notes and not context.joined:
+            taken = list(notes)[:MOST_NOTED]
+            for key in taken:
+                notes.pop(key, None)
+            yield from self.call("use", taken, context)
+        results: list[Any] = []
+        for of_all, part in groupby(run, lambda op: op.args[:1] == (None,)):
+            if of_all:
+                for _ in part:
+                    results.append((yield from self._clear_all(context)))
+            else:
+                results += yield from self._changed(list(part), context, locked)
+        return results
+
+    def _changed(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        programs = {self.writes[op.verb].program for op in run}
+        if any([_vivifies(op) or (self._by_store and op.verb == "meta_set") for op in run]):
+            results = []
+            for op in run:
+                results.append((yield from self._by_itself_in(op, context)))
+            return results
+        if programs == {"set"}:
+            return (yield from self._set_all(run, context))
+        if len(programs) == 1 or self._by_store:
+            results = []
+            for program, part in groupby(run, lambda op: self.writes[op.verb].program):
+                results += yield from self._writes(Write(program, lambda _: []), list(part), context, locked)
+            return results
+        made = [(self.writes[op.verb], op, self.writes[op.verb].rows(op)) for op in run]
+        calls = [(write.program, row) for write, _, rows in made for row in rows]
+        outcomes = yield from self._call_several(calls, None if locked else self.locks(run, context))
+        results, place = [], 0
+        for write, op, rows in made:
+            results.append(write.result(op, outcomes[place : place + len(rows)]))
+            place += len(rows)
+        return results
+
+    def _set_all(self, run: Operations, context: Context) -> Plan:
+        # The last value of each key.
+        write = self.writes["set"]
+        rows: dict[Row, Row] = {}
+        for op in run:
+            for row in self.writes[op.verb].rows(op):
+                rows.pop(row[: self.key_width], None)  # the last one is the use
+                rows[row[: self.key_width]] = row
+        most = self.structure.max_bytes
+        fits = most is None or all([self._size(row) <= most for row in rows.values()])
+        if not rows:
+            return [None] * len(run)
+        if fits and len(rows) > 1 and self.dialect.row_locks and not context.joined:
+            yield from self.call_all(
+                self._programs["set_all"],
+                [
+                    row
+                    for _, row in (rows.items() if self.structure.bounded else sorted(rows.items(), key=itemgetter(0)))
+                ],
+            )
+            return [None] * len(run)
+        if fits and len(rows) > 1 and self._by_store:
+            yield from self._set_on_file([*rows.values()], context)
+            return [None] * len(run)
+        if fits:
+            yield from self.call("set", [*rows.values()], context)
+            return [None] * len(run)
+        return (yield from self._writes(write, run, context, False))
+
+    def _set_on_file(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, None]:
+        # Of different keys, by one statement: a trigger takes twice as long.
+        ((now,),) = (yield self._time.alone(self.moment(context)))[0]
+        width = self.key_width
+        stored = [(*row[:-2], NEVER if row[-2] is None else now + row[-2], now, row[-1]) for row in rows]
+        if not self.structure.bounded:
+            yield Statement(self._put, stored)
+            return
+        found = yield self._former.statement([row[:width] for row in rows])
+        former = [size for ((size,),) in filter(None, found)]
+        (((sequence,),),) = yield Statement(each(f"SELECT sequence FROM {self.head_table} WHERE id = 0"), [()])
+        sizes = [self._size(row) for row in rows]
+        yield Statement(
+            self._put,
+            [(*row, use, size) for use, (row, size) in enumerate(zip(stored, sizes, strict=True), sequence + 1)],
+        )
+        more = (len(rows) - len(former), sum(sizes) - sum(former), len(rows))
+        change = "n = n + ?, bytes = bytes + ?, sequence = sequence + ?"
+        yield Statement(Template(f"UPDATE {self.head_table} SET {change} WHERE id = 0"), [more])
+        yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
+
+    def _size(self, row: Row) -> int:
+        # As the programs count it.
+        values = row[: self.key_width + 1]
+        sizes = [
+            len(each.encode()) if isinstance(each, str) else len(each)
+            for each in values
+            if isinstance(each, (str, bytes))
+        ]
+        return sum(sizes) + FIXED * (len(values) - len(sizes))
+
+    def _call_several(self, calls: Sequence[tuple[str, Row]], locks: Sequence[Row] | None) -> Calling:
+        # Calls of different programs, in one text; those of one key in their order.
+        outcomes: list[Any] = [None] * len(calls)
+        width = self.key_width
+        if self.dialect.family == "mariadb":
+            order = [*range(len(calls))]
+            if not self.structure.bounded:
+                order.sort(key=lambda place: calls[place][1][:width])
+            for begin in range(0, len(order), MOST_CALLS):
+                part, statements, first = order[begin : begin + MOST_CALLS], [], 0
+                for place in part:
+                    program, row = calls[place]
+                    gives = len(self._programs[program].gives)
+                    statements.append(Statement(_calling(self._one[program], first, gives), [row]))
+                    first += gives
+                *_, found = yield Together((*statements, Statement(_results(first or 1), [()])))
+                values = iter(found[0][0])
+                for place in part:
+                    gives = len(self._programs[calls[place][0]].gives)
+                    outcomes[place] = _outcome([next(values) for _ in range(gives)], gives)
+            return outcomes
+        # All rows are locked first, so the order of the programs is free where the keys are different; with bounds they
+        # run in the order of the operations, which is that of their uses.
+        turns: dict[Row, int] = {}
+        groups: dict[tuple[int, str], list[int]] = {}
+        for place, (program, row) in enumerate(calls):
+            turn = turns[row[:width]] = turns.get(row[:width], 0) + 1
+            if self.structure.bounded:
+                turn = turns[()] = turns.get((), 0) + (place > 0 and program != calls[place - 1][0])
+            groups.setdefault((turn, program), []).append(place)
+        ordered = [(program, groups[turn, program]) for turn, program in sorted(groups)]
+        if not self.structure.bounded:
+            ordered = [
+                (program, sorted(places, key=lambda place: calls[place][1][:width])) for program, places in ordered
+            ]
+        statements = [
+            Statement(self._many[program], [calls[place][1] for place in places]) for program, places in ordered
+        ]
+        lock = [Statement(self._many["lock"], locks)] if locks and "lock" in self._programs else []
+        answers = (yield Together([*lock, *statements]))[len(lock) :]
+        for (program, places), answer in zip(ordered, answers, strict=True):
+            for place, found in zip(places, answer, strict=True):
+                outcomes[place] = _outcome(found[0], len(self._programs[program].gives))
+        return outcomes
+
+    def _by_itself_in(self, op: Operation[Any], context: Context) -> Generator[Wanted, Any, Any]:
+        # One operation of a batch. One that may make a value makes it, or does to it what the operation does to others.
+        if _vivifies(op):
+            empty: Any = b"" if self.structure.value.type.kind == "binary" else ""
+            if op.verb == "meta_get":
+                key, ttl, vivified, _ = op.args
+                value, flags = empty, WON
+            else:
+                key, _, _, _, ttl, vivified, number = op.args
+                value, flags = str(number).encode() if isinstance(empty, bytes) else str(number), 0
+            until = vivified if ttl == KEEP else ttl
+            row = (*self.key_out(key), value, until, flags, MODES["add"], None, 0)
+            (outcome,) = yield from self.call("store", [row], context)
+            if _pair(outcome)[0] == STORED:
+                token = yield from self._token(op, outcome)
+                return (value, token, until, 0, b" W") if op.verb == "meta_get" else (b"HD", number, token, until)
+        (result,) = yield from self._writes(self.writes[op.verb], [op], context, False)
+        if self._by_store and op.verb == "meta_set" and isinstance(result, tuple) and result[0] == b"HD":
+            return b"HD", (yield from self._token(op, result))
+        return result
+
+    def _token(self, op: Operation[Any], outcome: Any) -> Generator[Wanted, Any, int]:
+        # The token of the value that was stored just now; a trigger gives none.
+        if not self._by_store:
+            return int(outcome[1])
+        (rows,) = yield self._tokens.alone(self.key_out(op.args[0]))
+        return int(rows[0][0])
+
+    def _clear_all(self, context: Context) -> Generator[Wanted, Any, int]:
+        # It waits for nobody's lock, since it would hold all the others meanwhile.
+        if self.structure.bounded:
+            yield Statement(each(f"SELECT n FROM {self.head_table} WHERE id = 0{self.dialect.for_update}"), [()])
+        read, delete = (self._count, Template(f"DELETE FROM {self.rows_table}"))
+        if not context.joined:
+            read, delete = self._count_now, self._delete_now
+        found = yield read.alone(self.moment(context))
         yield Statement(delete, [()])
+        if self.structure.bounded:
+            yield Statement(Template(f"UPDATE {self.head_table} SET n = 0, bytes = 0 WHERE id = 0"), [()])
         number: int = found[0][0][0]
         return number
 
-    def _sweep(self, written: int, now: int, context: Context, tally: Tally | None) -> Generator[Wanted, Any, None]:
-        most = SWEEPS * written + SWEEP_LEAST
-        if tally is not None and self.bounds is not None:
-            most = max(most, self.bounds.excess(tally))  # expired values are deleted before others
-        if context.joined and self.dialect.row_locks:
-            return  # see `sweep.py`
-        found = (yield Statement(self.sweep, [(now, most)]))[0]
-        if self.dialect.name != "postgresql" and found:
-            found = yield from free(self._free, self.sweep, found, now, most)
-            if found:
-                yield Statement(self.cut, sorted([tuple(row[:-1]) for row in found]))
-        if tally is not None:
-            tally.removed([row[-1] for row in found])
+    # --- check and alter ----------------------------------------------------------------------------------------------
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield what `check` verifies: rows have values, flags have 32 bits beside marks, the head counts right."""
+        words = RuleWords(self)
+        if self.structure.bounded:
+            first, nulls = words.first, ", ".join(["NULL"] * self.key_width)
+            said = "the head says ? values of ? bytes, there are ? of ?"
+            yield (
+                "count",
+                f"SELECT {nulls}, {words.message(said, 'h.n', 'h.bytes', 'q.n', 'q.b')}\n"
+                f"  FROM {words.head} h,\n"
+                f"    (SELECT count({first}) AS n, coalesce(sum(size), 0) AS b FROM {words.rows}) q\n"
+                f"  WHERE h.n <> q.n OR h.bytes <> q.b",
+            )
+        yield (
+            "flags",
+            f"SELECT {words.r_key}, {words.message('flags are ?', 'r.flags')} FROM {words.rows} r\n"
+            f"  WHERE r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}",
+        )
+        yield (
+            "value",
+            f"SELECT {words.r_key}, {words.message('no value, with the end ?', 'r.until')} FROM {words.rows} r\n"
+            f"  WHERE r.value IS NULL",
+        )
 
 
-def _counts(run: Operations) -> bool:
-    # Whether something is stored or removed. A touch removes a value if the new expiry time is in the past.
-    return any([op.writes and op.verb not in LEASING and (op.verb != "touch" or op.args[1] == 0) for op in run])
+CachePlan.alterations = dict.fromkeys(BOUNDS, change_bounds)
 
 
-def _by_key(item: tuple[Row, Row]) -> Row:
-    return item[0]
+def _vivifies(op: Operation[Any]) -> bool:
+    place = {"meta_get": 2, "meta_arithmetic": 5}.get(op.verb)
+    return place is not None and op.args[place] != KEEP
+
+
+def _first(outcomes: Sequence[Any]) -> Any:
+    # The outcome of an operation's only row; of several columns, the first.
+    return _pair(outcomes[0])[0]
+
+
+def _pair(outcome: Any) -> tuple[Any, ...]:
+    return outcome if isinstance(outcome, tuple) else (outcome, 0)

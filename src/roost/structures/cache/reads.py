@@ -1,183 +1,169 @@
-"""Reads of a cache: one statement for one key, or for many."""
+"""Reads of a cache. They write nothing.
+
+A read of a cache with bounds that finds a value whose last use is long ago records the key in the store's memory, and
+the store's next write to the cache stores the use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Row, Statement, Template, Wanted
+from roost.dialects.dialect import Gather, Row, Statement, Template, Wanted
 from roost.errors import StatementFailed
-from roost.structures.cache.bounds import Bounds
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
-from roost.structures.cache.play import Held, touched
-from roost.structures.clock import Clock
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Operations, Plan, Question, StructurePlan
+from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each
+from roost.structures.program import ProgramPlan, Read
 
-FEW = 3  # from this number of keys on, one statement for all is faster
+PART = 8  # a read is a use if more uses than this part of all values occurred since the last one
+SLACK = 16  # `touch` writes nothing if the stored expiry time is early by less than this part of the ttl
+FEW = 3  # from this number of keys on, SQLite finds all of them by one statement faster
+MOST_NOTES = 1024  # keys that a store remembers as used; it forgets the others
 
 
-class CacheReads(StructurePlan):
+class CacheReads(ProgramPlan):
     """The reading half of a cache's plan."""
 
     structure: Cache[Any, Any]
-    clock: Clock
-    bounds: Bounds | None
-    read: Template
-    fetch: Template | None = None
-    _timed: bool
-    _now: Template
-    _one: str
-    _one_item: str
-    _one_left: str
     _value_in: Callable[[Row], Row]
 
-    def _found(self, keys: Sequence[Row], context: Context) -> Generator[Wanted, Any, list[Any]]:
-        # The value and the token of each key, none if there is none.
-        asked: list[Row] = [self.key_out(key) for key in keys]
-        if self._timed and asked:
-            now = yield from self._moment(context)
-            asked = [(now, now, *key) for key in asked]
-        found = (yield Statement(self.read, asked)) if asked else []
-        if self.bounds is not None:
-            for key, rows in zip(keys, found, strict=True):
-                if rows and rows[0][4]:
-                    self.bounds.note(context, self.key_out(key))
-        return [rows[0] if rows else None for rows in found]
+    def make_reads(self) -> None:
+        """Make the queries."""
+        key, columns = self.structure.key.columns, "r.value, r.token, r.until - {now}, r.flags{noted}"
+        noted = ""
+        if self.structure.bounded:  # whether the last use is long ago
+            head = f"SELECT h.sequence - h.n / {PART} FROM {self.head_table} h WHERE h.id = 0"
+            noted = f", r.used < ({head})"
+        living = f"FROM {self.rows_table} r WHERE {self.mine('r.')} AND r.until > {self.now}"
+        given = [*key, *self.timed]
+        self._values = self.read(f"SELECT r.value{noted} {living}", given)
+        self._items = self.read(f"SELECT {columns.format(now=self.now, noted=noted)} {living}", given)
+        self._until = self.read(f"SELECT r.until - {self.now} {living}", given)
+        self._leased = self.read(
+            f"SELECT 1 {living}".replace(self.rows_table, f"roost_{self.structure.name}_leases"), given
+        )
+        self._fetch = None
+        if self.dialect.name == "sqlite" and [column.type.kind for column in key] == ["text"]:
+            name, array = self.dialect.name_of(key[0]), self.dialect.array.replace("?", f":{key[0].name}")
+            self._fetch = self.read(
+                f"WITH m AS MATERIALIZED (SELECT {self.now} AS now)\n"
+                f"  SELECT {columns.format(now='m.now', noted=noted)} FROM m CROSS JOIN {array} q\n"
+                f"  LEFT JOIN {self.rows_table} r ON r.{name} = q.value AND r.until > m.now",
+                given,
+            )
+        if self._by_store:
+            self._time = self.read(f"SELECT {self.now}", self.timed)
+            self._tokens = self.read(f"SELECT token FROM {self.rows_table} WHERE {self.mine()}", key)
+            self._former = self.read(f"SELECT size FROM {self.rows_table} WHERE {self.mine()}", key)
+            own = ["value", "until", "token", "flags", *(["used", "size"] if self.structure.bounded else [])]
+            holes, names = self.dialect.holes(len(key) + len(own)), self.dialect.names(key)
+            change = ", ".join(f"{name} = excluded.{name}" for name in own if name != "token")
+            put = (
+                f"INSERT INTO {self.rows_table} ({names}, {', '.join(own)}) VALUES ({holes})\n"
+                f"  ON CONFLICT ({names}) DO UPDATE SET {change}, token = max(excluded.token, token + 1)"
+            )
+            many = Template(put.replace(f"VALUES ({holes})", "VALUES {rows}"), Gather.VALUES)
+            self._put = Template(put, many=many)
+        rows, nowait, waiting = self.rows_table, self.dialect.nowait or " NOWAIT", ""
+        over = f"count(CASE WHEN until > {self.now} THEN 1 END) FROM"
+        self._count = self.read(f"SELECT {over} {rows}", self.timed)
+        self._count_now, self._delete_now = self._count, Template(f"DELETE FROM {rows}")
+        if self.dialect.family == "mariadb":
+            waiting = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.dialect.name == "mariadb" else ""
+            self._count_now = self.read(f"SELECT {over} {rows} FORCE INDEX (PRIMARY) FOR UPDATE{nowait}", self.timed)
+            self._delete_now = Template(f"{waiting}DELETE FROM {rows}")
+        elif self.dialect.row_locks:
+            self._count_now = self.read(f"SELECT {over} (SELECT until FROM {rows} FOR UPDATE{nowait}) q", self.timed)
 
-    def _moment(self, context: Context) -> Generator[Wanted, Any, int]:
-        # The current moment, for operations that only read.
-        found = yield Statement(self._now, [self.clock.row(context)])
-        moment: int = found[0][0][0]
-        return moment
+    def _note(self, context: Context, key: Row, row: Row | None) -> None:
+        # Remembers a value that was used whose last use is long ago.
+        if self.structure.bounded and row is not None and row[-1]:
+            notes = context.used.setdefault(self.structure.name, {})
+            if len(notes) < MOST_NOTES:
+                notes[key] = None
 
-    def _value(self, stored: Any) -> Any:
-        return self._value_in((stored,))[0]
-
-    def plan_get(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Look up keys."""
-        found = yield from self._found([op.args[0] for op in run], context)
-        return [None if row is None else self._value(row[0]) for row in found]
-
-    def plan_gets(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Look up keys, with their tokens."""
-        found = yield from self._found([op.args[0] for op in run], context)
-        return [None if row is None else self._item([row]) for row in found]
-
-    def plan_fetch(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Look up many keys, for memcached's protocol: the rows as they are stored, or None, in the order of the keys.
-
-        A row has the value, the token, the remaining time, and the flags with the bits of `meta.py`.
-        """
-        keys = [key for op in run for key in op.args[0]]
+    def _gets(self, run: Operations, context: Context, _: Locked) -> Plan:
+        # Operations of one verb.
+        verb = run[0].verb
+        keys = [key for op in run for key in (op.args[0] if verb not in ("get", "gets") else op.args)]
+        stored = [self.key_out(key) for key in keys]
         found: list[Any] | None = None
-        if self.fetch is not None and len(keys) >= FEW:
-            found = yield from self._fetched(self.fetch, keys, context)
+        if verb == "fetch" and self._fetch is not None and len(keys) >= FEW:
+            found = yield from self._fetched(self._fetch, [key for (key,) in keys], context)
         if found is None:
-            found = yield from self._found(keys, context)
-        if len(run) == 1:
-            return [found]
-        results, place = [], 0
-        for op in run:
-            results.append(found[place : place + len(op.args[0])])
-            place += len(op.args[0])
-        return results
+            read, now = self._values if verb in ("get", "get_many") else self._items, self.moment(context)
+            answers = (yield read.statement([(*key, *now) for key in stored])) if keys else []
+            found = [rows[0] if rows else None for rows in answers]
+        for key, row in zip(stored, found, strict=True):
+            self._note(context, key, row)
+        made: dict[str, Callable[[Row | None], Any]] = {"get": self._value, "get_many": self._value}
+        results = iter(found if verb == "fetch" else [made.get(verb, self._item)(row) for row in found])
+        if verb in ("get", "gets"):
+            return list(results)
+        if verb == "fetch":
+            return [[next(results) for _ in op.args[0]] for op in run]
+        value = self.structure.key.value
+        dicts = [{value(key): next(results) for key in op.args[0]} for op in run]
+        return [{key: result for key, result in each.items() if result is not None} for each in dicts]
 
-    def _fetched(
-        self, fetch: Template, keys: Sequence[Row], context: Context
-    ) -> Generator[Wanted, Any, list[Any] | None]:
+    def _fetched(self, fetch: Read, texts: Sequence[str], context: Context) -> Generator[Wanted, Any, list[Any] | None]:
         # All keys in one statement; None if that is impossible: a text in an array ends at its first NUL, and values
         # that are fetched all at once must not be long.
-        texts = [key for (key,) in keys]
         if "\0" in "".join(texts):
             return None
+        asked = fetch.row((self.dialect.pack(texts), *self.moment(context)))
         try:
-            asked = (*self.clock.row(context), self.dialect.pack(texts))
-            (found,) = yield Statement(fetch, [asked], values=len(keys))
+            (found,) = yield Statement(each(fetch.sql), [asked], values=len(texts))
         except StatementFailed:
             return None
-        rows = [None if row[0] is None else row for row in found]
-        if self.bounds is not None:
-            for key, row in zip(keys, rows, strict=True):
-                if row is not None and row[4]:
-                    self.bounds.note(context, self.key_out(key))
-        return rows
+        return [None if row[0] is None else row for row in found]
 
-    def plan_gets_many(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Look up many keys, with their tokens."""
-        return (yield from self._many(run, context, lambda row: self._item([row])))
+    def _value(self, row: Row | None) -> Any:
+        return None if row is None else self._value_in((row[0],))[0]
 
-    def plan_get_many(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Look up many keys."""
-        return (yield from self._many(run, context, lambda row: self._value(row[0])))
+    def _item(self, row: Row | None) -> Any:
+        if row is None:
+            return None
+        value, token, left, flags = row[:4]
+        left = left_of(left)
+        return Item(self._value((value,)), token, None if left is None else left / SECOND, flags & FLAGS_MAX)
 
-    def _many(self, run: Operations, context: Context, made: Callable[[Row], Any]) -> Plan:
-        found = iter((yield from self._found([key for op in run for key in op.args[0]], context)))
-        value = self.structure.key.value
-        results = []
-        for op in run:
-            rows = [(value(key), next(found)) for key in op.args[0]]
-            results.append({key: made(row) for key, row in rows if row is not None})
-        return results
+    def _ask(self, op: Operation[Any], context: Context) -> Question:
+        key = self.key_out(op.args[0])
+        read, made = (self._values, self._value) if op.verb == "get" else (self._items, self._item)
 
-    def ask_get(self, op: Operation[Any], context: Context) -> Question:
-        """Look up one key."""
-        return self._question(self._one, op, self.clock.row(context), context, self._answer)
+        def answer(rows: list[Row]) -> Any:
+            row = rows[0] if rows else None
+            self._note(context, key, row)
+            return made(row)
 
-    def ask_gets(self, op: Operation[Any], context: Context) -> Question:
-        """Look up one key, with its token."""
-        now = self.clock.row(context)
-        return self._question(self._one_item, op, now, context, self._item)
+        return Question(read.sql, read.row((*key, *self.moment(context))), answer, False)
 
-    def _question(
-        self, sql: str, op: Operation[Any], now: Row, context: Context, answer: Callable[[list[Row]], Any]
-    ) -> Question:
-        key, bounds = self.key_out(op.args[0]), self.bounds
-        row = (*key, *now) if sql is self._one else (*now, *key, *now)
-        if bounds is None:
-            return Question(sql, row, answer)
-
-        def noting(rows: list[Row]) -> Any:
-            if rows[0][-1]:
-                bounds.note(context, key)
-            return answer(rows)
-
-        return Question(sql, row, noting)
-
-    def ask_touch(self, op: Operation[Any], context: Context) -> Question:
-        """Check whether the expiry time is close enough: then nothing is written, and no lock is taken."""
+    def _ask_touch(self, op: Operation[Any], context: Context) -> Question:
+        # Whether the expiry time is close enough: then nothing is written, and no lock is taken.
         key, ttl = op.args
-        now = self.clock.row(context)
 
         def answer(rows: list[Row]) -> bool:
-            left = rows[0][0]
-            if left is None:
-                return False
-            if touched(0, ttl, Held(None, left, 0, 0)).until != left and (ttl is not None or left < NEVER // 2):
+            left = left_of(rows[0][0]) if rows else 0
+            if rows and (
+                left is not ttl if left is None or ttl is None else not 0 <= ttl - left < max(ttl // SLACK, 1)
+            ):
                 raise Careful
-            return True
+            return bool(rows)
 
-        return Question(self._one_left, (*now, *self.key_out(key), *now), answer)
+        return Question(self._until.sql, self._until.row((*self.key_out(key), *self.moment(context))), answer, False)
 
-    def _answer(self, rows: list[Row]) -> Any:
-        value = rows[0][0]
-        return None if value is None else self._value(value)
+    def _ask_lease(self, op: Operation[Any], context: Context) -> Question:
+        # A lease that somebody has is refused without a lock.
+        def answer(rows: list[Row]) -> None:
+            if not rows:
+                raise Careful
 
-    def _item(self, rows: list[Row]) -> Any:
-        value, token, left, flags = rows[0][:4]
-        if value is None:
-            return None
-        return Item(self._value(value), token, None if left > NEVER // 2 else left / SECOND, flags & FLAGS_MAX)
+        given = (*self.key_out(op.args[0]), *self.moment(context))
+        return Question(self._leased.sql, self._leased.row(given), answer, False)
 
-    def plan_keys(self, run: Operations, context: Context, __: bool) -> Plan:
-        """List keys whose value has not expired."""
-        now = yield from self._moment(context)
-        results = []
-        for op in run:
-            after, n = op.args
-            if after is None:
-                found = yield Statement(self.first_keys, [(now, n)])
-            else:
-                found = yield Statement(self.later_keys, [(now, *self.key_out(after), n)])
-            results.append([self.key_value(row) for row in found[0]])
-        return results
+
+def left_of(left: int) -> int | None:
+    """Return the time that a value has left; None if it never expires."""
+    return None if left > NEVER // 2 else left

@@ -19,6 +19,7 @@ from roost.structures.steps import (
     Count,
     Do,
     Each,
+    Fetch,
     Give,
     Head,
     Leave,
@@ -175,6 +176,13 @@ class MySQLWords(Words):
                         lines.append(f"SET `the {variable}` = ({value}{self.dialect.for_update})")
                     else:
                         lines.append(f"SELECT ({value}) INTO `the {variable}`")
+                case Fetch(columns, selected, source, when):
+                    for each in columns:
+                        self._declare(each, declared)
+                    variables = [self[each.name] for each in columns]
+                    nothing = ", ".join(f"{name} = NULL" for name in variables)
+                    work = f"SET {nothing}; SELECT {', '.join(selected)} INTO {', '.join(variables)} {source}"
+                    lines.append(f"IF {when} THEN {work}; END IF" if when else work)
                 case Do(sql, when, counts):
                     work = _by_key(sql)
                     if counts:

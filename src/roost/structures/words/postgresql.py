@@ -22,6 +22,7 @@ from roost.structures.steps import (
     Do,
     Door,
     Each,
+    Fetch,
     Give,
     Head,
     Leave,
@@ -201,6 +202,14 @@ class PostgreSQLWords(Words):
                 case Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")
+                case Fetch(columns, selected, source, when):
+                    for each in columns:
+                        self._declare(each, declared)
+                    into = ", ".join(self[each.name] for each in columns)
+                    work = f"SELECT {', '.join(selected)} INTO {into} {source};"
+                    if source.endswith("FOR UPDATE"):  # a row that was deleted and made again while it was waited for
+                        work += f"\n{_if('NOT FOUND', work)}"
+                    lines.append(_if(when, work) if when else work)
                 case Do(sql, when, counts):
                     work = f"{sql};"
                     if counts:

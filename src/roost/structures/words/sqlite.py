@@ -9,6 +9,7 @@ from roost.structures.steps import (
     Count,
     Do,
     Each,
+    Fetch,
     Give,
     Head,
     Leave,
@@ -97,6 +98,9 @@ class SQLiteWords(Words):
                     body.append(self._store_time())
                 case Let(name, _, value):
                     self._lets[name] = f"({value})"
+                case Fetch(remembered, selected, source):
+                    for column_, value in zip(remembered, selected, strict=True):
+                        self._lets[column_.name] = f"(SELECT {value} {source})"
                 case Do(sql, when, counts):
                     body.append(f"{sql} AND {when}" if when else sql)
                     if counts:

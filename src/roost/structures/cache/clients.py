@@ -1,0 +1,204 @@
+"""A cache for other clients: plain SQL, HandlerSocket, the command line.
+
+The view shows values that have not expired, with the expiry time in the column `expires` (NULL: never) and their flags.
+INSERT sets a value, whether or not the key has one; UPDATE sets the value, expiry time and flags; DELETE removes. Each
+calls a program.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache
+from roost.structures.clock import SQLITE_CLOCK, shown_now
+from roost.structures.console import Console
+from roost.structures.operation import Operation
+from roost.structures.structure import Structure
+from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.wire import Values, Wire
+from roost.types.column_types import ColumnType
+from roost.types.columns import Column
+
+EXPIRES = Column("expires", ColumnType("datetime"), nullable=True)
+FLAGS = Column("flags", ColumnType("int"), nullable=True)  # none are 0
+FLAGS_GIVEN = f"flags & {FLAGS_MAX}"  # without the bits of `meta.py`
+FLAGS_SHOWN = f"{FLAGS_GIVEN} AS flags"
+NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
+FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
+KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
+
+SQLITE_SHOWN = (
+    f"CASE WHEN until < {NEVER} THEN "
+    "strftime('%Y-%m-%d %H:%M:%S', until / 1000000, 'unixepoch') || printf('.%06d', until % 1000000) END"
+)
+SQLITE_UNTIL = (  # strftime rounds: .999999 would be the next second's
+    f"coalesce(CAST(strftime('%s', substr({{0}}, 1, 19)) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), "
+    f"{NEVER})"
+)
+MARIADB_SHOWN = f"IF(until < {NEVER}, CAST('1970-01-01' AS DATETIME(6)) + INTERVAL until MICROSECOND, NULL)"
+MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
+# An interval is multiplied by a float, which has no microseconds of a far year.
+POSTGRESQL_SHOWN = f"""\
+CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 second'
+    + until % 1000000 * interval '1 microsecond' END"""
+POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
+
+
+def on_sqlite(plan: Any) -> sqlite.Made:
+    """Return the view on SQLite, with its INSTEAD OF triggers."""
+    words, value = sqlite.ViewWords(plan), plan.structure.columns[-1]
+    until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(FLAGS)
+    shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
+    given = f"{words.news([*words.key, value])}, NULL, coalesce({flags}, 0)"
+    set_ = [
+        f"INSERT INTO roost_{words.name}_set VALUES ({given}, {SQLITE_CLOCK})",
+        f"UPDATE {words.rows} SET until = {until} WHERE {words.is_new(words.key)}",
+    ]
+    old = ", ".join(f'OLD."{each.name}"' for each in words.key)
+    no_flags = (NO_FLAGS.format(flags), FLAGS_TAKE)
+    return sqlite.Made(
+        view=f"SELECT {shown} FROM {words.rows}{words.where}",
+        insert=[words.refuse(*words.rules([*words.key, value, EXPIRES, FLAGS]), no_flags), *set_],
+        update=[
+            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES, FLAGS]), no_flags),
+            *set_,
+        ],
+        delete=[f"INSERT INTO roost_{words.name}_remove VALUES ({old}, NULL, 0, NULL, {SQLITE_CLOCK})"],
+    )
+
+
+def on_mariadb(plan: Any) -> mariadb.Made:
+    """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
+    key, columns, rows = plan.structure.key.columns, plan.structure.columns, plan.rows_table
+
+    def add(words: mariadb.ViewWords) -> mariadb.Door:
+        declared, (called, *refused) = words.call("set", columns)
+        news = words.news(columns)
+        called = called.replace(f"({news}", f"({news}, NULL, COALESCE(`new flags`, 0)")
+        no_flags = words.signal(f"{words.name}{FLAGS_TAKE}")
+        return words.door(
+            [*columns, EXPIRES, FLAGS],
+            declared,
+            [
+                f"IF {NO_FLAGS.format('`new flags`')} THEN {no_flags}; END IF",
+                called,
+                *refused,
+                f"UPDATE {rows} SET until = {MARIADB_UNTIL} WHERE {words.is_new(key, f'{rows}.')}",
+            ],
+        )
+
+    def remove(words: mariadb.ViewWords) -> mariadb.Door:
+        declared, (called,) = words.call("remove", key)
+        return words.door(key, declared, [called.replace(words.news(key), f"{words.news(key)}, NULL, 0, NULL", 1)])
+
+    shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
+    return mariadb.Made(
+        f"SELECT * FROM (SELECT {shown} FROM {rows} WHERE until > {shown_now(plan)}) {{mark}}", add, remove, False
+    )
+
+
+def on_postgresql(plan: Any) -> postgresql.Made:
+    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
+    words, columns, value = postgresql.ViewWords(plan), plan.structure.columns, plan.structure.columns[-1]
+    old, new = words.equal(words.key, "OLD"), [*columns, EXPIRES, FLAGS]
+    no_flags = (NO_FLAGS.format("NEW.flags"), "23514", FLAGS_TAKE)
+    shown = f"{words.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
+    called = words.call("set", columns)
+    given = words.values(columns)
+    set_ = [
+        called[0].replace(f"({given})", f"({given}, NULL, coalesce(NEW.flags, 0))"),
+        *called[1:],
+        f"UPDATE {words.rows} SET until = {POSTGRESQL_UNTIL} WHERE {words.equal(words.key)};",
+        "RETURN NEW;",
+    ]
+    # As the view shows them, so that they are equal where nothing was written.
+    as_it_was = (
+        f"ROW(value, {POSTGRESQL_SHOWN}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
+    )
+    head = [f"PERFORM 1 FROM {words.head} WHERE id = 0 FOR UPDATE;"] if plan.structure.bounded else []
+    return postgresql.Made(
+        view=f"SELECT {shown} FROM {words.rows}{words.living}",
+        insert=[words.refuse(*words.rules(new), no_flags), *words.normal(new), *set_],
+        update=[
+            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
+            *words.normal([value, EXPIRES]),
+            *head,
+            f"PERFORM 1 FROM {words.rows} WHERE {old} AND {as_it_was} FOR UPDATE;",
+            words.unless_changed(old),
+            *set_,
+        ],
+        delete=[
+            words.refuse(),
+            f"IF {words.name}_remove({words.values(words.key, 'OLD')}, NULL, 0, NULL) = 0 THEN",
+            "  RETURN NULL;\nEND IF;",
+            "RETURN OLD;",
+        ],
+        variables=("outcome bigint",) if plan.gives("set") else (),
+    )
+
+
+VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}
+
+
+class CacheWire(Wire):
+    """The value of a key; an insert sets it, without expiry, and a delete removes it."""
+
+    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
+        """Ask for the value."""
+        return self.structure.get(head)  # type: ignore[no-any-return]
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        """Return the row of a key that has a value."""
+        return [] if found is None else [(*key, found)]
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        """Set the value."""
+        return self.structure.set(head, row[self.key])  # type: ignore[no-any-return]
+
+
+class CacheConsole(Console[Cache[Any, Any]]):
+    """Keys, and the value of one; an imported record may have an expiry time and flags, with the names of the view."""
+
+    takes: ClassVar[Mapping[str, Any]] = {
+        "key": (),
+        "value": [("value", "binary")],
+        "max_items": None,
+        "max_bytes": None,
+    }
+    changes = ("max_items", "max_bytes")
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        """Return the operation that reads the value."""
+        return self.structure.get(key)
+
+    @property
+    def fields(self) -> Sequence[Column]:
+        """The columns of the key, the value, its expiry time and its flags."""
+        return *self.structure.columns, EXPIRES, FLAGS
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        """Return the operation that stores a value; its expiry time is compared with the clock of this machine.
+
+        An expired record removes the value of its key.
+        """
+        *key, value, expires, flags = values
+        key = self.structure.key.value(key)
+        if expires is None:
+            return self.structure.set(key, value, None, flags or 0)
+        end = expires if expires.tzinfo else expires.replace(tzinfo=dt.UTC)
+        ttl = end - dt.datetime.now(dt.UTC)
+        return self.structure.set(key, value, ttl, flags or 0) if ttl > dt.timedelta(0) else self.structure.delete(key)
+
+    def deletes(self, new: Structure) -> str:
+        """Say that a smaller bound evicts values."""
+        for bound in self.changes:
+            before, after = getattr(self.structure, bound), getattr(new, bound)
+            if after is not None and (before is None or after < before):
+                return f"{bound} becomes {after:,}: what was used longest ago is deleted"
+        return ""
+
+    def removed(self, number: int) -> str:
+        """Say whether there was a value."""
+        return f"{number:,} value{'' if number == 1 else 's'}"
