@@ -144,7 +144,9 @@ class MySQLWords(Words):
         row = ", ".join(f"`as {each.name}` AS `{each.name}`" for each in gives)
         type_of = given_type if self.dialect.name == "mariadb" else with_its_collation(given_type)
         parameters = [f"`given {each.name}` {type_of(each)}" for each in given]
-        return self._procedure(name.removeprefix("roost_"), parameters, transaction(block, shown, f"SELECT {row}"))
+        # Its name is the same whatever the declaration's form: clients know it.
+        door_name = f"{self.name}_{program.verb}"
+        return self._procedure(door_name, parameters, transaction(block, shown, f"SELECT {row}"))
 
     def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
         # The statements of steps; `declared` gets those that declare variables, by name.
