@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import roost
-from roost.dialects.dialect import Dialect, Statement
+from roost import own
 from roost.structures import registry
-from roost.structures.clock import SECOND, Clock, datetime_of, microseconds
-from roost.structures.plan import Context, Operations, Plan, Question, StructurePlan, each
+from roost.structures.clock import SECOND, datetime_of, microseconds
+from roost.structures.plan import Context
 from roost.structures.registry import register
+from roost.structures.rules import UNTIL, sweep
 from roost.structures.structure import Group, Structure, column_facts, key_from
 from roost.types.columns import Column
 from tests.suite.clients import Client
@@ -43,9 +44,9 @@ class Ticking(Structure):
         """The key."""
         return self.key.columns
 
-    def read(self, writes: bool = True) -> roost.Operation[int]:
+    def read(self) -> roost.Operation[int]:
         """Ask for the moment that a write has."""
-        return roost.Operation(self, "read", ((0,), writes))
+        return roost.Operation(self, "read", ((0,),))
 
     def get(self) -> roost.Operation[int]:
         """Ask for the moment that a read has."""
@@ -58,29 +59,40 @@ class Ticking(Structure):
         return cls(name)
 
 
-class TickingPlan(StructurePlan):
-    """Has a table of its own beside the clock's, as every structure has."""
+class TickingPlan(own.ProgramPlan):
+    """Its rows would expire; its program gives the time that it has."""
 
-    def __init__(self, structure: Ticking, dialect: Dialect) -> None:
-        super().__init__(structure, dialect)
-        self.clock = Clock(self)
-        rows = self.create(self.rows_table, structure.key.columns, dialect.names(structure.key.columns))
-        self.tables = (rows, *self.clock.tables)
-        self._now = f"SELECT {self.clock.now} FROM roost_catalog c WHERE {self.is_stored}"
+    expires = True
 
-    def plan_read(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read the time behind the locks."""
-        moment = yield from self.clock.read(context, writes=run[0].args[1])
-        return [moment] * len(run)
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make the table."""
+        key = self.structure.key.columns
+        yield self.create(self.rows_table, [*key, UNTIL], self.dialect.names(key))
+        yield f"CREATE INDEX roost_ticks_over ON {self.rows_table} (until)"
 
-    def ask_get(self, _: Any, context: Context) -> Question:
-        """Read the time by an expression."""
-        return Question(self._now, self.clock.row(context), lambda rows: rows[0][0])
+    def programs(self) -> Iterator[own.Program]:
+        """Yield the programs."""
 
-    def plan_get(self, run: Operations, context: Context, _: bool) -> Plan:
-        """Read the time in a batch of reads."""
-        found = yield Statement(each(self._now), [self.clock.row(context)])
-        return [found[0][0][0]] * len(run)
+        def reading(w: own.Words) -> Iterator[own.Step]:
+            yield own.Now()
+            yield own.Give([w["now"] if w.loops else w.now])
+
+        key = self.structure.key.columns
+        yield own.Program("read", key, reading, [own.number("now")], after=f"SELECT {self.now}")
+        yield sweep(key)
+
+    def written(self) -> dict[str, own.Write]:
+        """Return what the verb that writes calls."""
+        return {"read": own.Write("read", self.key_of, own.first)}
+
+    def asked(self) -> dict[str, own.Ask]:
+        """Return what the verb that reads asks."""
+        read = self.read(f"SELECT {self.now}", [*self.structure.key.columns, *self.timed])
+
+        def row(op: roost.Operation[Any], context: Context) -> own.Row:
+            return (*self.key_out(op.args[0]), *self.moment(context))
+
+        return {"get": own.Ask(read, row, lambda _, rows: rows[0][0])}
 
 
 ticks = Ticking("ticks")
@@ -144,20 +156,6 @@ def test_time_that_jumps_back_goes_on_from_where_it_was(make: Make, sql: Client)
     assert store.run(ticks.get()) > again  # and does not stand still
 
 
-def test_what_writes_nothing_mends_time_and_does_not_write_it_down(make: Make, sql: Client) -> None:
-    store = make(ticks)
-    first = store.run(ticks.read())
-    stored = row(sql)
-    passes(sql, ticks, 20)
-    assert store.run(ticks.read(False)) >= first + 20 * SECOND
-    assert row(sql) == (first, 20 * SECOND)
-    passes(sql, ticks, -80)
-    mended = store.run(ticks.read(False))
-    assert mended >= first
-    assert row(sql) != stored
-    assert store.run(ticks.read(False)) > mended
-
-
 @pytest.mark.needs("file")
 def test_on_sqlite_it_is_the_stores_clock_written_down_once_in_a_second(open_store: Make, sql: Client) -> None:
     clock = Hand()
@@ -170,20 +168,6 @@ def test_on_sqlite_it_is_the_stores_clock_written_down_once_in_a_second(open_sto
     clock.moves(0.5)
     assert store.run(ticks.read()) == noon + SECOND
     assert row(sql) == (noon + SECOND, 0)
-
-
-@pytest.mark.needs("file")
-def test_a_store_of_sqlite_remembers_what_it_has_only_read(open_store: Make) -> None:
-    clock = Hand()
-    store = open_store(ticks, clock=clock)
-    noon = store.run(ticks.read())
-    clock.moves(10)
-    assert store.run(ticks.get()) == noon + 10 * SECOND
-    clock.moves(-HOUR)
-    assert store.run(ticks.get()) == noon + 10 * SECOND
-    assert store.run(ticks.read()) == noon + 10 * SECOND
-    clock.moves(5)
-    assert store.run(ticks.get()) == noon + 15 * SECOND
 
 
 @pytest.mark.needs("file")

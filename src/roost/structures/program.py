@@ -221,8 +221,14 @@ class ProgramPlan(StructurePlan):
         return {}
 
     def relation(self) -> Relation:
-        """Return what SQL clients see, and what they may do."""
+        """Return what SQL clients see, and what they may do; without it there is no view."""
         raise NotImplementedError
+
+    @property
+    def has_view(self) -> bool:
+        """Whether plain SQL clients can have a view of it."""
+        described = self.views is not VIEWS or type(self).relation is not ProgramPlan.relation
+        return super().has_view and described
 
     def _call(self, verb: str, program: Program) -> None:
         name, hole = self.words.routine_name(program), self.dialect.placeholder

@@ -379,9 +379,11 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     found = yield Statement(each(DEFINERS.format(plan.dialect.holes(len(names)))), [tuple(names * 3)])
     needs = {}
     for made, definer in found[0]:
-        rights = _rights(bodies[made])
+        rights = needed(bodies[made])
         if made in _trigger_names(name):
-            rights.add((stood_on.get(made, plan.rows_table), "TRIGGER"))
+            rights |= {
+                (stood_on.get(made, plan.rows_table), right) for right in ("TRIGGER", "SELECT")
+            }  # of NEW and OLD
         needs[made] = definer, rights
     return (yield from powerless(needs))
 
@@ -392,10 +394,12 @@ def _bodies(view: View) -> dict[str, str]:
     return {match[1]: sql for match, sql in found if match}
 
 
-def _rights(sql: str) -> set[Right]:
-    # The rights that the statements of a text need on Roost's own tables.
+def needed(sql: str) -> set[Right]:
+    """Return the rights that the statements of a text need on Roost's own tables."""
     wanted = {"INSERT INTO": ["INSERT"], "UPDATE": ["UPDATE", "SELECT"], "DELETE FROM": ["DELETE", "SELECT"]}
-    found = re.findall(r"(INSERT INTO|UPDATE|DELETE FROM|FROM) (roost_\w+)", sql)
+    found = re.findall(
+        r"(INSERT INTO|UPDATE|DELETE FROM|FROM) (roost_\w+)", re.sub(r"DELETE roost_\w+ FROM", "DELETE FROM", sql)
+    )
     rights = {(table, right) for verb, table in found for right in wanted.get(verb, ["SELECT"])}
     return rights | {(table, "UPDATE") for table in re.findall(r"INSERT INTO (roost_\w+)[^;]*ON DUPLICATE KEY", sql)}
 

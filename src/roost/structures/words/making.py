@@ -13,6 +13,7 @@ from roost.structures.overlap import overlap
 from roost.structures.plan import StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.steps import Routine
+from roost.structures.views.mariadb import needed
 from roost.structures.words import mysql, words
 
 # The stored routines of some names: each with the text of `Routine.text`, or "" where something else about it differs.
@@ -93,7 +94,8 @@ def programs_differ(plan: StructurePlan) -> Generator[Statement, Any, list[str]]
     if plan.dialect.family == "mariadb":
         names = ", ".join(map(plan.dialect.literal, found))
         (defined,) = yield Statement(each(DEFINERS.format(names=names)), [()])
-        lost = yield from powerless({name: (definer, ()) for name, definer in defined})
+        bodies = {each.name: each.make[-1] for each in plan.routines}
+        lost = yield from powerless({name: (definer, needed(bodies.get(name, ""))) for name, definer in defined})
     return [each.name for each in plan.routines if found.get(each.name) != each.text or each.name in lost]
 
 
