@@ -315,7 +315,7 @@ def test_a_cache_that_is_made_anew_is_served_as_it_is(db: Database, serve: Serve
             store.drop(pages)
         assert client.ask(b"get a\r\n") == b"SERVER_ERROR open_table\r\n"
         assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"SERVER_ERROR open_table\r\n"
-        served.logged("the cache cannot be served: pages is not in this database any more")
+        served.logged("the cache cannot be served: pages is not in this database")
         with roost.Store(db.url) as store:
             store.create(blobs)
         assert client.ask(b"set a 0 0 2\r\n\0\xff\r\n") in (b"STORED\r\n", b"SERVER_ERROR open_table\r\n")
