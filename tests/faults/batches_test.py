@@ -128,7 +128,7 @@ def test_who_waits_for_locks_is_not_refused_for_conflicts_while_there_is_time(se
 
     def trace(sql: str, row: object) -> None:
         nonlocal left
-        if "roost_visits_head" in sql and left:
+        if "visits_push" in sql and left:
             left -= 1
             raise roost.Conflict("others were in the way")
 

@@ -153,8 +153,10 @@ def test_f15_a_slow_disk_splits_no_batch_and_is_no_lock(url: str) -> None:
         store.run(pageviews.add("/"))
         client.read("CREATE TRIGGER slow BEFORE INSERT ON roost_pageviews_rows FOR EACH ROW DO SLEEP(0.02)")
         stats = asyncio.run(many())
-        assert (stats.retries, stats.waits) == (0, 0)
-        assert stats.batches <= 4
+        assert stats.waits == 0
+        assert (
+            stats.retries <= stats.batches <= 4
+        )  # a call that the limit interrupts is undone as a whole, and run again
         assert store.run(pageviews.total("/7")) == 1
 
 

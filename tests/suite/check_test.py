@@ -89,7 +89,12 @@ BROKEN = [
     ("roost_visits_rows", "catalog", None, "DELETE FROM roost_catalog WHERE name = 'visits'"),
     ("visits", "tables", None, "DROP TABLE roost_visits_head"),
     ("visits", "tables", None, "ALTER TABLE roost_visits_rows ADD COLUMN extra INTEGER"),
-    ("visits", "tables", None, "DROP VIEW visits; ALTER TABLE roost_visits_rows DROP COLUMN visitor"),
+    (
+        "visits",
+        "tables",
+        None,
+        "DROP VIEW visits; DROP VIEW roost_visits_push; ALTER TABLE roost_visits_rows DROP COLUMN visitor",
+    ),
     ("baskets", "tables", None, "DROP INDEX roost_baskets_newest"),
     ("visits", "view", None, "DROP TRIGGER roost_visits_insert"),
     ("likes", "view", None, "DROP VIEW likes; CREATE VIEW likes AS /* a view, made by Roost */ SELECT 1"),
