@@ -37,7 +37,6 @@ def test_hundreds_of_them_on_a_server(server_url: str) -> None:
 
 BEFORE = [
     "BEGIN IMMEDIATE",
-    "SELECT definition",
     "INSERT INTO roost_counts_rows",
     "INSERT INTO roost_tags_rows",
     "COMMIT",

@@ -93,6 +93,7 @@ def test_a_view_in_place_of_the_notes_runs_nothing_by_the_rights_of_who_makes_th
     cap(store, keep=2)
     assert store.check() == []
     bursts.uncap(store, "visits")
+    store.drop(roost.Counter("unused"))
 
 
 def test_f110_by_a_definer_of_its_own_nothing_is_lent_to_others(
