@@ -45,7 +45,7 @@ def test_a_rate_limit_and_a_lease_are_declared_in_words(shell: Shell) -> None:
         (("rate_limit", "calls", "--limit", "5", "--within", "soon"), 2, "'soon' is no time"),
         (("rate_limit", "calls", "--limit", "0", "--within", "1h"), 1, "calls: limit is a whole number from 1 on"),
         (("lease", "locks", "--keep", "5"), 2, "a lease takes --key here, not --keep"),
-        (("capped", "visits"), 2, "a capped needs --per, --keep and --unique"),
+        (("capped", "visits"), 2, "a capped needs --per and --unique"),
     ):
         assert shell("create", *words, code=code) == ""
         assert message in shell.error

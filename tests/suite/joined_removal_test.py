@@ -66,11 +66,12 @@ def test_joined_writes_leave_what_is_over_to_stores(
     for n in range(4):  # on MariaDB single sets leave it to batches, most of the time
         one.run_all(write(structure, "stays 1"), write(structure, f"stays {70 + n}"))
     one.commit()
-    if not store_url.startswith("sqlite"):
+    sweeps = store_url.startswith("sqlite") and not isinstance(structure, (roost.RateLimit, roost.Lease))
+    if not sweeps:
         assert rows(sql, structure) == 174
         for n in range(60):
             store.run_all(write(structure, f"more {n}"), write(structure, f"and {n}"))
-    assert rows(sql, structure) == (74 if store_url.startswith("sqlite") else 194)
+    assert rows(sql, structure) == (74 if sweeps else 194)
 
 
 @pytest.mark.ways("server", "driver")
