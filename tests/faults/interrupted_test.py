@@ -37,8 +37,8 @@ def test_hundreds_of_them_on_a_server(server_url: str) -> None:
 
 BEFORE = [
     "BEGIN IMMEDIATE",
-    "INSERT INTO roost_counts_rows",
-    "INSERT INTO roost_tags_rows",
+    "INSERT INTO roost_counts_add",
+    "INSERT INTO roost_tags_add",
     "COMMIT",
 ]
 

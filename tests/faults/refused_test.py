@@ -123,6 +123,21 @@ def test_f8_nor_in_asyncio(refusing_url: str) -> None:
     judge(refusing_url, asked, asyncio.run(main()), culprits)
 
 
+def programs(sql: Any) -> list[str]:
+    """Return the structures' programs on a server, as GRANT names them."""
+    if isinstance(sql, clients.PostgreSQLClient):
+        found = sql.execute(
+            "SELECT 'FUNCTION ' || oid::regprocedure FROM pg_proc\n"
+            "  WHERE obj_description(oid, 'pg_proc') = 'a program, made by Roost'"
+        )
+    else:
+        found = sql.execute(
+            "SELECT CONCAT('PROCEDURE ', routine_name) FROM information_schema.routines\n"
+            "  WHERE routine_schema = DATABASE() AND routine_comment LIKE '%made by Roost%'"
+        )
+    return [name for (name,) in found.fetchall()]
+
+
 def test_f8_a_right_that_is_missing_is_missed_by_those_alone_who_need_it(server_url: str) -> None:
     name = f"clerk_{urlsplit(server_url).path[1:]}"
     sql = clients.connect(server_url)
@@ -131,8 +146,10 @@ def test_f8_a_right_that_is_missing_is_missed_by_those_alone_who_need_it(server_
     sql.execute(f"CREATE USER {name}")
     try:
         for table in sql.private_tables():
-            rights = "SELECT" if table == "roost_likes_rows" else "SELECT, INSERT, UPDATE, DELETE"
-            sql.execute(f"GRANT {rights} ON {table} TO {name}")
+            sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {name}")
+        for program in programs(sql):
+            if "likes_" not in program:  # programs run with their owner's rights; who calls them needs EXECUTE
+                sql.execute(f"GRANT EXECUTE ON {program} TO {name}")
         parts = urlsplit(server_url)
         url = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
         culprits = {0, 7}
@@ -141,9 +158,12 @@ def test_f8_a_right_that_is_missing_is_missed_by_those_alone_who_need_it(server_
         with roost.Store(url) as store:
             store._run_each(batch)
         judge(server_url, asked, [each.error or each.results for each in batch], culprits)
+        assert {getattr(batch[n].error, "word", None) for n in culprits} == {"denied"}
     finally:
         for table in sql.private_tables():
             sql.execute(f"REVOKE ALL ON {table} FROM {name}")
+        if server_url.startswith("postgresql"):  # elsewhere these rights go with the user
+            sql.execute(f"REVOKE ALL ON ALL FUNCTIONS IN SCHEMA public FROM {name}")
         sql.execute(f"DROP USER {name}")
         sql.close()
 

@@ -2,8 +2,6 @@
 
 It does no I/O, so one plan serves every engine, in threads and in asyncio, and is tested without a database. Each of
 its results is a value, or an error that concerns that one operation; what it raises concerns the whole batch.
-
-Longer than 500 lines: it goes when the last structure has moved to stored programs (`program.py`).
 """
 
 from __future__ import annotations

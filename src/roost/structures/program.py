@@ -3,6 +3,8 @@
 A structure says what its verbs call (`writes`) and ask (`asks`). A call is a text, its rows, and how its outcomes
 become results; nothing here knows what a program does. One operation by itself, a batch, and the application's
 transaction use the same description.
+
+Longer than 500 lines: what a verb says (`Write`, `Ask`), and the calls that are made of it, are read together.
 """
 
 from __future__ import annotations

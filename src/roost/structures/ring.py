@@ -26,7 +26,7 @@ from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
-from roost.structures.steps import Do, Door, Give, Next, Now, Program, Step, number
+from roost.structures.steps import Current, Do, Door, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
 from roost.structures.views.sqlite import ViewWords
 from roost.structures.wire import EntriesWire
@@ -172,6 +172,7 @@ class RingPlan(ProgramPlan):
 
     def _pushing(self, w: Words) -> Iterator[Step]:
         yield Next("sequence", {"keep": str(self.structure.keep)})
+        yield Current("keep", self.structure.keep)
         if self.expires:
             yield Now()
         if w.loops:
@@ -206,6 +207,7 @@ class RingPlan(ProgramPlan):
             heads = {**key, "sequence": "COUNT(*)", "keep": keep}
             change = {"sequence": f"{w.head}.sequence + VALUES(sequence)", "keep": "VALUES(keep)"}
             yield Do(w.put(w.head, heads, [*key], change, f"{w.source} GROUP BY {given} ORDER BY {given}"))
+            yield Current("keep", self.structure.keep)
             window, joined = f"PARTITION BY {given}", " AND ".join(f"h.{name} = {value}" for name, value in key.items())
             values = ", ".join(f"{value} AS {name}" for name, value in {**key, **w.values(self.others)}.items())
             numbered = (
@@ -216,6 +218,8 @@ class RingPlan(ProgramPlan):
             )
             yield Do(put.replace(" FROM s ", f"\n  FROM {numbered} "))
             return
+        yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
+        yield Current("keep", self.structure.keep)
         same_key = " AND ".join(f"h.{name} = q.{name}" for name in key)
         h_names = ", ".join(f"h.{name}" for name in key)
         yield Give(

@@ -66,6 +66,17 @@ class Now(NamedTuple):
     """
 
 
+class Current(NamedTuple):
+    """Fail as a conflict with another transaction does, if the catalog has another value of a fact.
+
+    A call that waited for `alter` goes on with the text of before: it is to be made again. SQLite's one writer needs
+    no such step.
+    """
+
+    fact: str
+    value: int
+
+
 class Let(NamedTuple):
     """Remember a value. Later steps read it as `words[name]`; on SQLite it is written out where it is used.
 
@@ -164,7 +175,7 @@ class Give(NamedTuple):
     values: Sequence[str]
 
 
-Step = Head | Next | Now | Let | Fetch | Do | Put | Refuse | Leave | Count | Take | Each | Give
+Step = Head | Next | Now | Current | Let | Fetch | Do | Put | Refuse | Leave | Count | Take | Each | Give
 
 
 class Door(NamedTuple):

@@ -56,17 +56,27 @@ class Worker:
                 try:
                     own.run_all(pageviews.add("/"), self._declared.push(row(1, self.rounds)))
                     own.run(self._declared.latest(1))
-                    with transaction.atomic():
-                        own.run_all(pageviews.add("/"), self._declared.push(row(2, self.rounds)))
-                        Page.objects.create(name="requested")
-                        own.run(self._declared.latest(2))
-                        own.on_commit(pageviews.add("/"), self._declared.push(row(3, self.rounds)), robust=False)
+                    while not self._requested(own):
+                        pass
                 except Exception as error:
                     self.errors.append(error)
                 self.rounds += 1
         finally:
             own.close()
             connections.close_all()
+
+    def _requested(self, own: Any) -> bool:
+        # A transaction that has waited for `alter` is to be made again.
+        row = self._declared.rows.type
+        try:
+            with transaction.atomic():
+                own.run_all(pageviews.add("/"), self._declared.push(row(2, self.rounds)))
+                Page.objects.create(name="requested")
+                own.run(self._declared.latest(2))
+                own.on_commit(pageviews.add("/"), self._declared.push(row(3, self.rounds)), robust=False)
+        except roost.Conflict:
+            return False
+        return True
 
 
 def wait(workers: list[Worker]) -> None:

@@ -335,6 +335,12 @@ class CappedPlan(ProgramPlan):
         if not self.by_head:
             yield Let("last", INT, f"SELECT sequence FROM {w.rows} WHERE {this}")
         yield Do(f"DELETE FROM {w.rows} WHERE {this}{living}", counts="gone")
+        if counts and not self.by_head:
+            # A row added behind an old snapshot is not seen. If that left the head as it was, it has evicted this one.
+            score = self.structure.score
+            order = "sequence" if score is None else f"{w.dialect.name_of(score)}, sequence DESC"
+            evicted = f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} ORDER BY {order} LIMIT 1 FOR UPDATE"
+            yield Do(evicted, when=f"{w['gone']} = 0 AND NOT ({w.dialect.read_committed})")
         changes = [f"n = {w['n']} - {w['gone']}"] if counts else []
         if not self.by_head:
             changes.append(f"sequence = greatest({w['sequence']}, {w['last']})")

@@ -19,6 +19,7 @@ from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
 from roost.structures.steps import (
     Count,
+    Current,
     Do,
     Door,
     Each,
@@ -199,6 +200,15 @@ class PostgreSQLWords(Words):
                     lines.append(f"{put}\n  RETURNING {column} INTO it.{column};")
                 case Now():
                     lines += self._store_time(declared)
+                case Current(fact, value):
+                    name = self.dialect.literal(self.name)
+                    stale = (
+                        f"EXISTS (SELECT FROM roost_catalog c WHERE c.name = {name}\n"
+                        f"    AND c.definition::json->>'{fact}' IS DISTINCT FROM '{value}')"
+                    )
+                    look = refusing(stale, "40001", f"{self.name} was altered meanwhile; try again")
+                    # The tables' new owner may have no right to the catalog.
+                    lines.append(_if("has_table_privilege('roost_catalog', 'SELECT')", look))
                 case Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from roost.dialects.dialect import Dialect
 from roost.structures.steps import (
     Count,
+    Current,
     Do,
     Each,
     Fetch,
@@ -96,6 +97,8 @@ class SQLiteWords(Words):
                 case Now():
                     self._lets["now"] = self.now
                     body.append(self._store_time())
+                case Current():
+                    pass
                 case Let(name, _, value):
                     self._lets[name] = f"({value})"
                 case Fetch(remembered, selected, source):
