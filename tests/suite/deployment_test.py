@@ -85,15 +85,24 @@ class Worker:
             while not self._end.is_set():
                 try:
                     self._once(store)
-                    if self._joins:
-                        if self._url.startswith("sqlite"):
-                            connection.execute("BEGIN IMMEDIATE")
-                        self._once(store.on(connection))
-                        connection.commit()
+                    while self._joins and not self._joined(store, connection):
+                        pass
                 except Exception as error:
                     self.errors.append(error)
                     connection.rollback()
                 self.rounds += 1
+
+    def _joined(self, store: roost.Store, connection: Any) -> bool:
+        # A transaction that has waited for `alter` is to be made again.
+        if self._url.startswith("sqlite"):
+            connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._once(store.on(connection))
+        except roost.Conflict:
+            connection.rollback()
+            return False
+        connection.commit()
+        return True
 
     def _once(self, runner: Any) -> None:
         visits, pageviews, baskets = self._declared

@@ -71,6 +71,8 @@ MAKES = {
 MINE, OTHERS = 50, range(10)
 # To look under the heads' locks for an id that is not there, MariaDB's REPEATABLE READ locks the gap where it would be.
 GAPS = ("add", "add, fading", "add member")
+# So does a deletion of all rows of a key: before the first of them, unless a row that is not purged yet lies there.
+CLEARS = ("clear", "clear, fading", "clear ring", "clear members", "clear fading members")
 
 pytestmark = [pytest.mark.needs("cache", "second store"), pytest.mark.ways("server", "driver")]
 
@@ -96,7 +98,7 @@ def test_a_key_that_has_expired_is_free_while_a_transaction_is_open(
     if level == "REPEATABLE READ" and write in GAPS and store_url.startswith("mysql"):
         pytest.skip("a gap is locked")
     store.run_all(*[make(key) for key in OTHERS])
-    if hasattr(structure, "keep_for") or not isinstance(structure, (roost.Ring, roost.Capped, roost.Set)):
+    if getattr(structure, "keep_for", None) or not isinstance(structure, (roost.Ring, roost.Capped, roost.Set)):
         passes(sql, structure, 3 * HOUR)
     store.run(make(20))  # one that lives, behind those that have expired
     one = app()
@@ -117,7 +119,7 @@ def test_tables_with_few_rows_are_not_locked_as_a_whole(
     store = open_store(*ALL, timeout=0.5)
     one = app()
     for write, make in {**WRITES, **CHANGES}.items():
-        if level == "REPEATABLE READ" and write in GAPS and one.way.engine == "mariadb":
+        if level == "REPEATABLE READ" and write in GAPS + CLEARS and one.way.engine == "mariadb":
             continue
         structure: Any = make(1).structure
         fill = MAKES[structure.name]

@@ -21,11 +21,13 @@ FOUND = {
     "sqlite": "SELECT name, group_concat(sql, char(10)) FROM\n"
     "  (SELECT tbl_name AS name, sql FROM sqlite_master WHERE tbl_name IN ({names}) ORDER BY type DESC) GROUP BY name",
     # An account sees the procedures that it may call. One that may make procedures sees all of the database's.
+    # An empty literal would be NULL under EMPTY_STRING_IS_NULL.
     "mariadb": """\
 SELECT routine_name, routine_comment FROM information_schema.routines
   WHERE routine_schema = DATABASE() AND routine_name IN ({names})
-UNION ALL SELECT '', {mark} FROM information_schema.user_privileges WHERE {mine}
-UNION ALL SELECT '', {mark} FROM information_schema.schema_privileges WHERE {mine} AND DATABASE() LIKE table_schema""",
+UNION ALL SELECT _utf8mb4 X'', {mark} FROM information_schema.user_privileges WHERE {mine}
+UNION ALL SELECT _utf8mb4 X'', {mark} FROM information_schema.schema_privileges
+  WHERE {mine} AND DATABASE() LIKE table_schema""",
     "postgresql": """\
 SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
     AND {here}
