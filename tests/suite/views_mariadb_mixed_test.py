@@ -20,6 +20,15 @@ pytestmark = [pytest.mark.needs("pymysql"), pytest.mark.parametrize("keys", [1, 
 Open = Callable[..., roost.Store]
 
 
+def until_done(sql: Any, statement: str, *row: Any) -> Any:
+    while True:  # what is removed, or is not there, leaves a gap, for which two who insert wait
+        try:
+            return sql.execute(statement, row)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != 1213:
+                raise
+
+
 def test_totals_are_exact(open_store: Open, store_url: str, keys: int) -> None:
     store = open_store(pageviews)
 
@@ -39,14 +48,6 @@ def test_totals_are_exact(open_store: Open, store_url: str, keys: int) -> None:
     added, inserted, _ = at_once(open_store, store_url, adds, inserts, clears)
     total = sum(store.run(pageviews.totals([f"/{n}" for n in range(100)])).values())
     assert total == 5 * len(added) + 5 * len(inserted) == 10 * 4 * TURNS
-
-    def until_done(sql: Any, statement: str, *row: Any) -> Any:
-        while True:  # a slot that has just been removed leaves a gap, for which two who insert wait
-            try:
-                return sql.execute(statement, row)
-            except pymysql.err.OperationalError as error:
-                if error.args[0] != 1213:
-                    raise
 
     def inserts_again(sql: Any, number: int) -> Iterator[Any]:
         for turn in range(TURNS):
@@ -111,7 +112,7 @@ def test_a_collection_holds_its_newest_and_its_count(
     def inserts(sql: Any, number: int) -> Iterator[Any]:
         for turn in range(TURNS):
             try:
-                yield sql.execute("INSERT INTO capped_in VALUES (?, ?, 'red')", ((turn + number) % keys, some()))
+                yield until_done(sql, "INSERT INTO capped_in VALUES (?, ?, 'red')", (turn + number) % keys, some())
             except pymysql.Error as error:
                 if "is full" not in error.args[1] or on_full != "reject":
                     raise
@@ -121,7 +122,7 @@ def test_a_collection_holds_its_newest_and_its_count(
             key = (turn + number) % keys
             found = sql.execute("SELECT egg FROM capped WHERE basket = ? ORDER BY sequence", (key,)).fetchall()
             for egg in [*[egg for (egg,) in found[turn % 3 :: 5]], -1]:
-                yield sql.execute("INSERT INTO capped_out VALUES (?, ?)", (key, egg))
+                yield until_done(sql, "INSERT INTO capped_out VALUES (?, ?)", key, egg)
 
     at_once(open_store, store_url, adds, inserts, removes)
     assert store.check() == []

@@ -93,11 +93,16 @@ FAILURES = table(
 # they "have an error in their body", which the next one is told who meets that instance of the table in its cache.
 UNPARSED = 1064
 WITH_TRIGGERS = re.compile(r"\broost_\w+_rows\b")
+OF_ROWS = re.compile(r"^Trigger 'roost_(\w+)_deleted' has an error in its body")  # what a program's CALL is told
 
 
 def unparsed(error: Exception, sql: str) -> str:
     """Return the table of Roost's whose triggers a node of Galera takes for broken; "" where the error is another."""
-    found = WITH_TRIGGERS.search(sql) if error.args[:1] == (UNPARSED,) else None
+    if error.args[:1] != (UNPARSED,):
+        return ""
+    if found := OF_ROWS.match(str(error.args[1]) if len(error.args) > 1 else ""):
+        return f"roost_{found[1]}_rows"
+    found = WITH_TRIGGERS.search(sql)
     return found.group() if found else ""
 
 

@@ -242,11 +242,17 @@ class CappedPlan(ProgramPlan):
         if early:
             yield known_last
         if self.expires:  # rows expire in the order of their sequences, so the living ones are the last
-            living = (
-                f"SELECT sequence FROM {rows} WHERE {behind} AND until > {w['now']} ORDER BY sequence LIMIT 1{lock}"
-            )
-            yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
-            yield Do(f"{self._delete(w, self.newest)} WHERE {behind} AND sequence < {w['living']}", counts="gone")
+            first_living = f"{behind} AND until > {w['now']} ORDER BY sequence LIMIT 1"
+            living = f"SELECT sequence FROM {rows} WHERE {first_living}{lock}"
+            delete, upto = self._delete(w, self.newest), ""
+            if w.dialect.family == "mariadb":  # a search by a range that finds none locks the first row of another key
+                last_until = f"SELECT until FROM {rows} WHERE {mine} ORDER BY sequence DESC LIMIT 1{lock}"
+                yield Let("living", INT, f"CASE WHEN ({last_until}) > {w['now']} THEN ({living}) END")
+                yield Do(f"{delete} WHERE {mine} AND until <= {w['now']}", when=f"{w['living']} IS NULL", counts="gone")
+                upto = f"{w['living']} IS NOT NULL"
+            else:
+                yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
+            yield Do(f"{delete} WHERE {behind} AND sequence < {w['living']}", when=upto, counts="gone")
             left = f", n = {n} - {w['gone']}" if structure.keep is not None else ""
             yield Do(f"UPDATE {head} SET sequence = {w['sequence']}{left} WHERE {mine}", when=f"{w['gone']} > 0")
             yield Let("n", INT, f"{n} - {w['gone']}")
@@ -284,8 +290,10 @@ class CappedPlan(ProgramPlan):
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count} + 1 ELSE {keep} END"
             yield Let("stored", INT, f"CASE {unless_there}{known}")
         if not self.by_head and not early:  # without an index for it, so as late as can be
+            # The row that has just been evicted may have been the newest, and its sequence is not given again.
+            evicted = f", {w['victim']}" if structure.keep is not None and structure.on_full == "evict" else ""
             yield known_last._replace(
-                value=f"greatest({w['sequence']}, (SELECT max(sequence) FROM {w.rows} WHERE {mine}))"
+                value=f"greatest({w['sequence']}{evicted}, (SELECT max(sequence) FROM {w.rows} WHERE {mine}))"
             )
         yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
         changes, due = {}, []
