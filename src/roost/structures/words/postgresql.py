@@ -207,8 +207,9 @@ class PostgreSQLWords(Words):
                         f"    AND c.definition::json->>'{fact}' IS DISTINCT FROM '{value}')"
                     )
                     look = refusing(stale, "40001", f"{self.name} was altered meanwhile; try again")
-                    # The tables' new owner may have no right to the catalog.
-                    lines.append(_if("has_table_privilege('roost_catalog', 'SELECT')", look))
+                    # An older snapshot shows an older catalog; and the tables' new owner may have no right to it.
+                    sees = f"{self.dialect.read_committed} AND has_table_privilege('roost_catalog', 'SELECT')"
+                    lines.append(_if(sees, look))
                 case Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")
