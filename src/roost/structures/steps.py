@@ -69,8 +69,8 @@ class Now(NamedTuple):
 class Current(NamedTuple):
     """Fail as a conflict with another transaction does, if the catalog has another value of a fact.
 
-    A call that waited for `alter` goes on with the text of before: it is to be made again. Only PostgreSQL looks, at
-    READ COMMITTED: SQLite's one writer needs no such step, MariaDB and MySQL cannot read the newest without a lock.
+    A call that waited for `alter` goes on with the text of before: it is to be made again. It looks at READ
+    COMMITTED alone, above which the catalog may be older than the program. SQLite's one writer needs no such step.
     """
 
     fact: str

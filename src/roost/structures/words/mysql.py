@@ -169,8 +169,14 @@ class MySQLWords(Words):
                     lines += self._read_head([number(column)], declared)
                 case Now():
                     lines += self._store_time(declared)
-                case Current():  # a plain read may have an old snapshot, and a lock would make `alter` wait
-                    pass
+                case Current(fact, value):  # an older snapshot shows an older catalog
+                    found = f"JSON_UNQUOTE(JSON_EXTRACT(c.definition, '$.{fact}')) <> {value}"
+                    name = self.dialect.literal(self.name)
+                    stale = f"EXISTS (SELECT 1 FROM roost_catalog c WHERE c.name = {name} AND {found})"
+                    message = self.dialect.literal(f"{self.name} was altered meanwhile; try again")
+                    raised = f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = {message};"
+                    look = f"IF {stale} THEN {raised} END IF;"
+                    lines.append(f"IF {self.dialect.read_committed} THEN {look} END IF")
                 case Let(variable, type_, value, locking):
                     self._declare(Column(variable, type_), declared)
                     # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
