@@ -38,7 +38,7 @@ from roost.types.columns import Column
 if TYPE_CHECKING:
     from roost.structures.plan import StructurePlan
 
-SECOND = 1_000_000
+SECOND = 1_000_000  # microseconds; after so long a structure's time is stored
 MOST_REFUSED = 1_000  # keys that a store remembers as refused
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -30,7 +30,7 @@ from roost.dialects.dialect import (
     Wanted,
 )
 from roost.errors import Error, StatementFailed
-from roost.structures.clock import CLOCK, microseconds, time_table
+from roost.structures.clock import CLOCK, SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     Careful,
@@ -61,7 +61,6 @@ SOME = 10  # rows from which a server takes them in one call of the set form, wh
 SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
 SWEEPS = 16  # writes after which a batch deletes expired rows
 MOST_SWEPT = 1_000  # rows that one batch deletes
-SECOND = 1_000_000  # microseconds; after so long the structure's time is stored
 
 # Parameters beside a structure's columns, whose names cannot be these.
 NOW, MOST, MAKES = number("roost_now"), number("roost_most"), number("roost_makes")

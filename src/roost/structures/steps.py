@@ -155,12 +155,6 @@ class Take(NamedTuple):
     value: str
 
 
-class Count(NamedTuple):
-    """Remember how many rows the statement before it has changed. Not on SQLite."""
-
-    name: str
-
-
 class Each(NamedTuple):
     """Run steps for each row of a query, whose columns are remembered under their names. Not on SQLite."""
 
@@ -175,7 +169,7 @@ class Give(NamedTuple):
     values: Sequence[str]
 
 
-Step = Head | Next | Now | Current | Let | Fetch | Do | Put | Refuse | Leave | Count | Take | Each | Give
+Step = Head | Next | Now | Current | Let | Fetch | Do | Put | Refuse | Leave | Take | Each | Give
 
 
 class Door(NamedTuple):

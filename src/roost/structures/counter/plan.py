@@ -21,7 +21,7 @@ from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
 from roost.structures.program import MAKES, MOST, Ask, Calling, ProgramPlan, Write, first
-from roost.structures.steps import INT, TOTAL, Count, Do, Door, Each, Give, Let, Program, Step, Take, number
+from roost.structures.steps import INT, TOTAL, Do, Door, Each, Give, Let, Program, Step, Take, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -141,8 +141,7 @@ class CounterPlan(ProgramPlan):
         if not self.dialect.row_locks:
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
             return
-        yield Do(self._lock(w))
-        yield Count("made")
+        yield Do(self._lock(w), counts="made")
         if self.dialect.name == "postgresql" and not self.structure.size:
             # Where the lock made all rows, the key was gone, and there is no total. (What MariaDB counts depends on the
             # client's flags; there it is 0.)

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from roost.dialects.dialect import Dialect
 from roost.dialects.mariadb_conditions import given_type
 from roost.dialects.mysql import with_its_collation
-from roost.structures.clock import TRIGGER_CLOCK
+from roost.structures.clock import SECOND, TRIGGER_CLOCK
 from roost.structures.steps import (
-    Count,
     Current,
     Do,
     Each,
@@ -36,7 +35,7 @@ from roost.structures.steps import (
     number,
 )
 from roost.structures.views.mariadb import checked, signal, transaction
-from roost.structures.words.words import SECOND, Words, digest
+from roost.structures.words.words import Words, digest
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -214,9 +213,6 @@ class MySQLWords(Words):
                     lines.append(f"IF {when} THEN {self._leave([str(outcome)])} END IF")
                 case Leave(when, results):
                     lines.append(f"IF {when} THEN {self._leave(results)} END IF")
-                case Count(variable):
-                    self._declare(Column(variable, ColumnType("int")), declared)
-                    lines.append(f"SET `the {variable}` = ROW_COUNT()")
                 case Take(variable, table, where, value):
                     declared[variable] = f"DECLARE `the {variable}` DECIMAL(65)"
                     lines += [

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
+from roost.structures.clock import SECOND
 from roost.structures.steps import (
-    Count,
     Current,
     Do,
     Door,
@@ -39,7 +39,7 @@ from roost.structures.steps import (
 )
 from roost.structures.views.postgresql import given_away, refusing, revoked
 from roost.structures.views.view import dollar_tag
-from roost.structures.words.words import MARK, SECOND, Words
+from roost.structures.words.words import MARK, Words
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
@@ -237,9 +237,6 @@ class PostgreSQLWords(Words):
                     lines.append(_if(when, self._give([str(outcome)])))
                 case Leave(when, results):
                     lines.append(_if(when, self._give(results)))
-                case Count(variable):
-                    self._declare(Column(variable, ColumnType("int")), declared)
-                    lines.append(f"GET DIAGNOSTICS it.{variable} = ROW_COUNT;")
                 case Take(variable, table, where, value):
                     declared[variable] = f"{variable} numeric"
                     lines.append(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roost.dialects.dialect import Dialect
+from roost.structures.clock import SECOND
 from roost.structures.steps import (
-    Count,
     Current,
     Do,
     Each,
@@ -23,7 +23,7 @@ from roost.structures.steps import (
     Routine,
     Take,
 )
-from roost.structures.words.words import MARK, SECOND, Words
+from roost.structures.words.words import MARK, Words
 from roost.types.columns import Column
 
 
@@ -117,7 +117,7 @@ class SQLiteWords(Words):
                     body.append(f"DELETE FROM {table} WHERE {where}")
                 case Give():
                     pass
-                case Count() | Each() | Put():
+                case Each() | Put():
                     raise TypeError(f"{step!r} is not for SQLite")
         columns = ", ".join(f'NULL AS "{each}"' for each in [*(each.name for each in program.given), "roost_now"])
         text = "".join(f"  {each};\n" for each in body)

@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
+from roost.structures.clock import SECOND
 from roost.structures.steps import Program, Routine
 from roost.types.columns import Column
 
 MARK = "/* made by Roost */"
-SECOND = 1_000_000  # microseconds
 
 
 class Words(ABC):
@@ -22,7 +22,7 @@ class Words(ABC):
     clock: the moment by the database's clock, in microseconds since 1970; on SQLite it is given with the row.
     now: the same by the structure's time, which never goes back.
     at: the clock as the column `at` has it.
-    loops: whether there are `Each`, `Count`, and variables.
+    loops: whether there are `Each`, `Put`, and variables.
     """
 
     clock: str
