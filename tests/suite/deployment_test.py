@@ -85,24 +85,18 @@ class Worker:
             while not self._end.is_set():
                 try:
                     self._once(store)
-                    while self._joins and not self._joined(store, connection):
-                        pass
+                    if self._joins:
+                        self._joined(store, connection)
                 except Exception as error:
                     self.errors.append(error)
                     connection.rollback()
                 self.rounds += 1
 
-    def _joined(self, store: roost.Store, connection: Any) -> bool:
-        # A transaction that has waited for `alter` is to be made again.
+    def _joined(self, store: roost.Store, connection: Any) -> None:
         if self._url.startswith("sqlite"):
             connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._once(store.on(connection))
-        except roost.Conflict:
-            connection.rollback()
-            return False
+        self._once(store.on(connection))
         connection.commit()
-        return True
 
     def _once(self, runner: Any) -> None:
         visits, pageviews, baskets = self._declared

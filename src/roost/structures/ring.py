@@ -26,7 +26,7 @@ from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
-from roost.structures.steps import Current, Do, Door, Give, Next, Now, Program, Step, number
+from roost.structures.steps import Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
 from roost.structures.views.sqlite import ViewWords
 from roost.structures.wire import EntriesWire
@@ -138,6 +138,7 @@ class RingPlan(ProgramPlan):
         key = structure.key.columns
         self.others = structure.rows.others
         self.expires = structure.keep_for is not None
+        self.first = {"keep": str(structure.keep)}
         self._row_out = dialect.encoder([*key, *self.others]) or same
         self._take = structure.rows.taking([each.name for each in (*key, *self.others)])
         self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
@@ -171,55 +172,60 @@ class RingPlan(ProgramPlan):
             yield sweep([*key, SLOT])
 
     def _pushing(self, w: Words) -> Iterator[Step]:
-        yield Next("sequence", {"keep": str(self.structure.keep)})
-        yield Current("keep", self.structure.keep)
+        keep, key, others = self.structure.keep, w.values(self.structure.key.columns), w.values(self.others)
+        yield Next("sequence", self.first)
+        if w.loops:
+            new = f"{w['sequence']} = 1"
+            yield Fact("keep", keep, when=new)
+            yield Do(f"UPDATE {w.head} SET keep = {w['keep']} WHERE {w.mine()} AND keep <> {w['keep']}", when=new)
         if self.expires:
             yield Now()
         if w.loops:
-            yield Do(self._put(w, w["sequence"], w.values(self.structure.key.columns), w.values(self.others)))
+            yield Do(self._put(w, w["sequence"], w["keep"], key, others))
             yield Give([w["sequence"]])
         else:
-            source = f"{w.head} WHERE {w.mine()}"
-            yield Do(self._put(w, "sequence", w.values(self.structure.key.columns), w.values(self.others), source))
+            yield Do(self._put(w, "sequence", "keep", key, others, f"{w.head} WHERE {w.mine()}"))
 
-    def _put(self, w: Words, sequence: str, key: Mapping[str, str], others: Mapping[str, str], source: str = "") -> str:
+    def _put(
+        self,
+        w: Words,
+        sequence: str,
+        keep: str,
+        key: Mapping[str, str],
+        others: Mapping[str, str],
+        source: str = "",
+    ) -> str:
         # Writes a row into the slot of its sequence.
-        slot = w.dialect.modulo.format(sequence, self._keep)
+        slot = w.dialect.modulo.format(sequence, keep)
         values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
         if self.expires:
             values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
         return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, self.structure.rows.unknown)
 
-    @property
-    def _keep(self) -> str:
-        return f"{self.structure.keep}::bigint" if self.dialect.family == "postgresql" else str(self.structure.keep)
-
     def _pushing_all(self, w: Words) -> Iterator[Step]:
         # Allocates for all rows of a key at once, and writes the last `keep` of them.
-        key, keep = w.values(self.structure.key.columns), self._keep
+        key = w.values(self.structure.key.columns)
         names, given = ", ".join(key), ", ".join(key.values())
         if self.expires:
             yield Now()
+        yield Fact("keep", self.structure.keep)
         others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
-        put = self._put(w, "s.`its sequence`", {name: f"s.{name}" for name in key}, others, "s")
-        put = f"{put.replace(' FROM s ', ' FROM s WHERE s.`its place` > s.`its count` - ' + keep + ' ')}"
+        put = self._put(w, "s.`its sequence`", "s.`its keep`", {name: f"s.{name}" for name in key}, others, "s")
+        put = put.replace(" FROM s ", " FROM s WHERE s.`its place` > s.`its count` - s.`its keep` ")
         if w.dialect.family == "mariadb":
-            heads = {**key, "sequence": "COUNT(*)", "keep": keep}
-            change = {"sequence": f"{w.head}.sequence + VALUES(sequence)", "keep": "VALUES(keep)"}
+            heads = {**key, "sequence": "COUNT(*)", "keep": w["keep"]}
+            change = {"sequence": f"{w.head}.sequence + VALUES(sequence)"}
             yield Do(w.put(w.head, heads, [*key], change, f"{w.source} GROUP BY {given} ORDER BY {given}"))
-            yield Current("keep", self.structure.keep)
             window, joined = f"PARTITION BY {given}", " AND ".join(f"h.{name} = {value}" for name, value in key.items())
             values = ", ".join(f"{value} AS {name}" for name, value in {**key, **w.values(self.others)}.items())
             numbered = (
                 f"(SELECT {values}, ROW_NUMBER() OVER ({window} ORDER BY q.ord) AS `its place`,"
-                f" COUNT(*) OVER ({window}) AS `its count`,\n"
+                f" COUNT(*) OVER ({window}) AS `its count`, h.keep AS `its keep`,\n"
                 f"    h.sequence - COUNT(*) OVER ({window}) + ROW_NUMBER() OVER ({window} ORDER BY q.ord)"
                 f" AS `its sequence`\n    FROM {w.source} JOIN {w.head} h ON {joined}) s"
             )
             yield Do(put.replace(" FROM s ", f"\n  FROM {numbered} "))
             return
-        yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
-        yield Current("keep", self.structure.keep)
         same_key = " AND ".join(f"h.{name} = q.{name}" for name in key)
         h_names = ", ".join(f"h.{name}" for name in key)
         yield Give(
@@ -228,11 +234,12 @@ class RingPlan(ProgramPlan):
     SELECT q.*, row_number() OVER (PARTITION BY {given} ORDER BY q.ord) AS "its place",
       count(*) OVER (PARTITION BY {given}) AS "its count" FROM {w.source}),
   h AS (INSERT INTO {w.head} AS h ({names}, sequence, keep)
-    SELECT {given}, count(*), {keep} FROM q GROUP BY {given} ORDER BY {given}
-    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence, keep = excluded.keep
-    RETURNING {h_names}, h.sequence),
+    SELECT {given}, count(*), {w["keep"]} FROM q GROUP BY {given} ORDER BY {given}
+    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence
+    RETURNING {h_names}, h.sequence, h.keep),
   s AS MATERIALIZED (
-    SELECT q.*, h.sequence - q."its count" + q."its place" AS "its sequence" FROM q JOIN h ON {same_key}),
+    SELECT q.*, h.keep AS "its keep", h.sequence - q."its count" + q."its place" AS "its sequence"
+      FROM q JOIN h ON {same_key}),
   r AS ({put.replace("`", '"')})
   SELECT s."its sequence" FROM s ORDER BY s.ord"""
             ]
@@ -336,12 +343,13 @@ class RingPlan(ProgramPlan):
     def relation(self) -> Relation:
         """Return what SQL clients see: the newest rows first on SQLite, which needs no sort for that."""
         key = self.structure.key.columns
+        keep = f"{self.structure.keep}{'::bigint' if self.dialect.family == 'postgresql' else ''}"
         return Relation(
             [*key, SEQUENCE, AT, *self.others],
             insert="push",
             identity=[*key, SEQUENCE],
             changes=self.others,
-            place=f"slot = {self.dialect.modulo.format('{sequence}', self._keep)}",
+            place=f"slot = {self.dialect.modulo.format('{sequence}', keep)}",
             query={"sqlite": self._shown_on_sqlite},
         )
 
@@ -384,15 +392,16 @@ class RingPlan(ProgramPlan):
 
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
-    # Deletes the rows that are too old, and moves the others into the slots that their sequences have now.
+    # Locks the heads, deletes the rows that are too old, and moves the others into the slots that they have now.
     keep, rows, head = new["keep"], plan.rows_table, plan.head_table
     same_key = plan.dialect.same(plan.structure.key.columns, "h.", f"{rows}.")
     slot = plan.dialect.modulo.format("sequence", keep)
     for sql in (
+        f"UPDATE {head} SET keep = {keep} WHERE keep <> {keep}",
         f"DELETE FROM {rows} WHERE sequence <= (SELECT h.sequence FROM {head} h\n  WHERE {same_key}) - {keep}",
-        f"UPDATE {rows} SET slot = -1 - {slot}",  # through negative slots, so that none overwrites one still to move
-        f"UPDATE {rows} SET slot = -1 - slot",
-        f"UPDATE {head} SET keep = {keep}",
+        # Through negative slots, so that none overwrites one still to move.
+        f"UPDATE {rows} SET slot = -1 - {slot} WHERE slot <> {slot}",
+        f"UPDATE {rows} SET slot = -1 - slot WHERE slot < 0",
     ):
         yield Statement(Template(sql), [()])
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import SECOND
 from roost.structures.steps import (
-    Current,
     Do,
     Each,
+    Fact,
     Fetch,
     Give,
     Head,
@@ -90,15 +90,14 @@ class SQLiteWords(Words):
                         body.append(self.put(self.head, values, self._key))
                     for each in step.first:
                         self._lets[each] = f"(SELECT {each} FROM {self.head} WHERE {self.mine()})"
-                case Next(column, sets):
-                    change = {column: f"{self.head}.{column} + 1", **sets}
-                    body.append(self.put(self.head, {**self.values(self.key), column: "1", **sets}, self._key, change))
-                    self._lets[column] = f"(SELECT {column} FROM {self.head} WHERE {self.mine()})"
+                case Next(column, first):
+                    values = {**self.values(self.key), column: "1", **first}
+                    body.append(self.put(self.head, values, self._key, {column: f"{self.head}.{column} + 1"}))
+                    for name in (column, *first):
+                        self._lets[name] = f"(SELECT {name} FROM {self.head} WHERE {self.mine()})"
                 case Now():
                     self._lets["now"] = self.now
                     body.append(self._store_time())
-                case Current():
-                    pass
                 case Let(name, _, value):
                     self._lets[name] = f"({value})"
                 case Fetch(remembered, selected, source):
@@ -117,7 +116,7 @@ class SQLiteWords(Words):
                     body.append(f"DELETE FROM {table} WHERE {where}")
                 case Give():
                     pass
-                case Each() | Put():
+                case Each() | Fact() | Put():
                     raise TypeError(f"{step!r} is not for SQLite")
         columns = ", ".join(f'NULL AS "{each}"' for each in [*(each.name for each in program.given), "roost_now"])
         text = "".join(f"  {each};\n" for each in body)
