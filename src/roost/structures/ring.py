@@ -208,6 +208,8 @@ class RingPlan(ProgramPlan):
         names, given = ", ".join(key), ", ".join(key.values())
         if self.expires:
             yield Now()
+        if w.dialect.lock_table:  # waits for an `alter` before it looks
+            yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
         yield Fact("keep", self.structure.keep)
         others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
         put = self._put(w, "s.`its sequence`", "s.`its keep`", {name: f"s.{name}" for name in key}, others, "s")
