@@ -21,7 +21,7 @@ from roost.structures.keep_for import UNTIL, leaves_earlier, reserved, seconds
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
-from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
+from roost.structures.program import ALL, MOST, NOW, Ask, Calling, ProgramPlan, Read, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
@@ -37,7 +37,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 KEEP = number("keep")
-AFTER = number("roost_after")
+AFTER, BACK = number("roost_after"), number("roost_back")
 FEW = 50  # rows of a key that a read fetches at once and sorts; of more, it reads the two runs of slots
 
 
@@ -142,7 +142,7 @@ class RingPlan(ProgramPlan):
         self._row_out = dialect.encoder([*key, *self.others]) or same
         self._take = structure.rows.taking([each.name for each in (*key, *self.others)])
         self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._at_in = dialect.decoder([AT]) or same
+        self._at_in, self._at_out = dialect.decoder([AT]) or same, dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -167,6 +167,9 @@ class RingPlan(ProgramPlan):
             gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
             yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
+        else:
+            yield Program("count_all", [*key, SEQUENCE], self._counting, many=True)
+            yield Program("push_all", [*key, *self.others, BACK, AT, NOW], self._placing, many=True)
         yield from self.removals()
         if self.expires:
             yield sweep([*key, SLOT])
@@ -201,6 +204,20 @@ class RingPlan(ProgramPlan):
         if self.expires:
             values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
         return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, self.structure.rows.unknown)
+
+    def _counting(self, w: Words) -> Iterator[Step]:
+        # SQLite: allocates for all rows of a key at once.
+        key = w.values(self.structure.key.columns)
+        more = {"sequence": f"{w.head}.sequence + excluded.sequence"}
+        yield Do(w.put(w.head, {**key, "sequence": w.new("sequence"), **self.first}, [*key], more, w.source))
+
+    def _placing(self, w: Words) -> Iterator[Step]:
+        # SQLite: writes the last `keep` of many rows that have been allocated for, given how many are newer.
+        key, others = w.values(self.structure.key.columns), w.values(self.others)
+        mine = " AND ".join(f"h.{name} = {value}" for name, value in key.items())
+        source = f"{w.source} CROSS JOIN {w.head} h WHERE {mine} AND {w.new(BACK.name)} < h.keep"
+        others["at"] = w.new(AT.name)
+        yield Do(self._put(w, f"(h.sequence - {w.new(BACK.name)})", "h.keep", key, others, source))
 
     def _pushing_all(self, w: Words) -> Iterator[Step]:
         # Allocates for all rows of a key at once, and writes the last `keep` of them.
@@ -256,8 +273,14 @@ class RingPlan(ProgramPlan):
         """Push many rows on SQLite."""
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        now = self.moment(context)
-        yield Statement(self._many["push"], [row + now for row in rows])
+        at, (now,) = self._at_out((context.clock(),))[0], self.moment(context)
+        pushes = Counter([row[: self.key_width] for row in rows])
+        yield Statement(self._many["count_all"], [(*key, n) for key, n in pushes.items()])
+        placed = []
+        for row in rows:
+            pushes[row[: self.key_width]] -= 1
+            placed.append((*row, pushes[row[: self.key_width]], at, now))
+        yield Statement(self._many["push_all"], placed)
         return (yield from self._numbered(rows))
 
     def _numbered(self, rows: Sequence[Row]) -> Calling:
