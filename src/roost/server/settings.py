@@ -358,7 +358,7 @@ def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, o
     for where, source in sources:
         for name, value in source.items():
             if name in FILES and FILES[name] not in source:
-                found[FILES[name]] = _read(where, name, value, _secret_of)
+                found[FILES[name]] = _read(where, name, value, secret_of)
             elif name in SETTINGS:
                 found[name] = _read(where, name, value, SETTINGS[name].read)
     return Settings(**found)  # type: ignore[arg-type]
@@ -410,7 +410,8 @@ def _must_be_known(name: str, shown: str, spelt: Callable[[str], str], known: li
         raise Invalid(f"{shown} is not a setting; the nearest is {spelt(near)}")
 
 
-def _secret_of(path: object) -> str:
+def secret_of(path: object) -> str:
+    """Return the secret in the only line of a file."""
     try:
         with open(_text(path), encoding="utf-8") as file:
             text = file.read(SECRET_BYTES)
