@@ -101,6 +101,7 @@ GIVEN: dict[str, object] = {
     "board": "'go'",
     "player": 9,
     "points": 1,
+    "value": "'v'",
     "basket": 42,
     "egg": 99,
     "colour": "'red'",
@@ -115,7 +116,7 @@ GIVEN: dict[str, object] = {
 # The kinds that these clients can write, too, on every installation.
 MORE = {
     "sqlite": ["ring", "capped", "set", "counter"],
-    "postgresql": ["ring", "capped", "set", "counter", "cache", "rate_limit", "lease"],
+    "postgresql": ["ring", "capped", "set", "counter", "rate_limit", "lease"],
     "mariadb": ["ring", "counter", "rate_limit", "lease"],
     "mysql": ["ring", "counter", "rate_limit", "lease"],
 }

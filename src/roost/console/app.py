@@ -71,7 +71,7 @@ class Pages:
             place=self.store.url,
             pictures=pictures,
         )
-        names = ("shown", "key_shown", "key_text", "count", "size", "span", "advice", "link")
+        names = ("shown", "key_shown", "key_json", "count", "size", "span", "advice", "link")
         self.templates.filters.update({name: getattr(wording, name) for name in names})
 
     def routes(self) -> ASGIApp:
@@ -109,7 +109,8 @@ class Pages:
     def structure(self, request: Request) -> Response:
         """A structure; with `key`, one key of it."""
         query = request.query_params
-        structure = self.looker.structure(query.get("name", ""))
+        entry = self.looker.entry(query.get("name", ""))
+        structure: Any = entry.structure
         plan = self.looker.plan(structure)
         facts: dict[str, Any] = {
             "structure": structure,
@@ -125,7 +126,7 @@ class Pages:
             found = self.looker.key(structure, key)
             return self.page("key.html", **facts, key=key, page=found)
         after = key_from_text(structure, query["after"]) if query.get("after") else None
-        measured = self.looker.measured(next(each for each in self.looker.catalog() if each.name == structure.name))
+        measured = self.looker.measured(entry)
         by_age = structure.kind == "adopted" and bool(plan.cap.older_than)
         keys, more = ([], False) if by_age else self.looker.keys(structure, after)
         expiring = self.looker.expiring(structure) if isinstance(structure, roost.Cache) else None
@@ -171,10 +172,10 @@ class Pages:
         verb = form.get("verb", "")
         if verb not in self.options.allow:
             raise HTTPException(403, f"`roost console` was started without --allow {verb or '…'}")
-        structure = self.looker.structure(form.get("name", ""))
+        structure: Any = self.looker.entry(form.get("name", "")).structure
         if why := console_of(structure).read_only:
             raise roost.Invalid(why.format(name=structure.name))
-        key = key_from_text(structure, _told(form.get("key", "")))
+        key = key_from_text(structure, wording.key_of(form.get("key", "")))
         done = self.store.run(wording.acts(structure, verb, key, _member(structure, form, verb)))
         return RedirectResponse(f"{wording.link(structure, key=key)}&done={verb}&n={int(done)}", 303)
 
@@ -197,17 +198,6 @@ def _member(structure: Structure, form: Mapping[str, str], verb: str) -> Any:
         return None
     values = [text_parser(structure.name, each)(form.get(f"member-{each.name}", "")) for each in columns]
     return values[0] if len(values) == 1 else tuple(values)
-
-
-def _told(text: str) -> str:
-    # A form's field would have other ends of lines, and no NUL: the key is written as JSON.
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, str):
-        raise roost.Invalid("the form has no key")
-    return found
 
 
 def allowed(text: str) -> frozenset[str]:

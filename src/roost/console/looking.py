@@ -128,13 +128,13 @@ class Looker:
         keys = (yield from _watched(plan, context)) if found.keys and found.keys.n <= WATCHED else {}
         return found, keys
 
-    def structure(self, name: str) -> Structure:
+    def entry(self, name: str) -> Listed:
         """Return the structure of this name; `Missing` if there is none, `Invalid` if it cannot be read."""
         for entry in self.catalog():
             if entry.name == name:
                 if entry.structure is None:
                     raise Invalid(entry.problem)
-                return entry.structure
+                return entry
         raise Missing(f"there is no structure {name!r}")
 
     # --- a structure ----------------------------------------------------------------------------------------------
@@ -223,15 +223,16 @@ def _holding(plan: Any, context: Context, keys: Sequence[Any]) -> Reading[list[A
     structure = plan.structure
     match structure.kind:
         case "counter":
-            (totals,) = yield from _run(plan, context, structure.totals(keys))
+            last = None if structure.seconds is None else 1
+            (totals,) = yield from _run(plan, context, structure.totals(keys, last))
             return list(totals.values())
-        case "set":
-            return (yield from _run(plan, context, *[structure.size(key) for key in keys]))
+        case "set" | "capped":
+            return (yield from _sizes(plan, context, keys))
         case "rate_limit" | "lease":
             return (yield from _run(plan, context, *[structure.peek(key) for key in keys]))
         case "adopted" if structure.cap.older_than:
             return [None] * len(keys)
-        case "capped" | "adopted":
+        case "adopted":
             return (yield from _run(plan, context, *[structure.count(key) for key in keys]))
         case "ring":
             columns, table = "sequence, keep", plan.head_table
@@ -242,6 +243,19 @@ def _holding(plan: Any, context: Context, keys: Sequence[Any]) -> Reading[list[A
     query = plan.read(f"SELECT {columns} FROM {table} WHERE {plan.mine()}", structure.key.columns)
     found = yield query.statement([plan.key_out(structure.key.check(key)) for key in keys])
     return [rows[0] if rows else None for rows in found]
+
+
+def _sizes(plan: Any, context: Context, keys: Sequence[Any]) -> Reading[list[Count]]:
+    # How many rows or members keys have: what the head counts, or where they expire, counted themselves.
+    given, moment = [*plan.structure.key.columns], ()
+    query = f"SELECT n FROM {plan.head_table} WHERE {plan.mine()}"
+    if plan.expires:
+        given, moment = [*given, *plan.timed], plan.moment(context)
+        living = f"{plan.mine()} AND until > {plan.now}"
+        query = f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, living)}"
+    rows = [(*_mine(plan, key), *moment) for key in keys]
+    found = yield plan.read(query, given).statement(rows)
+    return [Count(min(n, MOST), n <= MOST) for n in (each[0][0] if each else 0 for each in found)]
 
 
 def _now(plan: Any, context: Context) -> Reading[int]:
@@ -300,8 +314,8 @@ def _ring(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
 
 def _capped(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
     structure, columns = plan.structure, plan.structure.key.columns
-    (count,) = yield from _run(plan, context, structure.count(key))
-    page = KeyPage(facts={"rows": count, "keep": structure.keep})
+    (count,) = yield from _sizes(plan, context, [key])
+    page = KeyPage(facts={"rows": count.n, "keep": structure.keep})
     if structure.score is not None:
         score = plan.dialect.name_of(structure.score)
         (rows,) = yield from _run(plan, context, structure.top(key, min(structure.keep, RANKS)))
@@ -311,7 +325,7 @@ def _capped(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
         )
         found = yield from _rows(plan, worst, columns, _mine(plan, key))
         page.rows = [Entry(rank, None, row) for rank, row in enumerate(rows, 1)]  # type: ignore[arg-type]
-        page.facts["cut"] = found[0][0] if found and count >= structure.keep else None
+        page.facts["cut"] = found[0][0] if found and count.n >= structure.keep else None
         return page
     newest = (
         f"SELECT sequence FROM {plan.rows_table} WHERE {plan.mine()} ORDER BY {plan.dialect.names(columns, '')} DESC,"
@@ -328,17 +342,16 @@ def _capped(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
 
 def _counter(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
     structure = plan.structure
-    (total,) = yield from _run(plan, context, structure.total(key))
-    page = KeyPage(facts={"total": total})
-    if structure.seconds is not None:
-        last = min(structure.keep, WINDOWS)
-        (page.series,) = yield from _run(plan, context, structure.series(key, last=last))
-    return page
+    if structure.seconds is None:
+        (total,) = yield from _run(plan, context, structure.total(key))
+        return KeyPage(facts={"total": total})
+    (series,) = yield from _run(plan, context, structure.series(key, last=min(structure.keep, WINDOWS)))
+    return KeyPage(facts={"total": sum(n for _, n in series)}, series=series)
 
 
 def _set(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
     structure, member = plan.structure, plan.structure.member.columns
-    (size,) = yield from _run(plan, context, structure.size(key))
+    (size,) = yield from _sizes(plan, context, [key])
     living = f" AND until > {plan.now}" if plan.expires else ""
     names, given = plan.dialect.names(member), _mine(plan, key)
     timed, moment = (plan.timed, plan.moment(context)) if plan.expires else ((), ())
@@ -349,7 +362,7 @@ def _set(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
     found = yield from _rows(plan, query, [*structure.key.columns, *timed, LIMIT], (*given, *moment, PAGE))
     decode = plan.dialect.decoder(member) or tuple
     members = [structure.member.value(decode(row)) for row in found]
-    return KeyPage(facts={"size": size, "keep": structure.keep}, members=members)
+    return KeyPage(facts={"size": size.n, "keep": structure.keep}, members=members)
 
 
 def _cache(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:

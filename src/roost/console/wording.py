@@ -10,14 +10,13 @@ from urllib.parse import urlencode
 
 from roost.catalog.measure import Count
 from roost.cli.values import plain, words
+from roost.errors import Invalid
 from roost.structures.operation import Operation
 from roost.structures.program import ProgramPlan
 from roost.structures.structure import Structure
 
 LONGEST = 200  # characters of a value
-VERBS = (
-    *("push", "add", "remove", "increment", "set", "take", "peek", "acquire", "renew", "release", "clear", "forget"),
-)
+VERBS = ("push", "add", "remove", "increment", "take", "peek", "acquire", "renew", "release")
 INSERTS = {"ring": "push", "capped": "add", "set": "add", "counter": "add"}
 # What to do about a violation, by its rule.
 ADVICE = {
@@ -63,6 +62,22 @@ def key_text(key: Any) -> str:
     ('a\x00b', '[7, "/a,b"]')
     """
     return json.dumps(plain(key)) if isinstance(key, tuple) else key if isinstance(key, str) else words(key)
+
+
+def key_json(key: Any) -> str:
+    """Return that text for a form, as JSON: a field would have other ends of lines, and no NUL."""
+    return json.dumps(key_text(key))
+
+
+def key_of(text: str) -> str:
+    """Return the text that `key_json` wrote; `Invalid` for another."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, str):
+        raise Invalid("the form has no key")
+    return found
 
 
 def link(structure: Structure, **query: Any) -> str:
@@ -123,22 +138,21 @@ def sql_of(plan: Any) -> list[str]:
     where = " AND ".join(f"{key} = :{each}" for key, each in zip(keys, structure.key.names, strict=True))
     order = " ORDER BY sequence DESC" if structure.kind in ("ring", "capped") else ""
     lines = [f"SELECT * FROM {table} WHERE {where}{order}"]
-    if dialect.family == "sqlite":
-        verb = INSERTS.get(structure.kind)
-        if verb is not None and plan.has_view:
-            given = plan.program(verb).given
-            columns = [each.name for each in given if each.name != "n"] + ["total"] * (structure.kind == "counter")
-            holes = ", ".join(f":{each}" for each in columns)
-            lines.append(f"INSERT INTO {name} ({', '.join(map(quoted, columns))}) VALUES ({holes})")
-        return lines
+    columns: list[str] = []
+    if structure.kind == "cache":
+        columns = [] if structure.bounded or dialect.family == "mariadb" else [*structure.key.names, "value"]
+    elif dialect.family == "sqlite" and structure.kind in INSERTS:
+        given = [each.name for each in plan.program(INSERTS[structure.kind]).given]
+        columns = ["total" if structure.kind == "counter" and each == "n" else each for each in given]
+    if columns and plan.has_view:
+        holes = ", ".join(f":{each}" for each in columns)
+        lines.append(f"INSERT INTO {name} ({', '.join(map(quoted, columns))}) VALUES ({holes})")
     routines = {each.name for each in plan.routines}
-    for verb in VERBS:
+    for verb in VERBS if structure.kind != "cache" else ():
         if f"{name}_{verb}" in routines:
             program = plan.program(verb)
-            given = (program.door.given if program.door else ()) or program.given
-            if any(each.name.startswith("roost_") for each in given):
-                continue  # what only Roost's own callers need
-            call = f"{name}_{verb}({', '.join(f':{each.name}' for each in given)})"
+            given_to = (program.door.given if program.door else ()) or program.given
+            call = f"{name}_{verb}({', '.join(f':{each.name}' for each in given_to)})"
             lines.append(f"SELECT * FROM {call}" if dialect.family == "postgresql" else f"CALL {call}")
     return lines
 
