@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import closing
+from html import unescape
+from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +22,12 @@ from tests import servers
 from tests.console.conftest import EVERY, KEYS, Browser, fill
 from tests.suite.application import Application
 from tests.suite.shapes import Visit, by_hand, pageviews, visits
+
+
+class Two(NamedTuple):
+    site: int
+    path: str
+
 
 # What the page of a structure's key says.
 SAID = {
@@ -166,6 +174,23 @@ def test_pages_of_keys_are_turned(file_store: roost.Store) -> None:
     assert [*dict.fromkeys(seen)] == [f"page {n:03}" for n in range(45)]
 
 
+def test_expired_keys_are_listed_as_what_they_are(filled_url: str, make_database: Callable[[str], str]) -> None:
+    past = roost.Cache("past", key=Two, value=str)
+    url = filled_url if not filled_url.startswith("sqlite") else make_database("sqlite")
+    with roost.Store(url) as store:
+        store.create(past)
+        store.run_all(*[past.set(Two(n // 7, f"k{n}"), "v", ttl=1e-6 if n % 2 else None) for n in range(44)])
+        browser, path, seen = Browser(store), "/structure?name=past", []
+        while path:
+            page = browser.get(path).text
+            seen += re.findall(r"\[(\d+), &#34;(k\d+)&#34;\]</bdi>\s*</a>\s*</th><td>\s*([a-z ]+)", page)
+            following = re.search(r'rel="next" href="([^"]+)"', page)
+            path = unescape(following[1]) if following else ""
+        wanted = sorted((n // 7, f"k{n}", "expired" if n % 2 else "never ends") for n in range(44))
+        assert [(int(site), key, what.strip()) for site, key, what in seen] == wanted
+        store.drop(past)
+
+
 def test_what_is_written_per_second_and_hot_keys(file_store: roost.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     browser, moment = Browser(file_store), [0.0]
     monkeypatch.setattr("roost.console.looking.monotonic", lambda: moment[0])
@@ -205,14 +230,12 @@ def test_a_page_that_would_take_longer_than_a_second_says_so(filled_url: str, mo
         raise AssertionError("it was read to its end")
 
     with roost.Store(filled_url, timeout=20) as store:
-        browser = Browser(store)
-        browser.text("/")
-        monkeypatch.setattr("roost.console.looking.SECONDS", 0.2)
-        with monkeypatch.context() as patched:
-            patched.setattr("roost.console.looking.measure", reading)
-            page = browser.get("/structure?name=visits").text
-            assert 'class="wrong"' in page
-        assert "8 pushed" in browser.text("/structure?name=visits")
+        browser = Browser(store, seconds=1.0)
+        browser.get("/")
+        monkeypatch.setattr("roost.console.looking.measure", reading)
+        assert 'class="wrong"' in browser.get("/structure?name=visits").text
+        monkeypatch.undo()
+        assert "8 pushed" in Browser(store).text("/structure?name=visits")
 
 
 def test_unknown_names_and_keys_are_told(store: roost.Store) -> None:

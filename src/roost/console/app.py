@@ -26,7 +26,7 @@ import roost
 from roost.cli.values import key_from_text, text_parser
 from roost.console import pictures, wording
 from roost.console.guard import Guard
-from roost.console.looking import Looker
+from roost.console.looking import SECONDS, Looker
 from roost.contrib.prometheus import StructureCollector
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
@@ -41,12 +41,14 @@ class Options:
 
     token: what the link has to have; None: nothing.
     names: host names by which it is reached, besides addresses and localhost.
+    seconds: for all that a page reads.
     """
 
     show_values: bool = False
     allow: frozenset[str] = frozenset()
     token: str | None = None
     names: Sequence[str] = ()
+    seconds: float = SECONDS
 
 
 @dataclass
@@ -58,7 +60,7 @@ class Pages:
     checking: threading.Lock = field(default_factory=threading.Lock)  # a check reads everything: one at a time
 
     def __post_init__(self) -> None:
-        self.looker = Looker(self.store)
+        self.looker = Looker(self.store, self.options.seconds)
         self.guard = Guard(self.routes(), self.options.token, self.options.names)
         self.registry = CollectorRegistry()
         self.registry.register(StructureCollector(self.store))

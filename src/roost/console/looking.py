@@ -68,15 +68,16 @@ class KeyPage:
 
 
 class Looker:
-    """Reads for the pages, from one store."""
+    """Reads for the pages, from one store; seconds: for all that a page reads."""
 
-    def __init__(self, store: roost.Store) -> None:
+    def __init__(self, store: roost.Store, seconds: float = SECONDS) -> None:
         self.store = store
+        self.seconds = seconds
         self.samples = Samples()
 
-    def glance(self, reading: Any, *args: Any, seconds: float = SECONDS) -> Any:
+    def glance(self, reading: Any, *args: Any, seconds: float | None = None) -> Any:
         """Run a generator that takes a context, and these arguments, on the connection of reads."""
-        return self.store._core.glance(lambda context: reading(context, *args), seconds)
+        return self.store._core.glance(lambda context: reading(context, *args), seconds or self.seconds)
 
     def plan(self, structure: Structure) -> Any:
         """Return a structure in the database's words."""
@@ -103,15 +104,15 @@ class Looker:
         return found
 
     def overview(self) -> list[Listed]:
-        """Return the structures with what was measured, as far as a second goes."""
-        end = monotonic() + SECONDS
+        """Return the structures with what was measured, as far as the time goes."""
+        end = monotonic() + self.seconds
         return [self.measured(entry, end - monotonic()) for entry in self.catalog()]
 
-    def measured(self, entry: Listed, seconds: float = SECONDS) -> Listed:
+    def measured(self, entry: Listed, seconds: float | None = None) -> Listed:
         """Return a structure with what was measured; within so many seconds, or it says why not."""
         if entry.structure is None:
             return entry
-        if seconds <= 0:
+        if seconds is not None and seconds <= 0:
             return entry._replace(problem="not read: the page had its second")
         try:
             found, keys = self.glance(self._measuring, entry.structure, seconds=seconds)
@@ -144,7 +145,7 @@ class Looker:
 
         def reading(context: Context) -> Reading[tuple[list[tuple[Any, Any]], bool]]:
             plan = self.plan(structure)
-            (found,) = yield from _run(plan, context, structure.keys(after, PAGE + 1))
+            found = yield from _keys(plan, context, after)
             keys = found[:PAGE]
             held = (yield from _holding(plan, context, keys)) if keys else []
             return list(zip(keys, held, strict=True)), len(found) > PAGE
@@ -218,6 +219,39 @@ def _watched(plan: Any, context: Context) -> Reading[dict[Any, int]]:
     return {plan.key_value(row[:-2]): int(row[-2]) * 2**32 + int(row[-1]) for row in found}
 
 
+def _keys(plan: Any, context: Context, after: Any) -> Reading[list[Any]]:
+    # The next keys, those whose contents have expired among them: `keys` would pass by any number of these.
+    structure = plan.structure
+    if not isinstance(plan, ProgramPlan):
+        (found,) = yield from _run(plan, context, structure.keys(after, PAGE + 1))
+        return list(found)
+    table, columns = plan.head_table if plan.heads else plan.rows_table, structure.key.columns
+    several = not plan.heads and structure.kind in ("counter", "set")  # rows of a key, which are passed by
+    names, last = plan.dialect.names(columns), () if after is None else _mine(plan, after)
+    rows: list[Any] = []
+    while len(rows) <= PAGE:
+        where = f" WHERE {_behind(plan)}" if last else ""
+        query = f"SELECT {names} FROM {table}{where} ORDER BY {names} LIMIT {1 if several else PAGE + 1}"
+        found = yield from _rows(plan, query, columns, last)
+        rows += found
+        if not several or not found:
+            break
+        last = tuple(found[-1])
+    return [plan.key_value(row) for row in rows]
+
+
+def _behind(plan: Any) -> str:
+    # The condition of later keys. MariaDB and MySQL find no range for (a, b) > (…).
+    columns = [(plan.dialect.name_of(each), f":{each.name}") for each in plan.structure.key.columns]
+    if plan.dialect.family != "mariadb":
+        names, values = zip(*columns, strict=True)
+        return f"({', '.join(names)}) > ({', '.join(values)})"
+    same = [f"{name} = {value}" for name, value in columns]
+    return " OR ".join(
+        " AND ".join([*same[:place], f"{name} > {value}"]) for place, (name, value) in enumerate(columns)
+    )
+
+
 def _holding(plan: Any, context: Context, keys: Sequence[Any]) -> Reading[list[Any]]:
     # What each of some keys holds, in short.
     structure = plan.structure
@@ -237,11 +271,14 @@ def _holding(plan: Any, context: Context, keys: Sequence[Any]) -> Reading[list[A
         case "ring":
             columns, table = "sequence, keep", plan.head_table
         case "cache":
-            columns, table = "until, until", plan.rows_table
+            columns, table = "until", plan.rows_table
         case _:
             return [None] * len(keys)
     query = plan.read(f"SELECT {columns} FROM {table} WHERE {plan.mine()}", structure.key.columns)
-    found = yield query.statement([plan.key_out(structure.key.check(key)) for key in keys])
+    found = yield query.statement([_mine(plan, key) for key in keys])
+    if structure.kind == "cache":
+        now = yield from _now(plan, context)
+        return [(_left(rows[0][0], now),) if rows else None for rows in found]
     return [rows[0] if rows else None for rows in found]
 
 
