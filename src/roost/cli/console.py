@@ -14,6 +14,7 @@ from roost.databases.addresses import Address
 from roost.server.settings import secret_of
 
 TOKEN = "ROOST_CONSOLE_TOKEN"
+MODULES = ("starlette", "jinja2", "uvicorn", "prometheus_client")  # of the extra
 
 
 @click.command()
@@ -57,7 +58,7 @@ def console(
       roost console postgresql://user:password@host/database
       roost console sqlite:////srv/app.db --show-values --allow clear,remove
     """
-    for module in ("starlette", "jinja2", "uvicorn", "prometheus_client"):
+    for module in MODULES:
         if importlib.util.find_spec(module) is None:
             raise Failure(f"the console needs {module}: `pip install 'roost[console]'` brings it")
     from roost.console.app import Options, allowed  # of the extra

@@ -30,7 +30,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-ENTER = '<!doctype html><title>Roost</title><meta http-equiv="refresh" content="0;url=/"><a href="/">Roost</a>'
+ENTER = (
+    '<!doctype html><title>Roost</title><link rel="icon" href="/static/icon.svg">'
+    '<meta http-equiv="refresh" content="0;url=/"><a href="/">Roost</a>'
+)
 
 
 class Guard:

@@ -175,6 +175,10 @@ class Settings:
         ("*",), "The tables that may be opened, separated by commas; * stands for any characters."
     )
     http: OneAddress = _setting(None, "Where /metrics (Prometheus) and /healthz are served, or none.", fixed=True)
+    console: OneAddress = _setting(
+        None, "Where pages for the browser are served (`roost console`), values hidden, or none.", fixed=True
+    )
+    console_secret: Secret = _setting(None, "The token of their link; without it one is made, and printed.")
     slow: Seconds = _setting(1.0, "Requests that take longer are logged; 0: none.")
     log_values: Flag = _setting(False, "Log the values of slow and failed requests too.")
     max_line: Bytes = _setting(16 * 2**20, "The longest request, in bytes.")
@@ -226,11 +230,15 @@ class Settings:
             raise Invalid("memcached and cache go together: an address, and the name of the cache that is served there")
         if self.http is not None and self.http.path:
             raise Invalid(f"http {self.http}: /metrics and /healthz take a port")
+        if self.console is not None and self.console.path:
+            raise Invalid(f"console {self.console}: the pages take a port")
+        if self.console is not None and self.console_secret is None and not self.console.loopback:
+            raise Invalid(f"console {self.console} can be reached from other machines: it takes console_secret")
         if self.tls_key and not self.tls_cert:
             raise Invalid("tls_key is of no use without tls_cert")
         for service in SERVICES:
             self._must_be_guarded(service)
-        named = [*self.read, *self.write, *self.memcached, *([self.http] if self.http else [])]
+        named = [*self.read, *self.write, *self.memcached, *filter(None, [self.http, self.console])]
         for address in named:
             if named.count(address) > 1 and (address.path or address.port):
                 raise Invalid(f"{address} is named twice")
