@@ -30,6 +30,8 @@ def serve(
     announce: called with the link when it can be opened.
     attended: end also when standard input does, as that of a process whose parent has ended.
     """
+    if address.path:
+        raise Invalid(f"{address}: the pages take a port")
     if options.token is None and not address.loopback:
         raise Invalid(f"{address} can be reached from other machines: without a token anybody could look")
     family, place = address.resolve()[0]

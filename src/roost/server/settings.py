@@ -175,10 +175,6 @@ class Settings:
         ("*",), "The tables that may be opened, separated by commas; * stands for any characters."
     )
     http: OneAddress = _setting(None, "Where /metrics (Prometheus) and /healthz are served, or none.", fixed=True)
-    console: OneAddress = _setting(
-        None, "Where pages for the browser are served (`roost console`), values hidden, or none.", fixed=True
-    )
-    console_secret: Secret = _setting(None, "The token of their link; without it one is made, and printed.")
     slow: Seconds = _setting(1.0, "Requests that take longer are logged; 0: none.")
     log_values: Flag = _setting(False, "Log the values of slow and failed requests too.")
     max_line: Bytes = _setting(16 * 2**20, "The longest request, in bytes.")
@@ -209,6 +205,10 @@ class Settings:
         "nothing and gets the first answer; 0: opaques are not tokens.",
         fixed=True,
     )
+    console: OneAddress = _setting(
+        None, "Where pages for the browser are served (`roost console`), values hidden, or none.", fixed=True
+    )
+    console_secret: Secret = _setting(None, "The token of their link; without it one is made, and printed.")
 
     def __repr__(self) -> str:
         shown = [f"{name}={getattr(self, name)!r}" for name, each in SETTINGS.items() if not each.secret]
