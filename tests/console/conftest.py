@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import roost
-from roost.console.app import Options, console
+from roost.console.app import Options, Pages
 from tests import servers
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -80,7 +80,7 @@ class Browser:
     """Asks a console without a network; cookies are kept as a browser does."""
 
     def __init__(self, store: roost.Store, base: str = BASE, **options: Any) -> None:
-        self.app = console(store, Options(**{"seconds": 60.0, **options}))  # the machine may do much else
+        self.app = Pages(store, Options(**{"seconds": 60.0, **options})).guard  # the machine may do much else
         self.base = base
         self.cookies = httpx.Cookies()
 

@@ -15,11 +15,13 @@ import roost
 from roost.catalog.measure import Measuring
 from roost.cli import main
 from roost.console.looking import Looker
+from roost.console.samples import Samples
 from roost.console.wording import sql_of
 from roost.dialects.dialect import Statement
 from roost.structures.plan import each
 from tests import servers
 from tests.console.conftest import EVERY, KEYS, Browser, fill
+from tests.latest import Latest
 from tests.suite.application import Application
 from tests.suite.shapes import Visit, by_hand, pageviews, visits
 
@@ -135,7 +137,7 @@ def test_the_sql_to_copy_runs(make_database: Callable[[str], str], name: str) ->
     url = make_database(name)
     with roost.Store(url) as store, closing(Application(url)) as sql:
         fill(store)
-        looker = Looker(store)
+        looker = Looker(store, Samples())
         for structure in store.structures():
             text = {"key": "'k'", "member": "'m'", **GIVEN}
             if structure.name in ("likes", "online"):
@@ -179,7 +181,8 @@ def test_expired_keys_are_listed_as_what_they_are(filled_url: str, make_database
     url = filled_url if not filled_url.startswith("sqlite") else make_database("sqlite")
     with roost.Store(url) as store:
         store.create(past)
-        store.run_all(*[past.set(Two(n // 7, f"k{n}"), "v", ttl=1e-6 if n % 2 else None) for n in range(44)])
+        store.run_all(*[past.set(Two(n // 7, f"k{n}"), "v", ttl=3600 if n % 2 else None) for n in range(44)])
+        by_hand(store, f"UPDATE roost_past_rows SET until = 1 WHERE until < {2**63 - 1}")
         browser, path, seen = Browser(store), "/structure?name=past", []
         while path:
             page = browser.get(path).text
@@ -280,3 +283,14 @@ def test_a_table_of_the_applications_own(make_database: Callable[[str], str], na
             assert "Too old, not yet deleted 0" in page
             assert "goes when it is older than 30 days" in page
         assert "SELECT * FROM" in page
+
+
+def test_a_kind_of_another_package_is_shown_as_on_the_command_line(url: str) -> None:
+    moods = Latest("moods", key=int, value=str)
+    with roost.Store(url) as store:
+        store.create(moods)
+        store.run(moods.set(7, "glad"))
+        browser = Browser(store, show_values=True)
+        assert "moods" in browser.text("/")
+        assert "7" in browser.text("/structure?name=moods")
+        assert "glad" in browser.text("/structure?name=moods&key=7")

@@ -27,6 +27,8 @@ from roost.cli.values import key_from_text, text_parser
 from roost.console import pictures, wording
 from roost.console.guard import Guard
 from roost.console.looking import SECONDS, Looker
+from roost.console.reading import aged, expiring, key_of, keys_of
+from roost.console.samples import Samples
 from roost.contrib.prometheus import StructureCollector
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
@@ -60,7 +62,7 @@ class Pages:
     checking: threading.Lock = field(default_factory=threading.Lock)  # a check reads everything: one at a time
 
     def __post_init__(self) -> None:
-        self.looker = Looker(self.store, self.options.seconds)
+        self.samples = Samples()
         self.guard = Guard(self.routes(), self.options.token, self.options.names)
         self.registry = CollectorRegistry()
         self.registry.register(StructureCollector(self.store))
@@ -72,8 +74,9 @@ class Pages:
             show_values=self.options.show_values,
             place=self.store.url,
             pictures=pictures,
+            wording=wording,
         )
-        names = ("shown", "key_shown", "key_json", "count", "size", "span", "advice", "link")
+        names = ("shown", "key_shown", "key_json", "count", "size", "span", "link")
         self.templates.filters.update({name: getattr(wording, name) for name in names})
 
     def routes(self) -> ASGIApp:
@@ -91,6 +94,10 @@ class Pages:
             exception_handlers={HTTPException: self.told, roost.Error: self.told},
         )
 
+    def looker(self) -> Looker:
+        """Return what reads for a page."""
+        return Looker(self.store, self.samples, self.options.seconds)
+
     def page(self, template: str, /, *, status: int = 200, **facts: Any) -> HTMLResponse:
         """Render a template."""
         return HTMLResponse(self.templates.get_template(template).render(facts), status)
@@ -106,14 +113,15 @@ class Pages:
 
     def index(self, request: Request) -> Response:
         """All structures: how full they are, and what is written."""
-        return self.page("index.html", found=self.looker.overview())
+        return self.page("index.html", found=self.looker().overview())
 
     def structure(self, request: Request) -> Response:
         """A structure; with `key`, one key of it."""
         query = request.query_params
-        entry = self.looker.entry(query.get("name", ""))
+        looker = self.looker()
+        entry = looker.entry(query.get("name", ""))
         structure: Any = entry.structure
-        plan = self.looker.plan(structure)
+        plan = looker.plan(structure)
         facts: dict[str, Any] = {
             "structure": structure,
             "rules": console_of(structure).listed(),
@@ -125,16 +133,15 @@ class Pages:
         }
         if "key" in query:
             key = key_from_text(structure, query["key"])
-            found = self.looker.key(structure, key)
-            return self.page("key.html", **facts, key=key, page=found)
+            structure.key.check(key)
+            return self.page("key.html", **facts, key=key, page=looker.ask(key_of, structure, key))
         after = key_from_text(structure, query["after"]) if query.get("after") else None
-        measured = self.looker.measured(entry)
+        measured = looker.measured(entry)
         by_age = structure.kind == "adopted" and bool(plan.cap.older_than)
-        keys, more = ([], False) if by_age else self.looker.keys(structure, after)
-        expiring = self.looker.expiring(structure) if isinstance(structure, roost.Cache) else None
-        aged = self.looker.aged(structure) if by_age else None
-        facts |= {"keys": keys, "more": more, "after": after, "expiring": expiring, "aged": aged}
-        return self.page("structure.html", **facts, measured=measured)
+        facts["keys"], facts["more"] = ([], False) if by_age else looker.ask(keys_of, structure, after)
+        facts["expiring"] = looker.ask(expiring, structure) if isinstance(structure, roost.Cache) else None
+        facts["aged"] = looker.ask(aged, structure) if by_age else None
+        return self.page("structure.html", **facts, after=after, measured=measured)
 
     def doctor(self, request: Request) -> Response:
         """How each guarantee holds in this database."""
@@ -156,7 +163,7 @@ class Pages:
             self.checking.release()
         wrong = {each.structure for each in broken}
         return self.page(
-            "check.html", kept=[each.name for each in self.looker.catalog() if each.name not in wrong], broken=broken
+            "check.html", kept=[each.name for each in self.looker().catalog() if each.name not in wrong], broken=broken
         )
 
     def metrics(self, request: Request) -> Response:
@@ -174,7 +181,7 @@ class Pages:
         verb = form.get("verb", "")
         if verb not in self.options.allow:
             raise HTTPException(403, f"`roost console` was started without --allow {verb or '…'}")
-        structure: Any = self.looker.entry(form.get("name", "")).structure
+        structure: Any = self.looker().entry(form.get("name", "")).structure
         if why := console_of(structure).read_only:
             raise roost.Invalid(why.format(name=structure.name))
         key = key_from_text(structure, wording.key_of(form.get("key", "")))
@@ -209,8 +216,3 @@ def allowed(text: str) -> frozenset[str]:
     if unknown:
         raise roost.Invalid(f"--allow takes {', '.join(ALLOWED)}, not {json.dumps(unknown[0])}")
     return found
-
-
-def console(store: roost.Store, options: Options | None = None) -> Guard:
-    """Return the console of a store as an ASGI application."""
-    return Pages(store, options or Options()).guard

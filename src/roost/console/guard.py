@@ -13,10 +13,10 @@ import hmac
 import ipaddress
 import secrets
 from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -87,7 +87,8 @@ class Guard:
                 answer.set_cookie(cookie, self._session, httponly=True, samesite="strict", path="/")
                 return answer
             bearer = headers.get("authorization", "").removeprefix("Bearer ")
-            if not _same(_cookie(headers, cookie), self._session) and not _same(bearer, self._token):
+            came = cookie_parser(headers.get("cookie", "")).get(cookie, "")
+            if not _same(came, self._session) and not _same(bearer, self._token):
                 return PlainTextResponse("open the link that `roost console` printed: it has the token\n", 403)
         if scope["method"] not in ("GET", "HEAD"):
             origin, site = headers.get("origin"), headers.get("sec-fetch-site")
@@ -114,11 +115,3 @@ class Guard:
 
 def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(), wanted.encode())
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value

@@ -45,9 +45,11 @@ class Samples:
         """Return what was written per second lately; None before there are two samples."""
         with self._lock:
             kept = [*self._kept.get(name, ())]
-        lately = [each for each in kept if kept[-1].at - each.at <= LATELY]
-        first, last = (kept[-2:] if len(lately) < 2 else (lately[0], lately[-1])) if len(kept) > 1 else (None, None)
-        return None if first is None or last is None else max(0, last.total - first.total) / (last.at - first.at)
+        if len(kept) < 2:
+            return None
+        *before, last = kept
+        first = next((each for each in before if last.at - each.at <= LATELY), before[-1])
+        return float(max(0, last.total - first.total)) / (last.at - first.at)
 
     def hot(self, name: str, n: int = 5) -> list[tuple[Any, int]]:
         """Return the keys to which most was written within the minute, each with how much."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 from roost.catalog.measure import Count
@@ -18,6 +18,7 @@ from roost.structures.structure import Structure
 LONGEST = 200  # characters of a value
 VERBS = ("push", "add", "remove", "increment", "take", "peek", "acquire", "renew", "release")
 INSERTS = {"ring": "push", "capped": "add", "set": "add", "counter": "add"}
+OTHERWISE = "clear or forget the key (`roost clear NAME KEY`), or restore its rows, then check again"
 # What to do about a violation, by its rule.
 ADVICE = {
     "catalog": "install the package of that kind; a table that belongs to no structure may be dropped",
@@ -25,7 +26,6 @@ ADVICE = {
     "program": "call store.create with the declaration: it replaces the program",
     "view": "call store.alter(…, view=True) with the declaration: it makes the view anew",
 }
-OTHERWISE = "clear or forget the key (`roost clear NAME KEY`), or restore its rows, then check again"
 
 
 class Text(NamedTuple):
@@ -46,8 +46,7 @@ def shown(value: Any) -> Text:
     if isinstance(value, (bytes, str)) and len(value) > LONGEST:
         unit = "bytes" if isinstance(value, bytes) else "characters"
         return Text(f"{words(value[:LONGEST])}…", f"{len(value):,} {unit}")
-    text = words(value)
-    return Text(text) if len(text) <= 8 * LONGEST else Text(f"{text[: 8 * LONGEST]}…", f"{len(text):,} characters")
+    return Text(words(value))
 
 
 def key_shown(key: Any) -> Text:
@@ -127,13 +126,15 @@ def sql_of(plan: Any) -> list[str]:
     structure, dialect = plan.structure, plan.dialect
     name, quoted = structure.name, dialect.quoted
     keys = [quoted(each) for each in structure.key.names]
-    if not isinstance(plan, ProgramPlan):
+    if structure.kind == "adopted":
         cap = structure.cap
         if cap.older_than:
             return [f"SELECT * FROM {quoted(name)} ORDER BY {quoted(cap.by)} DESC LIMIT 20"]
         where = " AND ".join(f"{key} = :{each}" for key, each in zip(keys, structure.key.names, strict=True))
         order = ", ".join(f"{quoted(each)} DESC" for each in cap.order)
         return [f"SELECT * FROM {quoted(name)} WHERE {where} ORDER BY {order} LIMIT {cap.keep}"]
+    if not isinstance(plan, ProgramPlan):
+        return []
     table = name if plan.has_view else plan.rows_table
     where = " AND ".join(f"{key} = :{each}" for key, each in zip(keys, structure.key.names, strict=True))
     order = " ORDER BY sequence DESC" if structure.kind in ("ring", "capped") else ""
@@ -159,23 +160,12 @@ def sql_of(plan: Any) -> list[str]:
 
 def acts(structure: Structure, verb: str, key: Any, member: Any) -> Operation[Any]:
     """Return the operation that changes a key: clear, forget, or remove of what has an identity."""
-    made: Operation[Any]
     target: Any = structure
-    match verb, structure.kind:
-        case "clear", _:
-            made = target.clear(key)
-        case "forget", _:
-            made = target.forget(key)
-        case "remove", "cache":
-            made = target.delete(key)
-        case _:
-            made = target.remove(key, member)
-    return made
-
-
-def advice(rule: str) -> str:
-    """Return what to do about a violation of a rule."""
-    return ADVICE.get(rule, OTHERWISE)
+    if verb == "remove":
+        made = target.delete(key) if structure.kind == "cache" else target.remove(key, member)
+    else:
+        made = getattr(target, verb)(key)
+    return cast(Operation[Any], made)
 
 
 def columns_of(structure: Structure) -> Sequence[Any]:

@@ -47,8 +47,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("roost")
 
-STEPS = 10_000  # of SQLite's machine, about 0.1 ms, after which a read that has a limit looks at the time
-
 
 class Core:
     """The working part of a store.
@@ -277,29 +275,6 @@ class Core:
         if self.engine.memory:
             return self.exclusive(make())
         return self._again(lambda: self._look(lambda _: make(), lasts))
-
-    def glance(self, make: Callable[[Context], Generator[Wanted, Any, T]], seconds: float) -> T:
-        """Run a short read in one snapshot on a connection of the batches' reads; an error after so many seconds."""
-        if self.engine.memory:
-            return self.exclusive(make(self._context))
-        deadline = time.monotonic() + seconds
-
-        def look(link: Link) -> T:
-            connection = link.connection
-            if connection is None:
-                connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
-            connection.wait = Wait(deadline, self.lock_wait, work=seconds)
-            if self.engine.file is not None:  # servers end a statement themselves
-                connection.raw.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
-            try:
-                connection.execute(Control.BEGIN_READ)
-                return drive(make(self._context), connection)
-            finally:
-                if self.engine.file is not None:
-                    connection.raw.set_progress_handler(None, 0)
-                connection.settle()
-
-        return self._readers[0].use(look)
 
     def examine(self) -> list[Finding]:
         """Examine the database, and return the findings of `doctor`."""
