@@ -182,3 +182,13 @@ def test_metrics_of_an_asynchronous_store(url: str) -> None:
             return await asyncio.to_thread(measured, store)
 
     assert asyncio.run(main())["structure_rows", "pageviews"] == 1
+
+
+def test_metrics_leave_no_limit_on_the_applications_reads(server_url: str) -> None:
+    with roost.Store(server_url, timeout=60) as store:
+        store.create(pageviews)
+        store.run(pageviews.total("/"))
+        links = store._core._readers
+        before = [link.connection for link in links]
+        assert measured(store)["structure_rows", "pageviews"] == 0
+        assert [link.connection for link in links] == before

@@ -44,12 +44,12 @@ class Samples:
     def rate(self, name: str) -> float | None:
         """Return what was written per second lately; None before there are two samples."""
         with self._lock:
-            kept = [*self._kept.get(name, ())]
+            kept: list[Sample] = [*self._kept.get(name, ())]
         if len(kept) < 2:
             return None
-        *before, last = kept
-        first = next((each for each in before if last.at - each.at <= LATELY), before[-1])
-        return float(max(0, last.total - first.total)) / (last.at - first.at)
+        last = kept[-1]
+        first = next((each for each in kept[:-1] if last.at - each.at <= LATELY), kept[-2])
+        return max(last.total - first.total, 0) / (last.at - first.at)
 
     def hot(self, name: str, n: int = 5) -> list[tuple[Any, int]]:
         """Return the keys to which most was written within the minute, each with how much."""

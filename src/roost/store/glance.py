@@ -16,8 +16,14 @@ T = TypeVar("T")
 STEPS = 10_000  # of SQLite's machine, about 0.1 ms, after which it looks at the time
 
 
-def glance(store: Any, make: Callable[[Context], Generator[Wanted, Any, T]], seconds: float) -> T:
-    """Run a read of a store in one snapshot, on the connection of its reads; an error after so many seconds."""
+def glance(
+    store: Any, make: Callable[[Context], Generator[Wanted, Any, T]], seconds: float, *, alone: bool = False
+) -> T:
+    """Run a read of a store in one snapshot; an error after so many seconds.
+
+    alone: on a connection of its own, closed afterwards, as the application's reads use the store's: a server goes on
+        to limit the statements of a connection.
+    """
     core = store._core
     if core.engine.memory:
         found: T = core.exclusive(make(core._context))
@@ -39,6 +45,8 @@ def glance(store: Any, make: Callable[[Context], Generator[Wanted, Any, T]], sec
             if core.engine.file is not None:
                 connection.raw.set_progress_handler(None, 0)
             connection.settle()
+            if alone:
+                link.drop()
 
-    link: Link = core._readers[0]
+    link: Link = core._link() if alone else core._readers[0]
     return link.use(look)
