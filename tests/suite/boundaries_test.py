@@ -11,8 +11,9 @@ from tests.suite.boundaries import CASES, WAYS, Boundaries, pairs
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.needs("second store", "application")
-def test_an_operation_beside_another_one_of_its_key_is_before_or_after_it(name: str, store_url: str) -> None:
-    # What removes, of a key that has nothing yet, beside what adds; `tests/campaigns/boundaries.py` tries everything.
+def test_f86_an_operation_beside_another_one_of_its_key_is_before_or_after_it(name: str, store_url: str) -> None:
+    # What removes, of a key that has nothing yet, beside what adds (F89: of a cache); `tests/campaigns/boundaries.py`
+    # tries everything.
     if store_url.startswith("sqlite"):
         pytest.skip("one writer")
     case = CASES[name]
@@ -30,7 +31,7 @@ def test_an_operation_beside_another_one_of_its_key_is_before_or_after_it(name: 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.needs("psycopg")
-def test_beside_a_removal_since_its_snapshot_an_operation_conflicts(name: str, store_url: str) -> None:
+def test_f87_beside_a_removal_since_its_snapshot_an_operation_conflicts(name: str, store_url: str) -> None:
     case = CASES[name]
     found = Boundaries(store_url, [case])
     try:

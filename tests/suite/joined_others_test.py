@@ -89,7 +89,7 @@ def begin(one: App, level: str) -> None:
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize("write", WRITES)
-def test_a_key_that_has_expired_is_free_while_a_transaction_is_open(
+def test_f93_a_key_that_has_expired_is_free_while_a_transaction_is_open(
     write: str, level: str, open_store: Callable[..., Any], app: Callable[..., App], sql: Client, store_url: str
 ) -> None:
     make = WRITES[write]
@@ -113,7 +113,7 @@ def test_a_key_that_has_expired_is_free_while_a_transaction_is_open(
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_tables_with_few_rows_are_not_locked_as_a_whole(
+def test_f94_tables_with_few_rows_are_not_locked_as_a_whole(
     rows: int, level: str, open_store: Callable[..., Any], app: Callable[..., App]
 ) -> None:
     store = open_store(*ALL, timeout=0.5)

@@ -51,7 +51,7 @@ def begin(one: App, store_url: str, level: str) -> None:
 
 @pytest.mark.ways("driver")
 @STRUCTURES
-def test_joined_writes_leave_what_is_over_to_stores(
+def test_f93_joined_writes_leave_what_is_over_to_stores(
     structure: Any, open_store: Callable[..., Any], app: Callable[..., App], sql: Client, store_url: str
 ) -> None:
     store = open_store(structure)

@@ -37,7 +37,7 @@ from roost.structures.steps import (
     Step,
     Take,
 )
-from roost.structures.views.postgresql import given_away, refusing, revoked
+from roost.structures.views.postgresql import given_away, newest_version, refusing, revoked
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
 from roost.types.column_types import ColumnType
@@ -71,7 +71,10 @@ END $roost$"""
 
 
 # Without compilation, which what must be sorted all the same would seem to be worth.
-PINNED = " SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off"
+PINNED = "".join(
+    f" SET {each} = off"
+    for each in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort", "jit")
+)
 PINNED_MARK = " /* pinned */"  # in the text, which is compared
 
 
@@ -109,6 +112,33 @@ class PostgreSQLWords(Words):
         given = self._program.given
         holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
+
+    @property
+    def my_head(self) -> str:
+        """The condition that finds the given key's head, once it is locked."""
+        return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
+
+    def write(
+        self,
+        table: str,
+        values: Mapping[str, str],
+        key: Sequence[str],
+        change: Mapping[str, str],
+        returning: str = "",
+    ) -> str:
+        """Return what does the same as `put`, by an UPDATE first, to a row that is there most of the time.
+
+        It fails (40001) where the row was deleted since the snapshot of the application's transaction: an upsert would
+        make a second one.
+        """
+        there = f"SELECT r.ctid FROM {table} r WHERE {newest_version({name: values[name] for name in key})}"
+        assigned = ", ".join(f"{name} = {self._as_given(value, values)}" for name, value in change.items())
+        put = _if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
+        return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
+
+    def _as_given(self, value: str, values: Mapping[str, str]) -> str:
+        # What `proposed` says of a row, outside of an upsert.
+        return re.sub(r'excluded\.("(?:[^"]|"")+"|\w+)', lambda found: f"({values[found[1]]})", value)
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
         """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
@@ -188,16 +218,11 @@ class PostgreSQLWords(Words):
                 case Head():
                     lines += self._lock_head(step, declared)
                 case Next(column, more):
-                    # At REPEATABLE READ the upsert would make a second head where one was deleted since the snapshot.
                     self._declare(Column(column, ColumnType("int")), declared)
-                    lines.append(
-                        f"IF NOT ({self.dialect.read_committed}) THEN\n"
-                        f"  PERFORM 1 FROM {self.head} WHERE {self.mine()} FOR UPDATE;\nEND IF;"
-                    )
                     values = {**self.values(self.key), column: "1", **more}
                     change = {column: f"{self.head}.{column} + 1", **more}
-                    put = self.put(self.head, values, [*values][: len(self.key)], change)
-                    lines.append(f"{put}\n  RETURNING {column} INTO it.{column};")
+                    told = f"\n  RETURNING {column} INTO it.{column}"
+                    lines.append(f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};")
                 case Now():
                     lines += self._store_time(declared)
                 case Current(fact, value):
@@ -280,7 +305,8 @@ class PostgreSQLWords(Words):
         for each in head.remembered:
             self._declare(each, declared)
         makes, into = head.makes, ", ".join(f"it.{each}" for each in head.first)
-        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head} WHERE {self.mine()}"
+        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head}"
+        read += f" WHERE {newest_version(self.values(self.key))}"
         lock = f"{read} FOR UPDATE;"
         if makes:
             values = {**self.values(self.key), **head.first}
