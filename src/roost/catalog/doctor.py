@@ -62,7 +62,8 @@ GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
 RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN", "PROCESS")
 SNAPSHOT = f"""\
 SELECT 'snapshot', CONCAT('session ', trx_mysql_thread_id, ', since ', trx_started) FROM information_schema.innodb_trx
-  WHERE trx_started < NOW() - INTERVAL {LONG} SECOND ORDER BY trx_started LIMIT 1"""  # who may not see it gets an error
+  WHERE trx_mysql_thread_id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL {LONG} SECOND
+  ORDER BY trx_started LIMIT 1"""  # who may not see it gets an error
 MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3], MARIADB[4])
 POSTGRESQL = (
     """\
