@@ -243,8 +243,8 @@ class StructurePlan(TargetPlan):
         longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
         if self.dialect.key_bytes and longest > self.dialect.key_bytes:
             raise Invalid(
-                f"{self.structure.name}: what identifies a row, {primary}, may have {longest:,} bytes, and this database "
-                f"takes {self.dialect.key_bytes:,}, a character of a text being 4; give shorter texts, as roost.text(100)"
+                f"{self.structure.name}: what identifies a row, {primary}, may have {longest:,} bytes, 4 for each "
+                f"character, and this database takes {self.dialect.key_bytes:,}; give shorter texts, as roost.text(100)"
             )
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
