@@ -68,7 +68,7 @@ class CounterPlan(ProgramPlan):
         upper = f"{lower} + {self.dialect.modulo.format(number, slots - lower)}" if slots > 1 else "0"
         batches = self.dialect.modulo.format(number, lower)
         yield Program("add", [*key, N], lambda w: self._adding(w, upper), pinned=True)
-        yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
+        yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True, pinned=True)
         yield Program(
             "increment",
             [*key, N],
@@ -112,7 +112,7 @@ class CounterPlan(ProgramPlan):
         values |= {"slot": slot, "n": w.new("n")}
         change = {"n": f"{w.rows}.n + {w.proposed('n')}"}
         if source:
-            yield Do(w.put(w.rows, values, [*key, "slot"], change, source))
+            yield from w.write_all(w.rows, values, [*key, "slot"], change)
         else:
             yield Do(w.write(w.rows, values, [*key, "slot"], change))
 

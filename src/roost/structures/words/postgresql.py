@@ -13,7 +13,7 @@ Rules for all functions:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
@@ -135,6 +135,52 @@ class PostgreSQLWords(Words):
         assigned = ", ".join(f"{name} = {self._as_given(value, values)}" for name, value in change.items())
         put = _if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
         return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
+
+    def write_all(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
+    ) -> Iterator[Step]:
+        """Yield the steps that do the same as `put` to rows of the source, of different keys.
+
+        Those that are there have been locked in their order before one is written.
+        """
+        keys = ", ".join(f"{values[name]} AS {name}" for name in key)
+        yield self._locking(table, keys, key)
+        given = ", ".join(f"{value} AS {name}" for name, value in values.items())
+        newest = newest_version({name: f"w.{name}" for name in key})
+        assigned = ", ".join(
+            f"{name} = {self._as_given(value, {each: f'w.{each}' for each in values})}"
+            for name, value in change.items()
+        )
+        names = ", ".join(values)
+        yield Do(
+            f"""WITH given AS MATERIALIZED (SELECT {given} FROM {self.source}),
+  w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
+    LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")
+  INSERT INTO {table} ({names}) SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}
+  {self.upsert(key, change)}"""
+        )
+
+    def heads(self, first: Mapping[str, str]) -> Iterator[Step]:
+        """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
+        key = self.values(self.key)
+        keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
+        yield self._locking(self.head, keys, [*key])
+        newest = newest_version({name: f"k.{name}" for name in key})
+        missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest}) IS NULL ORDER BY {', '.join(key)}"
+        made = {**{name: f"k.{name}" for name in key}, **first}
+        yield Do(
+            self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
+        )
+
+    def _locking(self, table: str, keys: str, names: Sequence[str]) -> Do:
+        # Locks the rows of the source's keys, those that are there.
+        distinct = f"SELECT DISTINCT {keys} FROM {self.source} ORDER BY {', '.join(names)}"
+        newest = newest_version({name: f"k.{name}" for name in names})
+        return Do(
+            f"PERFORM count(*) FROM (SELECT 1 FROM ({distinct}) k\n"
+            f"  CROSS JOIN LATERAL (SELECT 1 FROM {table} r WHERE {newest} FOR UPDATE) r) l"
+        )
 
     def _as_given(self, value: str, values: Mapping[str, str]) -> str:
         # What `proposed` says of a row, outside of an upsert.

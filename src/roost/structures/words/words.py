@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import SECOND
-from roost.structures.steps import Program, Routine
+from roost.structures.steps import Do, Program, Routine, Step
 from roost.types.columns import Column
 
 MARK = "/* made by Roost */"
@@ -101,6 +101,18 @@ class Words(ABC):
     def write(self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]) -> str:
         """Return what does the same as `put` to a row that is there most of the time; not in other statements."""
         return self.put(table, values, key, change)
+
+    def write_all(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
+    ) -> Iterator[Step]:
+        """Yield the steps that do the same as `put` to rows of the source, of different keys."""
+        yield Do(self.put(table, values, key, change, self.source))
+
+    def heads(self, first: Mapping[str, str]) -> Iterator[Step]:
+        """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
+        key = self.values(self.key)
+        keys = ", ".join(key.values())
+        yield Do(self.put(self.head, {**key, **first}, [*key], source=f"{self.source} GROUP BY {keys} ORDER BY {keys}"))
 
     def replace(
         self,
