@@ -26,10 +26,12 @@ from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
-from roost.structures.steps import Current, Do, Door, Give, Next, Now, Program, Step, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, Current, Do, Door, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
+from roost.structures.views.postgresql import newest_version
 from roost.structures.views.sqlite import ViewWords
 from roost.structures.wire import EntriesWire
+from roost.structures.words.postgresql import PostgreSQLWords
 from roost.structures.words.words import Words
 
 K = TypeVar("K")
@@ -162,11 +164,20 @@ class RingPlan(ProgramPlan):
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
         yield Program(
-            "push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, pinned=True, after=after, door=Door()
+            "push",
+            [*key, *self.others],
+            self._pushing,
+            [SEQUENCE],
+            whole=True,
+            pinned=IN_ORDER,
+            after=after,
+            door=Door(),
         )
         if self.dialect.row_locks:
             gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
-            yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
+            yield Program(
+                "push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True, pinned=BY_INDEX
+            )
             yield self.lock_program()
         yield from self.removals()
         if self.expires:
@@ -186,12 +197,16 @@ class RingPlan(ProgramPlan):
 
     def _put(self, w: Words, sequence: str, key: Mapping[str, str], others: Mapping[str, str], source: str = "") -> str:
         # Writes a row into the slot of its sequence.
+        unknown, there = self.structure.rows.unknown, not source
+        return w.replace(w.rows, {**self._row(w, sequence, key), **others}, [*key, "slot"], source, unknown, there)
+
+    def _row(self, w: Words, sequence: str, key: Mapping[str, str]) -> dict[str, str]:
+        # What a row has beside the values of its own columns.
         slot = w.dialect.modulo.format(sequence, self._keep)
         values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
         if self.expires:
             values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        unknown, there = self.structure.rows.unknown, not source
-        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
+        return values
 
     @property
     def _keep(self) -> str:
@@ -200,12 +215,12 @@ class RingPlan(ProgramPlan):
     def _pushing_all(self, w: Words) -> Iterator[Step]:
         # Allocates for all rows of a key at once, and writes the last `keep` of them.
         key, keep = w.values(self.structure.key.columns), self._keep
-        names, given = ", ".join(key), ", ".join(key.values())
+        given = ", ".join(key.values())
         if self.expires:
             yield Now()
         others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
-        put = self._put(w, "s.`its sequence`", {name: f"s.{name}" for name in key}, others, "s")
-        put = f"{put.replace(' FROM s ', ' FROM s WHERE s.`its place` > s.`its count` - ' + keep + ' ')}"
+        numbered_key = {name: f"s.{name}" for name in key}
+        stays = f"s.`its place` > s.`its count` - {keep}"
         if w.dialect.family == "mariadb":
             heads = {**key, "sequence": "COUNT(*)", "keep": keep}
             change = {"sequence": f"{w.head}.sequence + VALUES(sequence)", "keep": "VALUES(keep)"}
@@ -219,24 +234,33 @@ class RingPlan(ProgramPlan):
                 f"    h.sequence - COUNT(*) OVER ({window}) + ROW_NUMBER() OVER ({window} ORDER BY q.ord)"
                 f" AS `its sequence`\n    FROM {w.source} JOIN {w.head} h ON {joined}) s"
             )
-            yield Do(put.replace(" FROM s ", f"\n  FROM {numbered} "))
+            put = self._put(w, "s.`its sequence`", numbered_key, others, f"{numbered} WHERE {stays}")
+            yield Do(put)
             return
+        assert isinstance(w, PostgreSQLWords)
         yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
         yield Current("keep", self.structure.keep)
+        yield from w.heads({"sequence": "0", "keep": keep})
         same_key = " AND ".join(f"h.{name} = q.{name}" for name in key)
+        newest = newest_version({name: f"c.{name}" for name in key})
+        row = self._row(w, 's."its sequence"', numbered_key) | others
+        change = w.changes(row, [*key, "slot"], self.structure.rows.unknown)
+        source = f"s WHERE {stays}".replace("`", '"')
+        queries, insert = w.writing(w.rows, row, [*key, "slot"], change, source)
         h_names = ", ".join(f"h.{name}" for name in key)
         yield Give(
             [
                 f"""WITH q AS MATERIALIZED (
     SELECT q.*, row_number() OVER (PARTITION BY {given} ORDER BY q.ord) AS "its place",
       count(*) OVER (PARTITION BY {given}) AS "its count" FROM {w.source}),
-  h AS (INSERT INTO {w.head} AS h ({names}, sequence, keep)
-    SELECT {given}, count(*), {keep} FROM q GROUP BY {given} ORDER BY {given}
-    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence, keep = excluded.keep
-    RETURNING {h_names}, h.sequence),
+  h AS (UPDATE {w.head} AS h SET sequence = h.sequence + c."its adds", keep = {keep}
+    FROM (SELECT {given}, count(*) AS "its adds" FROM q GROUP BY {given}) c
+      CROSS JOIN LATERAL (SELECT r.ctid FROM {w.head} r WHERE {newest}) p
+    WHERE h.ctid = p.ctid RETURNING {h_names}, h.sequence),
   s AS MATERIALIZED (
     SELECT q.*, h.sequence - q."its count" + q."its place" AS "its sequence" FROM q JOIN h ON {same_key}),
-  r AS ({put.replace("`", '"')})
+  {queries},
+  r AS ({insert})
   SELECT s."its sequence" FROM s ORDER BY s.ord"""
             ]
         )

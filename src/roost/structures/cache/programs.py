@@ -13,7 +13,23 @@ from roost.dialects.conditions import refused
 from roost.structures.cache.bounds import SIZE, CacheBounds
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, SECOND, STALE, WON
 from roost.structures.rules import MOST, UNTIL, gone
-from roost.structures.steps import FULL, INT, TOTAL, Do, Fetch, Give, Leave, Let, Now, Program, Refuse, Step, number
+from roost.structures.steps import (
+    BY_INDEX,
+    FULL,
+    IN_ORDER,
+    INT,
+    TOTAL,
+    Do,
+    Fetch,
+    Give,
+    Leave,
+    Let,
+    Now,
+    Program,
+    Refuse,
+    Step,
+    number,
+)
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
 from roost.types.columns import Column
@@ -55,9 +71,9 @@ class CachePrograms(CacheBounds):
         state = f"(SELECT max(until) AS until, max(token) AS token FROM {rows} WHERE {self._mine}) r"
         given: Callable[[str], str] = lambda name: f":{name}"  # noqa: E731
         living = f"FROM {rows} WHERE {self._mine} AND until > {self._now}"
-        yield Program("set", row, self._setting, [OUTCOME] if cache.max_bytes else [], pinned=True)
+        yield Program("set", row, self._setting, [OUTCOME] if cache.max_bytes else [], pinned=IN_ORDER)
         if self.dialect.row_locks:
-            yield Program("set_all", row, self._setting_all, many=True, pinned=True)
+            yield Program("set_all", row, self._setting_all, many=True, pinned=BY_INDEX)
         verdict = self._verdict(given, "r.until", "r.token", self._now)
         yield Program(
             "store", [*row, MODE, WANTED, INVALIDATES], self._storing, [OUTCOME, TOKEN],

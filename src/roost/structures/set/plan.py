@@ -41,7 +41,7 @@ from roost.structures.relation import Relation
 from roost.structures.rules import UNTIL, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
-from roost.structures.steps import INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.views.postgresql import newest_version
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType
@@ -94,12 +94,12 @@ class SetPlan(ProgramPlan):
         add = self._adding if self.heads else self._renewing
         plain = not self.structure.options
         new = lambda there, _: int(there is None)  # noqa: E731
-        yield Program("add", self.pair, add, [ADDED], pinned=True, before=before, tell=new)
-        yield Program("remove", self.pair, self._removing, [REMOVED], pinned=True, before=before)
+        yield Program("add", self.pair, add, [ADDED], pinned=IN_ORDER, before=before, tell=new)
+        yield Program("remove", self.pair, self._removing, [REMOVED], pinned=IN_ORDER, before=before)
         if self.dialect.row_locks:
             if not self.keep and (self.heads or self.dialect.family == "postgresql"):
                 gives = [ADDED if self.dialect.family == "postgresql" else NEWS]
-                yield Program("add_all", self.pair, self._adding_all, gives, many=True, pinned=True)
+                yield Program("add_all", self.pair, self._adding_all, gives, many=True, pinned=BY_INDEX)
             yield self.lock_program()
         elif plain:  # each is one statement, for rows that are known to be new
             more = {"n": f"{self.head_table}.n + excluded.n"}

@@ -70,14 +70,6 @@ DO $roost$ DECLARE other regprocedure; BEGIN
 END $roost$"""
 
 
-# Without compilation, which what must be sorted all the same would seem to be worth.
-PINNED = "".join(
-    f" SET {each} = off"
-    for each in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort", "jit")
-)
-PINNED_MARK = " /* pinned */"  # in the text, which is compared
-
-
 class PostgreSQLWords(Words):
     """One structure in PostgreSQL's words."""
 
@@ -145,6 +137,13 @@ class PostgreSQLWords(Words):
         """
         keys = ", ".join(f"{values[name]} AS {name}" for name in key)
         yield self._locking(table, keys, key)
+        queries, insert = self.writing(table, values, key, change, self.source)
+        yield Do(f"WITH {queries}\n  {insert}")
+
+    def writing(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], source: str
+    ) -> tuple[str, str]:
+        """Return the parts of a WITH, and the INSERT, that together do the same to locked rows."""
         given = ", ".join(f"{value} AS {name}" for name, value in values.items())
         newest = newest_version({name: f"w.{name}" for name in key})
         assigned = ", ".join(
@@ -152,14 +151,12 @@ class PostgreSQLWords(Words):
             for name, value in change.items()
         )
         names = ", ".join(values)
-        yield Do(
-            f"""WITH given AS MATERIALIZED (SELECT {given} FROM {self.source}),
+        queries = f"""given AS MATERIALIZED (SELECT {given} FROM {source}),
   w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
     LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
-  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")
-  INSERT INTO {table} ({names}) SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}
-  {self.upsert(key, change)}"""
-        )
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")"""
+        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
+        return queries, f"INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}"
 
     def heads(self, first: Mapping[str, str]) -> Iterator[Step]:
         """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
@@ -235,14 +232,16 @@ class PostgreSQLWords(Words):
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
         block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
-        mark = f"{MARK}{PINNED_MARK if program.pinned else ''}"
+        without = f" /* without {', '.join(program.pinned)} */" if program.pinned else ""  # as the text is compared
+        mark = f"{MARK}{without}"
         head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared.values())}\n" if declared else ""
         text = f"\n#variable_conflict use_column\n{mark}\n{head}BEGIN\n{block}\nEND\n"
         tag = dollar_tag(text)
+        pinned = "".join(f" SET {each} = off" for each in program.pinned)
         types = ", ".join(f"{self.type_of(each)}{array}" for each in program.given)
         make = (
             f"CREATE OR REPLACE FUNCTION {name}({', '.join(parameters)}) RETURNS {gives}\n"
-            f"  LANGUAGE plpgsql SECURITY DEFINER{PINNED if program.pinned else ''} AS {tag}{text}{tag}"
+            f"  LANGUAGE plpgsql SECURITY DEFINER{pinned} AS {tag}{text}{tag}"
         )
         function = f"{name}({types})"
         literal = self.dialect.literal

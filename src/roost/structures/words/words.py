@@ -128,9 +128,13 @@ class Words(ABC):
         unknown: stored columns that the declaration does not know: they get their defaults.
         there: whether there is one most of the time, as in `write`.
         """
-        change = {name: self.proposed(name) for name in values if name not in key}
-        change |= {self.dialect.name_of(each): self.default(each) for each in unknown}
+        change = self.changes(values, key, unknown)
         return self.write(table, values, key, change) if there else self.put(table, values, key, change, source)
+
+    def changes(self, values: Mapping[str, str], key: Sequence[str], unknown: Sequence[Column]) -> dict[str, str]:
+        """Return what a row that is there gets, so that it has all that a new one would have."""
+        change = {name: self.proposed(name) for name in values if name not in key}
+        return change | {self.dialect.name_of(each): self.default(each) for each in unknown}
 
     def default(self, column: Column) -> str:
         """Return the default of a column that a row of `put` does not name, in its upsert."""
