@@ -9,6 +9,7 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement
 from roost.structures.plan import each
+from roost.structures.views.mysql import FORBIDS, LIMITS
 
 Facts = Mapping[str, str]
 Probing = Generator[Statement, Any, "list[Finding]"]
@@ -27,7 +28,6 @@ class Finding:
     advice: str = ""
 
 
-NO_VIEWS = "not there on MySQL"
 LOST_COMMIT = Finding(
     "lost COMMIT",
     "roost_writers",
@@ -41,7 +41,8 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_varia
   ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
    'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
    'read_only', 'super_read_only', 'innodb_doublewrite', 'wsrep_mode', 'rpl_semi_sync_master_enabled',
-   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point')""",
+   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point', 'disabled_storage_engines',
+   'sql_require_primary_key')""",
     "SELECT 'connection', CONNECTION_ID()",
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
@@ -59,7 +60,7 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_statu
 GRANTS = "SHOW GRANTS"
 GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
 RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
-MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3], MARIADB[4])
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:5])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
@@ -147,7 +148,7 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield from _innodb(facts)
     yield from _replicas(facts)
-    yield from _mariadb_views(facts)
+    yield from _inlets(facts)
     if facts.get("mighty"):
         yield Finding(
             "rights", "rights on the whole server",
@@ -180,9 +181,8 @@ def _mysql(facts: Facts) -> Iterator[Finding]:
         advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
     yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
     yield from _innodb(facts)
-    yield from _creating(facts)
+    yield from _inlets(facts)
     yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("views", NO_VIEWS, "SQL clients can read the private tables; only Python writes")
     yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
     yield from _rarities(facts)
 
@@ -293,7 +293,7 @@ def _creating(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _mariadb_views(facts: Facts) -> Iterator[Finding]:
+def _inlets(facts: Facts) -> Iterator[Finding]:
     blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
     logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
     yield from _creating(facts)
@@ -307,10 +307,9 @@ def _mariadb_views(facts: Facts) -> Iterator[Finding]:
             "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
             "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
         )  # fmt: skip
-    elif "STRICT_REPLICATION" in facts.get("wsrep_mode", ""):
+    elif no_inlets := [f"{name} = {facts[name]}" for name in LIMITS if FORBIDS.search(facts.get(name, ""))]:
         yield Finding(
-            "views", "wsrep_mode = STRICT_REPLICATION",
-            "no BLACKHOLE table can be made: SQL clients write by procedures",
+            "views", ", ".join(no_inlets), "no BLACKHOLE table can be made: SQL clients write by procedures"
         )  # fmt: skip
     elif not blackhole:
         yield Finding(
