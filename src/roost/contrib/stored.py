@@ -10,8 +10,10 @@ value is a miss, with a warning in the log.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import pickle
+import re
 from typing import Any
 
 from roost.contrib.serializers import Signed, chosen
@@ -19,6 +21,8 @@ from roost.errors import Invalid
 
 WRAP = 2**64
 HALF = 2**63
+LONGEST_KEY = 255  # characters
+SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_DIGITS = 20  # of an int of 64 bits
 MARKS = {b"\x80": "pickle", b"\xc1": "msgpack", b"\xfe": "signed", b"\xff": "own"}  # no text in UTF-8 begins so
 
@@ -73,6 +77,17 @@ class Codec:
         except Exception as error:  # whatever a serializer raises for bytes that are not its own
             logger.warning("%s: the value of %r counts as missing: %s", self._where, key, error)
             return default
+
+
+def storable(key: str) -> str:
+    """Return a key as it is stored: one of more than 255 characters, or that no text column takes, by its SHA-256.
+
+    >>> storable("/home"), len(storable("k" * 256))
+    ('/home', 64)
+    """
+    if len(key) <= LONGEST_KEY and "\0" not in key and (key.isascii() or SURROGATE.search(key) is None):
+        return key
+    return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
 def is_held(value: int) -> bool:

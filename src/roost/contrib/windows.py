@@ -16,8 +16,8 @@ from roost import own
 from roost.structures.checks import RuleWords, has_head
 from roost.structures.clock import SECOND, duration
 from roost.structures.console import PeekConsole
-from roost.structures.plan import Careful, Context, Question, Rule
-from roost.structures.steps import Fetch, INT
+from roost.structures.plan import Careful, Context, Rule
+from roost.structures.steps import INT, Fetch
 from roost.types.column_types import whole
 
 K = TypeVar("K")
@@ -51,6 +51,10 @@ class Window(NamedTuple):
     earlier_ends: float
     current: int
     current_ends: float
+
+    def sliding(self) -> tuple[int, float, int, float]:
+        """Return what is known of the sliding window."""
+        return self[4:]
 
 
 class Windows(own.Structure, Generic[K]):
@@ -154,7 +158,7 @@ class WindowsPlan(own.ProgramPlan):
                 [*key, LIMIT, WITHIN, N],
                 steps,
                 [told],
-                before=self._refused(verb, self._named),
+                before=self._over_limit(verb, self._named),
                 tell=lambda found, _: 0 if found and found[0] else 1,
                 idle=lambda found: bool(found[0]),
             )
@@ -176,7 +180,7 @@ class WindowsPlan(own.ProgramPlan):
         parameters = {each.name: w.new(each.name) for each in (LIMIT, WITHIN, N)}
         return {**parameters, "mine": w.mine((), "h."), "now": w.now, "stands": w.stands}
 
-    def _refused(self, verb: str, words: Mapping[str, str]) -> str:
+    def _over_limit(self, verb: str, words: Mapping[str, str]) -> str:
         # The query for whether a key has had too many hits. They can only become more, so it is final, unless time
         # stands still: then a write mends it.
         moment = f"CROSS JOIN (SELECT {words['now']} AS moment) m"
@@ -224,7 +228,7 @@ class WindowsPlan(own.ProgramPlan):
 
     def _taking(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", INT, self._refused("take", self._words(w)))
+        yield own.Let("refused", INT, self._over_limit("take", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
@@ -242,7 +246,7 @@ class WindowsPlan(own.ProgramPlan):
 
     def _sliding(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", INT, self._refused("slide", self._words(w)))
+        yield own.Let("refused", INT, self._over_limit("slide", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
@@ -310,7 +314,7 @@ class WindowsPlan(own.ProgramPlan):
         if not self.dialect.row_locks and self.dialect.singles:
             given = [*self.structure.key.columns, LIMIT, WITHIN, N, *self.timed]
             for verb in ("take", "slide"):
-                ask = own.Ask(self.read(self._refused(verb, self._named), given), self._given, _refusal)
+                ask = own.Ask(self.read(self._over_limit(verb, self._named), given), self._given, _refusal)
                 self.questions[verb] = lambda op, context, ask=ask: self._question(ask, op, context)  # type: ignore[misc]
         return {"keys": self.list_keys(self.head_table, f"until > {self.now}")}
 
