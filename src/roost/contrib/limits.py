@@ -20,6 +20,7 @@ from limits.aio.storage import base as aio
 from limits.storage import base
 
 import roost
+from roost.contrib.opened import AsyncOpened, Opened
 from roost.contrib.stored import storable
 from roost.contrib.windows import Window, Windows
 
@@ -41,9 +42,6 @@ class _Windows:
 
     windows: Windows[str]
     _run: Callable[..., Any]
-
-    def _made(self, name: str, create: bool) -> None:
-        self.windows, self._creates = Windows(name), create
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -104,19 +102,13 @@ class RoostStorage(_Windows, base.Storage, base.MovingWindowSupport, base.Slidin
         self, uri: str, wrap_exceptions: bool = False, name: str = NAME, create: bool = True, **options: Any
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self.store = roost.Store(uri.removeprefix("roost+"), **options)
-        self._made(name, create)
+        self.windows = Windows(name)
+        self._opened = Opened(uri.removeprefix("roost+"), self.windows, create=create, **options)
+        self.store = self._opened.store
 
     def _run(self, operation: Any, answer: Callable[[Any], Any] = _same) -> Any:
-        if operation is False:  # more than the limit at once
-            return False
-        try:
-            return answer(self.store.run(operation))
-        except roost.Missing:
-            if not self._creates:
-                raise
-            self.store.create(self.windows)
-            return answer(self.store.run(operation))
+        # False: more than the limit at once.
+        return operation and answer(self._opened.run(operation))
 
     def check(self) -> bool:
         """Return whether the database answers."""
@@ -142,19 +134,12 @@ class AsyncRoostStorage(_Windows, aio.Storage, aio.MovingWindowSupport, aio.Slid
         self, uri: str, wrap_exceptions: bool = False, name: str = NAME, create: bool = True, **options: Any
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self.store = roost.AsyncStore(uri.removeprefix("async+roost+"), **options)
-        self._made(name, create)
+        self.windows = Windows(name)
+        self._opened = AsyncOpened(uri.removeprefix("async+roost+"), self.windows, create=create, **options)
+        self.store = self._opened.store
 
     async def _run(self, operation: Any, answer: Callable[[Any], Any] = _same) -> Any:
-        if operation is False:
-            return False
-        try:
-            return answer(await self.store.run(operation))
-        except roost.Missing:
-            if not self._creates:
-                raise
-            await self.store.create(self.windows)
-            return answer(await self.store.run(operation))
+        return operation and answer(await self._opened.run(operation))
 
     async def check(self) -> bool:
         """Return whether the database answers."""
