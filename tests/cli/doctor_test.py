@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -37,6 +38,17 @@ def test_a_server(shell: Shell, server_url: str) -> None:
     assert "pooler" not in found
     text = shell("doctor", "--store", server_url)
     assert text.startswith("\tfound\tso\tto gain more\nversion\t")
+
+
+@pytest.mark.parametrize("database", ["sqlite", *servers.SERVERS])
+def test_caches_that_pickle_are_named(shell: Shell, database: str, any_url: str) -> None:
+    plain, careless = roost.Cache("plain"), roost.Cache("careless", max_items=9)
+    with roost.Store(any_url) as store:
+        store.create(plain, careless, roost.Cache("texts", value=str))
+        store.run_all(plain.set("a", b'"json"'), plain.set("b", b"1"), careless.set("a", pickle.dumps(["a list"])))
+    found = told(shell, any_url)
+    assert [name for name in ("plain", "careless", "texts") if name in found] == ["careless"]
+    assert "can run code" in found["careless"]["means"]
 
 
 def test_memcached(shell: Shell) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from roost.catalog.catalog import Catalog, listed
 from roost.dialects.dialect import Dialect, Statement
 from roost.structures.plan import each
+from roost.structures.structure import facts_of
 from roost.structures.views.mysql import FORBIDS, LIMITS
 
 Facts = Mapping[str, str]
@@ -28,6 +30,7 @@ class Finding:
     advice: str = ""
 
 
+SAMPLE = 100  # values of a cache that are looked at
 LOST_COMMIT = Finding(
     "lost COMMIT",
     "roost_writers",
@@ -110,6 +113,24 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
         facts["pooler"] = "yes"
     judge: Callable[[Facts], Iterator[Finding]] = judged
     return list(judge(facts))
+
+
+def pickled(catalog: Catalog) -> Probing:
+    """Return a finding for each cache that has pickles among some of its values."""
+    found: list[Finding] = []
+    for name, _, definition in (yield from listed(catalog)):
+        facts = facts_of(definition)
+        if facts["kind"] != "cache" or not str(facts["value"][0][1]).startswith("binary"):
+            continue
+        mark = "'\\x80'::bytea" if catalog.dialect.name == "postgresql" else "X'80'"
+        some = f"SELECT value FROM roost_{name}_rows WHERE value IS NOT NULL LIMIT {SAMPLE}"
+        count = f"SELECT count(*) FROM ({some}) q WHERE substr(q.value, 1, 1) = {mark}"
+        ((number,),) = (yield Statement(each(count), [()]))[0]
+        if number:
+            advice = 'serializer="json", or Signed(secret): no stored byte is executed then'
+            means = "whoever can write to its table can run code in the applications that read it"
+            found.append(Finding(name, "a cache of pickles", means, advice))
+    return found
 
 
 def _rights(grants: list[str], database: str) -> Facts:
