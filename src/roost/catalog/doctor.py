@@ -63,7 +63,7 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_statu
 GRANTS = "SHOW GRANTS"
 GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
 RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
-MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:5])
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:6])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
@@ -170,6 +170,26 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     yield from _innodb(facts)
     yield from _replicas(facts)
     yield from _inlets(facts)
+    yield from _passes(facts)
+    yield from _rarities(facts)
+
+
+def _mysql(facts: Facts) -> Iterator[Finding]:
+    version = facts.get("version", "unknown")
+    product = "TiDB" if "TiDB" in version else "MySQL"
+    if product == "TiDB":
+        advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
+    else:
+        advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
+    yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
+    yield from _innodb(facts)
+    yield from _inlets(facts)
+    yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
+    yield from _passes(facts)
+    yield from _rarities(facts)
+
+
+def _passes(facts: Facts) -> Iterator[Finding]:
     if facts.get("mighty"):
         yield Finding(
             "rights", "rights on the whole server",
@@ -190,22 +210,6 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
             "tables of your own are trimmed by `roost cap --watch`",
             "SET GLOBAL event_scheduler = ON and GRANT EVENT: the server trims them by itself",
         )  # fmt: skip
-    yield from _rarities(facts)
-
-
-def _mysql(facts: Facts) -> Iterator[Finding]:
-    version = facts.get("version", "unknown")
-    product = "TiDB" if "TiDB" in version else "MySQL"
-    if product == "TiDB":
-        advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
-    else:
-        advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
-    yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
-    yield from _innodb(facts)
-    yield from _inlets(facts)
-    yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
-    yield from _rarities(facts)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
