@@ -462,8 +462,10 @@ class ProgramPlan(StructurePlan):
             found = text.format(**{each.name: out for each, out in zip(gives, outs, strict=True)})
             answer, source = _BOUNDED.format(found), f"FROM a WHERE ({found}) IS NOT NULL"
         elif gives:
-            more = [None] * (len(gives) - 1)
-            result = lambda outcome: write.result(op, [(outcome, *more) if more else outcome])  # noqa: E731
+            # A refusal is an answer, too. The application's transaction undoes it, with what was made before it.
+            least = 0 if context.joined else min(self.refusals(write.program).values(), default=0)
+            answer, more = _BOUNDED.format(f"{outs[0]} - ({least})" if least else outs[0]), [None] * (len(gives) - 1)
+            result = lambda outcome: write.result(op, [(outcome + least, *more) if more else outcome + least])  # noqa: E731
         if on_postgresql:
             named = f'a ("{gives[0].name}")' if len(gives) == 1 else "a"
             return Exchange(f"{named} AS (SELECT o.* FROM {call} AS o)", row, answer, source, result)
