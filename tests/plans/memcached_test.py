@@ -1,6 +1,6 @@
-"""The plan of a set in memcached, with answers given beforehand: which commands it sends, and how many.
+"""The plan of a set in memcached, with answers given beforehand: lost races, shards, compaction.
 
-Longer than 500 lines: every exchange with the servers stands here.
+`tests/suite/memcached_test.py` has on real servers what an operation sends when nobody interferes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from roost.structures.memcached_set.records import Binary, Header, Readable, hom
 NOW = 1_700_000_000
 likes = roost.MemcachedSet("likes", int, str)
 brief = roost.MemcachedSet("brief", int, str, ttl=100)
-single = roost.MemcachedSet("single", int, str, shards=0)
 recipe = roost.MemcachedSet("recipe", int, str, encoding="readable")
 BINARY, READABLE = Binary(raw=False), Readable(raw=False)
 PLAIN = BINARY.header(Header())
@@ -86,14 +85,6 @@ ADA, NO_ADA = b"+\3ada", b"-\3ada"
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
-
-
-def test_an_add_is_one_append() -> None:
-    play(change(plan_of(likes), (True, ["ada"])), (Append("likes:7", ADA), True))
-
-
-def test_a_remove_is_one_append() -> None:
-    play(change(plan_of(likes), (False, ["ada"])), (Append("likes:7", NO_ADA), True))
 
 
 def test_adds_and_removes_together_are_one_append_in_their_order() -> None:
@@ -250,17 +241,6 @@ def test_replace_asks_for_the_limit_once_and_lets_old_shards_go() -> None:
     play(plan.replace("likes:7", []), (Put({"likes:7": BINARY.header(Header(complete=True))}, 0), None))
 
 
-def test_a_set_in_one_item_is_full_when_it_is_and_nothing_is_sent() -> None:
-    with pytest.raises(roost.Full, match=r"single:7: its 2,000 members take .* one item .* 4,096 bytes"):
-        play(plan_of(single).replace("single:7", [f"{n:04}" for n in range(2000)]))
-
-
-def test_more_than_the_shards_hold_is_full() -> None:
-    two = roost.MemcachedSet("likes", int, str, shards=2)
-    with pytest.raises(roost.Full, match="shards=2"):
-        play(plan_of(two).replace("likes:7", [f"{n:04}" for n in range(2000)]))
-
-
 def test_what_is_more_than_an_item_is_written_to_shards() -> None:
     plan = plan_of(likes)
     data = BINARY.records(True, MANY)
@@ -317,11 +297,6 @@ def test_clear_deletes_the_root_and_then_its_shards() -> None:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_is_one_get() -> None:
-    assert play(plan_of(likes).read([likes.members(7)]), (Get(("likes:7",)), found(PLAIN + ADA))) == [{"ada"}]
-    assert play(plan_of(likes).read([likes.members(7)]), (Get(("likes:7",)), {})) == [set()]
-
-
 def test_operations_on_several_keys_are_one_get() -> None:
     asked = [likes.size(7), likes.members(8), likes.contains(7, "ada"), likes.contains(9, "ada"), likes.members(7)]
     got = {"likes:7": Item(PLAIN + ADA, 0, b"1"), "likes:9": Item(PLAIN + NO_ADA, 0, b"2")}
@@ -337,14 +312,6 @@ TWO = ("likes:7%%abc%0", "likes:7%%abc%1")
 def kept(root: bytes = ROOT, members: list[str] = MANY) -> dict[str, Item]:
     shards = {name: Item(data, 0, b"1") for name, data in shards_of("likes:7", members).items()}
     return {"likes:7": Item(root, 0, b"1"), **shards}
-
-
-def test_a_fetch_of_a_set_whose_shards_are_known_is_one_get() -> None:
-    plan = plan_of(likes)
-    plan.memory.hints["likes:7"] = 0xABC, 2
-    root = ROOT + b"-\0040000+\3ada"
-    answer = play(plan.read([likes.members(7)]), (Get(("likes:7", *TWO)), kept(root)))
-    assert answer == [set(MANY) - {"0000"} | {"ada"}]
 
 
 @pytest.mark.parametrize("stale", [None, (5, 1)])
@@ -409,17 +376,6 @@ def test_a_set_that_was_replaced_while_its_shards_were_looked_for() -> None:
 
 
 # --- compaction --------------------------------------------------------------------------------------------------
-
-
-def test_a_fetch_that_compacts_is_two_exchanges_and_keeps_flags_and_expiry() -> None:
-    expires = NOW + 60
-    begin = BINARY.header(Header(expires=expires, complete=True))
-    there = Item(begin + ADA * 100, 7, b"5")
-    assert play(
-        plan_of(brief, fate=0.0).read([brief.members(7)]),
-        (Get(("brief:7",)), {"brief:7": there}),
-        (Cas("brief:7", begin + ADA, 60, there), True),
-    ) == [{"ada"}]
 
 
 @pytest.mark.parametrize("answer", [False, None])
