@@ -230,7 +230,9 @@ WRITES: dict[str, tuple[Any, Callable[[MemcachedPlan], Work[None]], Script]] = {
         likes,
         add(*MANY),
         [
-            *[(Append("likes:7", MANY_AT_ONCE), TooLarge()), (Get(ROOT_ONLY), {}), (AnyPut(), None)],
+            (Append("likes:7", MANY_AT_ONCE), TooLarge()),
+            (Get(ROOT_ONLY), {}),
+            (AnyPut(), None),
             (Add("likes:7", ROOT, 0), True),
         ],
     ),
