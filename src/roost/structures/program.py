@@ -129,12 +129,14 @@ class ProgramPlan(StructurePlan):
     A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
 
     heads: whether a key has a row in the head table, which is locked first; otherwise the rows are their own heads.
+    first: values of a created head that are not zero.
     expires: whether rows expire. The structure then has a program `sweep`.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     heads = False
+    first: Mapping[str, str] = {}
     expires = False
     own_time = True
 
@@ -181,8 +183,8 @@ class ProgramPlan(StructurePlan):
             self._call(verb, program)
         if not self.heads:
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
-        if self.heads and dialect.lock_table:  # in the order of the programs
-            self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "SHARE ROW EXCLUSIVE")
+        if self.heads and dialect.lock_table:  # in the order of the programs, and against SELECT FOR UPDATE, too
+            self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "EXCLUSIVE")
         self.writes, self.asks = dict(self.written()), dict(self.asked())
         if dialect.singles:
             self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
@@ -500,7 +502,7 @@ class ProgramPlan(StructurePlan):
         columns = self.layout[self.head_table if self.heads else self.rows_table][self.key_width :]
         numbers, texts = ([each.name for each in columns if each.type.kind == kind] for kind in ("int", "text"))
         given = [*self.structure.key.columns, MAKES]
-        return Program("lock", given, lambda w: iter([Head(numbers, f"{w.new(MAKES.name)} = 1", texts)]))
+        return Program("lock", given, lambda w: iter([Head(numbers, f"{w.new(MAKES.name)} = 1", texts, self.first)]))
 
     def row_locks(self) -> Iterator[Program]:
         """Yield the program that locks the row of a key that is written, where the rows are their own heads."""

@@ -19,10 +19,10 @@ from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import SECOND
 from roost.structures.steps import (
-    Current,
     Do,
     Door,
     Each,
+    Fact,
     Fetch,
     Give,
     Head,
@@ -187,29 +187,14 @@ class PostgreSQLWords(Words):
             match step:
                 case Head():
                     lines += self._lock_head(step, declared)
-                case Next(column, more):
-                    # At REPEATABLE READ the upsert would make a second head where one was deleted since the snapshot.
-                    self._declare(Column(column, ColumnType("int")), declared)
-                    lines.append(
-                        f"IF NOT ({self.dialect.read_committed}) THEN\n"
-                        f"  PERFORM 1 FROM {self.head} WHERE {self.mine()} FOR UPDATE;\nEND IF;"
-                    )
-                    values = {**self.values(self.key), column: "1", **more}
-                    change = {column: f"{self.head}.{column} + 1", **more}
-                    put = self.put(self.head, values, [*values][: len(self.key)], change)
-                    lines.append(f"{put}\n  RETURNING {column} INTO it.{column};")
+                case Next():
+                    lines += self._raise_head(step, declared)
                 case Now():
                     lines += self._store_time(declared)
-                case Current(fact, value):
-                    name = self.dialect.literal(self.name)
-                    stale = (
-                        f"EXISTS (SELECT FROM roost_catalog c WHERE c.name = {name}\n"
-                        f"    AND c.definition::json->>'{fact}' IS DISTINCT FROM '{value}')"
-                    )
-                    look = refusing(stale, "40001", f"{self.name} was altered meanwhile; try again")
-                    # An older snapshot shows an older catalog; and the tables' new owner may have no right to it.
-                    sees = f"{self.dialect.read_committed} AND has_table_privilege('roost_catalog', 'SELECT')"
-                    lines.append(_if(sees, look))
+                case Fact(fact, value, when):
+                    self._declare(Column(fact, ColumnType("int")), declared)
+                    look = self._looked_up(fact, value)
+                    lines.append(_if(when, look) if when else look)
                 case Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")
@@ -273,6 +258,28 @@ class PostgreSQLWords(Words):
                 f"    AND t.latest = it.latest AND t.ahead = it.ahead FOR UPDATE SKIP LOCKED);",
             ),
         ]
+
+    def _raise_head(self, step: Next, declared: dict[str, str]) -> list[str]:
+        # At REPEATABLE READ an upsert alone would make a second head where one was deleted since the snapshot; the
+        # UPDATE fails on it.
+        for each in step.remembered:
+            self._declare(each, declared)
+        into = ", ".join(self[each.name] for each in step.remembered)
+        told = f"  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into};"
+        more = {step.column: f"{self.head}.{step.column} + 1"}
+        values = {**self.values(self.key), step.column: "1", **step.first}
+        make = self.put(self.head, values, [*values][: len(self.key)], more)
+        update = f"UPDATE {self.head} SET {step.column} = {more[step.column]} WHERE {self.mine()}"
+        return [f"{update}\n{told}", _if("NOT FOUND", f"{make}\n{told}")]
+
+    def _looked_up(self, fact: str, value: int) -> str:
+        # An older snapshot shows an older catalog: there a lock fails if it has been changed since.
+        source = f"FROM roost_catalog c WHERE c.name = {self.dialect.literal(self.name)}"
+        lock = _if(f"NOT ({self.dialect.read_committed})", f"PERFORM 1 {source} FOR SHARE;")
+        found = f"it.{fact} := coalesce((SELECT (c.definition::json->>'{fact}')::bigint\n  {source}), {value});"
+        may = "has_table_privilege('roost_catalog', '{}')"
+        sees = f"{may.format('SELECT')} AND ({self.dialect.read_committed} OR {may.format('UPDATE')})"
+        return f"it.{fact} := {value};\n" + _if(sees, f"{lock}\n{found}")
 
     def _lock_head(self, head: Head, declared: dict[str, str]) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
