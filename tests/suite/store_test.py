@@ -125,14 +125,6 @@ def test_an_atom_over_several_structures_is_all_or_nothing(make: Make) -> None:
     assert store.run_all(pageviews.total("/home"), likes.size(1), visits.latest(1), baskets.count(1)) == (0, 0, [], 1)
 
 
-def test_results_come_in_the_order_of_the_operations(make: Make) -> None:
-    store = make(*ALL)
-    assert store.run_all(
-        visits.push(Visit(1, 1)), likes.add(1, "a"), pageviews.add("/"), visits.push(Visit(1, 2)), likes.add(1, "a"),
-        pageviews.total("/"), visits.latest(1, 1), likes.size(1),
-    ) == (1, 1, None, 2, 0, 1, [Visit(1, 2)], 1)  # fmt: skip
-
-
 def test_no_operation_is_no_work(make: Make, statements: list[str]) -> None:
     store = make(pageviews)
     before = len(statements)
