@@ -273,8 +273,8 @@ def create(
             if not catalog.dialect.transactional_ddl:
                 yield from _clear_away(plan)
             raise Invalid(
-                f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than this database "
-                f"takes; give shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
+                f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
+                f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
             ) from error
         yield from make_programs(plan)  # before the entry: what is in the catalog can be called
         yield Statement(Template(entry(plan)), [()])

@@ -20,7 +20,7 @@ from roost.structures.counter.relation import VIEWS
 from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
-from roost.structures.program import MAKES, MOST, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.program import MAKES, MOST, Answering, Ask, Calling, ProgramPlan, Write, first
 from roost.structures.steps import (
     BY_INDEX,
     IN_ORDER,
@@ -199,12 +199,15 @@ class CounterPlan(ProgramPlan):
                 return [(*self.key_out(row[:-1]), row[-1]) for row in op.args]
             return [(*self.key_out(op.args[0]), op.args[1])]
 
+        def total(op: Operation[Any], context: Context) -> Answering:
+            return "coalesce({total}, 0)", int  # NULL of a key that is gone
+
         return {
             "add": Write("add", rows),
             "add_all": Write("add", rows),
             "increment": Write("increment", rows, first),
-            "clear": Write("clear", self.key_of, first),
-            "forget": Write("clear", self.key_of, first),
+            "clear": Write("clear", self.key_of, first, answer=total),
+            "forget": Write("clear", self.key_of, first, answer=total),
         }
 
     def verbs(self) -> dict[str, Verb]:

@@ -19,10 +19,10 @@ from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import SECOND
 from roost.structures.steps import (
-    Current,
     Do,
     Door,
     Each,
+    Fact,
     Fetch,
     Give,
     Head,
@@ -137,13 +137,13 @@ class PostgreSQLWords(Words):
         """
         keys = ", ".join(f"{values[name]} AS {name}" for name in key)
         yield self._locking(table, keys, key)
-        queries, insert = self.writing(table, values, key, change, self.source)
+        queries, insert = self._writing(table, values, key, change, self.source)
         yield Do(f"WITH {queries}\n  {insert}")
 
-    def writing(
+    def _writing(
         self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], source: str
     ) -> tuple[str, str]:
-        """Return the parts of a WITH, and the INSERT, that together do the same to locked rows."""
+        # The parts of a WITH, and the INSERT, that together do it to locked rows.
         given = ", ".join(f"{value} AS {name}" for name, value in values.items())
         newest = newest_version({name: f"w.{name}" for name in key})
         assigned = ", ".join(
@@ -262,24 +262,14 @@ class PostgreSQLWords(Words):
             match step:
                 case Head():
                     lines += self._lock_head(step, declared)
-                case Next(column, more):
-                    self._declare(Column(column, ColumnType("int")), declared)
-                    values = {**self.values(self.key), column: "1", **more}
-                    change = {column: f"{self.head}.{column} + 1", **more}
-                    told = f"\n  RETURNING {column} INTO it.{column}"
-                    lines.append(f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};")
+                case Next():
+                    lines.append(self._raise_head(step, declared))
                 case Now():
                     lines += self._store_time(declared)
-                case Current(fact, value):
-                    name = self.dialect.literal(self.name)
-                    stale = (
-                        f"EXISTS (SELECT FROM roost_catalog c WHERE c.name = {name}\n"
-                        f"    AND c.definition::json->>'{fact}' IS DISTINCT FROM '{value}')"
-                    )
-                    look = refusing(stale, "40001", f"{self.name} was altered meanwhile; try again")
-                    # An older snapshot shows an older catalog; and the tables' new owner may have no right to it.
-                    sees = f"{self.dialect.read_committed} AND has_table_privilege('roost_catalog', 'SELECT')"
-                    lines.append(_if(sees, look))
+                case Fact(fact, value, when):
+                    self._declare(Column(fact, ColumnType("int")), declared)
+                    look = self._looked_up(fact, value)
+                    lines.append(_if(when, look) if when else look)
                 case Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")
@@ -343,6 +333,24 @@ class PostgreSQLWords(Words):
                 f"    AND t.latest = it.latest AND t.ahead = it.ahead FOR UPDATE SKIP LOCKED);",
             ),
         ]
+
+    def _raise_head(self, step: Next, declared: dict[str, str]) -> str:
+        for each in step.remembered:
+            self._declare(each, declared)
+        into = ", ".join(self[each.name] for each in step.remembered)
+        told = f"\n  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into}"
+        change = {step.column: f"{self.head}.{step.column} + 1"}
+        values = {**self.values(self.key), step.column: "1", **step.first}
+        return f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"
+
+    def _looked_up(self, fact: str, value: int) -> str:
+        # An older snapshot shows an older catalog: there a lock fails if it has been changed since.
+        source = f"FROM roost_catalog c WHERE c.name = {self.dialect.literal(self.name)}"
+        lock = _if(f"NOT ({self.dialect.read_committed})", f"PERFORM 1 {source} FOR SHARE;")
+        found = f"it.{fact} := coalesce((SELECT (c.definition::json->>'{fact}')::bigint\n  {source}), {value});"
+        may = "has_table_privilege('roost_catalog', '{}')"
+        sees = f"{may.format('SELECT')} AND ({self.dialect.read_committed} OR {may.format('UPDATE')})"
+        return f"it.{fact} := {value};\n" + _if(sees, f"{lock}\n{found}")
 
     def _lock_head(self, head: Head, declared: dict[str, str]) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
