@@ -131,6 +131,16 @@ def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_dec
 
 
 @pytest.mark.needs("second store", "cache")
+def test_a_token_grows_where_the_last_one_is_ahead_of_the_clock(open_store: Open) -> None:
+    jobs: Any = roost.Lease("jobs", key=int)
+    store = open_store(jobs)
+    first = store.run(jobs.acquire(1, "ada", 3600))
+    by_hand(store, "UPDATE roost_jobs_rows SET token = token + 1000000000000")
+    store.run(jobs.clear(1))
+    assert store.run(jobs.acquire(1, "bob", 3600)).token == first.token + 10**12 + 1
+
+
+@pytest.mark.needs("second store", "cache")
 def test_a_lease_whose_answer_comes_late_counts_from_its_request(open_store: Open) -> None:
     jobs, ttl = roost.Lease("jobs"), 0.2
     late = False

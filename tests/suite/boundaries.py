@@ -260,7 +260,7 @@ def _lease() -> Case:
             "forget": lambda key: [lease.forget(key)],
         },
         [lambda key: [lease.holder(key)], lambda key: [lease.acquire(key, "zoe", 3600)]],
-        *("acquire", "acquire again", "clear"),
+        *("acquire", "clear", "acquire again", "renew"),
     )
 
 
@@ -320,7 +320,8 @@ def plain(answers: Any, operations: Operations) -> Any:
 class Boundaries:
     """Tries pairs of operations on a server; every pair on a key of its own.
 
-    second: the options of the other store.
+    first: the URL of the first store, where that is another account; second: the options of the other store, then of
+        both.
     """
 
     def __init__(self, url: str, cases: Sequence[Case], first: str = "", **second: Any) -> None:
@@ -333,7 +334,7 @@ class Boundaries:
         self.models = [roost.Store("sqlite://") for _ in range(2)]
         for each in (self.other, *self.models):
             each.create(*structures)
-        self.one = roost.Store(first or url, trace=self._trace)
+        self.one = roost.Store(first or url, trace=self._trace, **({**second} if first else {}))
         if self._is_postgresql:
             self._connection: Any = psycopg.connect(first or url)
         else:
