@@ -114,7 +114,7 @@ CALLS: dict[Any, Callable[[int], list[Any]]] = {
 
 @pytest.mark.parametrize("structure", CALLS, ids=lambda each: each.name)
 @pytest.mark.needs("cache", "counter", "ring", "capped", "set")
-def test_no_call_is_run_again(structure: Any, open_store: Callable[..., Any]) -> None:
+def test_f98_no_call_is_run_again(structure: Any, open_store: Callable[..., Any]) -> None:
     store = open_store(structure)
     for op in CALLS[structure](1):  # the first use of a connection, a declaration and a key has more to do
         store.run(op)
@@ -189,7 +189,7 @@ def test_what_changes_nothing_fails_nowhere_and_on_a_file_writes_nothing(
 
 
 @pytest.mark.needs("second store", "cache")
-def test_refused_takes_and_acquires_write_nothing(
+def test_f97_refused_takes_and_acquires_write_nothing(
     open_store: Callable[..., Any], statements: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconnecting, "ROLE", 0.0)  # as long after the last batch as can be
@@ -212,7 +212,7 @@ def test_refused_takes_and_acquires_write_nothing(
 
 
 @pytest.mark.needs("file", "cache")
-def test_a_refusal_does_not_wait_for_another_writer(open_store: Callable[..., Any], sql: Client) -> None:
+def test_f97_a_refusal_does_not_wait_for_another_writer(open_store: Callable[..., Any], sql: Client) -> None:
     limit, jobs = roost.RateLimit("limit", limit=1, within=HOUR), roost.Lease("jobs")
     store = open_store(limit, jobs, timeout=0.5)
     store.run(limit.take("a"))

@@ -67,7 +67,7 @@ class CounterPlan(ProgramPlan):
         number = {"postgresql": "pg_backend_pid()", "sqlite": "0"}.get(self.dialect.family, "CONNECTION_ID()")
         upper = f"{lower} + {self.dialect.modulo.format(number, slots - lower)}" if slots > 1 else "0"
         batches = self.dialect.modulo.format(number, lower)
-        yield Program("add", [*key, N], lambda w: self._adding(w, upper))
+        yield Program("add", [*key, N], lambda w: self._adding(w, upper), pinned=True)
         yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
         yield Program(
             "increment",
@@ -110,7 +110,11 @@ class CounterPlan(ProgramPlan):
                 first = f"{w['start']} - {self._back(None)}"
                 yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND start < {first}")
         values |= {"slot": slot, "n": w.new("n")}
-        yield Do(w.put(w.rows, values, [*key, "slot"], {"n": f"{w.rows}.n + {w.proposed('n')}"}, source))
+        change = {"n": f"{w.rows}.n + {w.proposed('n')}"}
+        if source:
+            yield Do(w.put(w.rows, values, [*key, "slot"], change, source))
+        else:
+            yield Do(w.write(w.rows, values, [*key, "slot"], change))
 
     def _lock(self, w: Words) -> str:
         # Makes or locks every slot of a key, with windows those of the current one.
