@@ -115,10 +115,12 @@ def test_everything_works_on_the_oldest_version_that_is_promised(request: pytest
     except servers.NotHere as error:
         servers.not_run(error)
     with daemon:
-        url = servers.postgresql_server(daemon.url).database("oldest")
+        with psycopg.connect(f"{daemon.url}/postgres", autocommit=True) as connection:
+            assert connection.info.server_version // 10000 == 13
+            connection.execute("CREATE DATABASE oldest")
+        url = f"{daemon.url}/oldest"
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE SCHEMA tenant")
-            assert connection.info.server_version // 10000 == 13
         play_everything(url, "utf8", WHOLE, False)
 
 

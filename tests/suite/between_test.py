@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import roost
+from roost.structures.program import SOME
 from tests.lengths import length
+from tests.suite.boundaries import plain
 from tests.suite.clients import MariaDBClient, connect
-from tests.suite.shapes import Egg, Visit, by_hand, likes
+from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
 from tests.suite.views_mariadb_mixed_test import until_done
 
 Open = Callable[..., Any]
@@ -128,6 +130,43 @@ def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_dec
         if not reached:
             break
         store.alter(declare(7))
+
+
+limits: Any = roost.RateLimit("limits", key=int, limit=3, within=36_000)
+KEYS = range(1, SOME + 3)
+# What a transaction does to the key 1, what many rows at once do to all keys, and what the key 1 then has.
+WAITED: dict[str, tuple[Any, list[Any], Any, Any]] = {
+    "ring": (
+        visits.push(Visit(1, 1)),
+        [visits.push(Visit(key, 2)) for key in KEYS],
+        *(visits.latest(1), [Visit(1, 2), Visit(1, 1)]),
+    ),
+    "capped": (baskets.add(Egg(1, 1)), [baskets.add(Egg(key, 2)) for key in KEYS], baskets.count(1), 2),
+    "set": (likes.add(1, "a"), [likes.add(key, "b") for key in KEYS], likes.size(1), 2),
+    "counter": (pageviews.add("1"), [pageviews.add(f"{key}", 2) for key in KEYS], pageviews.total("1"), 3),
+    "rate limit": (limits.take(1, 2), [limits.take(key) for key in KEYS], limits.peek(1), (False, 0)),
+}
+
+
+@pytest.mark.parametrize("name", WAITED)
+@pytest.mark.needs("programs for SQL")
+def test_many_rows_that_have_waited_for_a_transaction_go_by_what_it_has_left(
+    name: str, open_store: Open, store_url: str
+) -> None:
+    one, many, read, wanted = WAITED[name]
+    store = open_store(one.structure, lock_wait=60, timeout=60)
+    store.run(limits.clear(9) if name == "rate limit" else read)
+    client = connect(store_url)
+    client.execute("BEGIN")
+    store.on(client).run(one)
+    waiting = threading.Thread(target=store.run_all, args=many)
+    waiting.start()
+    waiting.join(0.1)
+    client.execute("COMMIT")
+    client.close()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert plain((store.run(read),), (read,)) == (wanted,)
 
 
 @pytest.mark.needs("second store", "cache")
