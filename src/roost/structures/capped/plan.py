@@ -502,4 +502,5 @@ class CappedPlan(ProgramPlan):
 
 
 CappedPlan.wire = CappedWire
+CappedPlan.settled = frozenset(["keep"])
 CappedPlan.alterations = {"keep": change_keep, "keep_for": change_keep_for}

@@ -490,4 +490,5 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
 
 
 SetPlan.wire = SetWire
+SetPlan.settled = frozenset(["keep"])
 SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}
