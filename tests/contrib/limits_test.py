@@ -101,6 +101,20 @@ def test_a_refusal_writes_and_locks_nothing(any_url: str, storage: RoostStorage)
     assert storage.get_sliding_window("k", 60)[2] == storage.get_moving_window("k", 5, 60)[1] == 5
 
 
+def test_what_a_transaction_has_taken_it_can_give_back(any_url: str, storage: RoostStorage) -> None:
+    windows = storage.windows
+    assert storage.acquire_entry("k", 3, 60)
+    with closing(clients.connect(any_url)) as connection:
+        connection.execute("BEGIN")
+        joined = storage.store.on(connection)
+        taken = joined.run_all(*[windows.take("k", 3, 60) for _ in range(3)], *[windows.slide("k", 1, 60)] * 2)
+        assert taken == (True, True, False, True, False)
+        assert joined.run(windows.hit("k", 60, 2)) == 2
+        connection.execute("ROLLBACK")
+    assert storage.acquire_entry("k", 3, 60, 2)
+    assert (storage.get("k"), storage.get_sliding_window("k", 60)[2]) == (0, 0)
+
+
 def test_the_limit_of_the_call_decides(storage: RoostStorage) -> None:
     assert [storage.acquire_entry("k", 3, 60) for _ in range(4)] == [True, True, True, False]
     assert [storage.acquire_entry("k", 5, 60) for _ in range(3)] == [True, True, False]
