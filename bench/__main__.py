@@ -1,4 +1,4 @@
-"""Run the measurements: `python -m bench [NAME …] [--quick]`."""
+"""Run the measurements: `python -m bench [NAME …] [--quick] [--seconds=N]`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from bench import (
     modes,
     served,
     servers,
+    snapshot,
     threads,
     views,
 )
@@ -47,6 +48,7 @@ MEASUREMENTS = {
     "memcached-protocol": memcached_protocol.main,
     "modes": modes.main,
     "clusters": clusters.main,
+    "snapshot": snapshot.main,
 }
 
 

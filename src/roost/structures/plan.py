@@ -140,7 +140,7 @@ class StructurePlan(TargetPlan):
     form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, the parts of its SQL view
+    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
     together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
 
@@ -181,7 +181,7 @@ class StructurePlan(TargetPlan):
     @property
     def has_view(self) -> bool:
         """Whether plain SQL clients can have a view of it."""
-        return self.dialect.views and self.dialect.name in self.views
+        return bool(self.views)
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""
@@ -239,8 +239,26 @@ class StructurePlan(TargetPlan):
     def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
         """Return a CREATE TABLE statement, and remember the layout for `check`."""
         self.layout[table] = tuple(columns)
+        identity = primary.split(", ")
+        longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
+        if self.dialect.key_bytes and longest > self.dialect.key_bytes:
+            raise Invalid(
+                f"{self.structure.name}: what identifies a row, {primary}, may have {longest:,} bytes; this database"
+                f" takes {self.dialect.key_bytes:,}, a character of a text being 4; give shorter texts, as"
+                " roost.text(100)"
+            )
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def _most_bytes(column: Column) -> int:
+    # Of a value in an index.
+    match column.type.kind:
+        case "text":
+            return 4 * (column.type.limit or 0)
+        case "binary":
+            return column.type.limit or 0
+    return 16
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.structures.plan import AT, SEQUENCE
-from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views import mysql, postgresql, sqlite
 from roost.types.columns import Column
 
 
@@ -82,26 +82,26 @@ def on_sqlite(plan: Any) -> sqlite.Made:
     )
 
 
-def on_mariadb(plan: Any) -> mariadb.Made:
+def on_mariadb(plan: Any) -> mysql.Made:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
     relation: Relation = plan.relation()
 
-    def add(words: mariadb.ViewWords) -> mariadb.Door:
+    def add(words: mysql.ViewWords) -> mysql.Door:
         given = _given(plan, relation.insert)
         return words.door(given, *words.call(relation.insert, given))
 
-    def remove(words: mariadb.ViewWords) -> mariadb.Door:
+    def remove(words: mysql.ViewWords) -> mysql.Door:
         if relation.remove:
             given = _given(plan, relation.remove)
             return words.door(given, *words.call(relation.remove, given))
         row = _placed(relation, words.is_new(relation.identity, f"{words.rows}."), "`new sequence`")
         lock = [words.lock()] if plan.heads else []
         return words.door(
-            relation.identity, [mariadb.LOCKED] if lock else [], [*lock, f"DELETE FROM {words.rows} WHERE {row}"]
+            relation.identity, [mysql.LOCKED] if lock else [], [*lock, f"DELETE FROM {words.rows} WHERE {row}"]
         )
 
-    query = relation.query.get("mariadb", lambda _: mariadb.shown(plan, relation.shown))
-    return mariadb.Made(query(plan), add, remove, relation.counted)
+    query = relation.query.get("mariadb", lambda _: mysql.shown(plan, relation.shown))
+    return mysql.Made(query(plan), add, remove, relation.counted)
 
 
 def on_postgresql(plan: Any) -> postgresql.Made:
@@ -138,10 +138,11 @@ def _told(plan: Any, relation: Relation, words: postgresql.ViewWords) -> list[st
     if not own:
         return []
     if SEQUENCE in plan.gives(relation.insert):
-        place = _placed(relation, words.equal(relation.identity), "NEW.sequence")
+        column, value = relation.place.format(sequence="NEW.sequence").split(" = ")
+        key = {words.names([each]): words.values([each]) for each in words.key} | {column: value}
         return [
             "NEW.sequence := it.outcome;",
-            f"SELECT {words.names([AT])} INTO NEW.at FROM {words.rows} WHERE {place};",
+            f"SELECT {words.names([AT])} INTO NEW.at FROM {words.rows} WHERE {postgresql.newest_version(key)};",
         ]
     into = ", ".join(f"NEW.{each.name}" for each in own)
     return [f"SELECT {words.names(own)} INTO {into} FROM {words.rows} WHERE {words.equal(relation.identity)};"]

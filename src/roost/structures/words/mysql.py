@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.dialects.mariadb_conditions import given_type
-from roost.dialects.mysql import with_its_collation
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
 from roost.structures.steps import (
-    Current,
     Do,
     Each,
+    Fact,
     Fetch,
     Give,
     Head,
@@ -34,7 +33,7 @@ from roost.structures.steps import (
     Take,
     number,
 )
-from roost.structures.views.mariadb import checked, signal, transaction
+from roost.structures.views.mysql import checked, signal, transaction
 from roost.structures.words.words import Words, digest
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -116,7 +115,7 @@ class MySQLWords(Words):
     def _procedure(self, name: str, parameters: Sequence[str], body: str) -> Routine:
         comment = f"{MARK}: {digest(', '.join(parameters) + body)}"
         drop = f"DROP PROCEDURE IF EXISTS `{name}`"
-        replace = self.dialect.name == "mariadb"
+        replace = self.dialect.replaces
         make = (
             f"CREATE {'OR REPLACE ' if replace else ''}PROCEDURE `{name}` ({', '.join(parameters)})\n"
             f"  MODIFIES SQL DATA COMMENT '{comment}'\n{body}"
@@ -142,8 +141,7 @@ class MySQLWords(Words):
         block = "  BEGIN\n" + "".join(f"    {line};\n" for line in [*declared, *lines]) + "  END"
         shown = [f"DECLARE `as {each.name}` {self.type_of(each)}" for each in gives]
         row = ", ".join(f"`as {each.name}` AS `{each.name}`" for each in gives)
-        type_of = given_type if self.dialect.name == "mariadb" else with_its_collation(given_type)
-        parameters = [f"`given {each.name}` {type_of(each)}" for each in given]
+        parameters = [f"`given {each.name}` {given_type(self.dialect, each)}" for each in given]
         # Its name is the same whatever the declaration's form: clients know it.
         door_name = f"{self.name}_{program.verb}"
         return self._procedure(door_name, parameters, transaction(block, shown, f"SELECT {row}"))
@@ -161,21 +159,20 @@ class MySQLWords(Words):
                     lines += self._read_head(step.remembered, declared)
                     if makes is not True:
                         lines.append(f"IF {self[step.columns[0]]} IS NULL THEN {self._leave(['0'])} END IF")
-                case Next(column, more):
-                    values = {**self.values(self.key), column: "1", **more}
-                    change = {column: f"{column} + 1", **more}
-                    lines.append(self.put(self.head, values, [*values][: len(self.key)], change))
-                    lines += self._read_head([number(column)], declared)
+                case Next(column, first):
+                    values = {**self.values(self.key), column: "1", **first}
+                    lines.append(self.put(self.head, values, [*values][: len(self.key)], {column: f"{column} + 1"}))
+                    lines += self._read_head(step.remembered, declared)
                 case Now():
                     lines += self._store_time(declared)
-                case Current(fact, value):  # an older snapshot shows an older catalog
-                    found = f"JSON_UNQUOTE(JSON_EXTRACT(c.definition, '$.{fact}')) <> {value}"
-                    name = self.dialect.literal(self.name)
-                    stale = f"EXISTS (SELECT 1 FROM roost_catalog c WHERE c.name = {name} AND {found})"
-                    message = self.dialect.literal(f"{self.name} was altered meanwhile; try again")
-                    raised = f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = {message};"
-                    look = f"IF {stale} THEN {raised} END IF;"
-                    lines.append(f"IF {self.dialect.read_committed} THEN {look} END IF")
+                case Fact(fact, value, when):
+                    self._declare(number(fact), declared)
+                    found = (
+                        f"SELECT JSON_VALUE(c.definition, '$.{fact}') FROM roost_catalog c\n"
+                        f"    WHERE c.name = {self.dialect.literal(self.name)} LOCK IN SHARE MODE"
+                    )
+                    look = f"SET {self[fact]} = COALESCE(({found}), {value})"
+                    lines.append(f"IF {when} THEN {look}; END IF" if when else look)
                 case Let(variable, type_, value, locking):
                     self._declare(Column(variable, type_), declared)
                     # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
