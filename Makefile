@@ -58,6 +58,8 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.hostile
 	$(BIN)/python -m tests.campaigns.caches
 	$(BIN)/python -m tests.campaigns.django_suite
+	$(BIN)/python -m tests.campaigns.library_suites
+	$(BIN)/python -m tests.campaigns.limits
 	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket twin --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000
