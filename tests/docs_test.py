@@ -129,12 +129,15 @@ def test_f65_the_readme_claims_what_was_measured_on_a_quiet_machine() -> None:
     assert f"1,024 tasks does {min(ratios):.1f} to {max(ratios):.1f} times" in claimed
 
 
-def test_the_example_of_the_page_on_leases_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ["README.md", "coming-from.md", "lease.md"])
+def test_the_example_of_the_page_runs_and_prints_what_it_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks(ROOT / "docs/lease.md", "python")
-    exec(compile(example, "lease.md", "exec", dont_inherit=True), {})
+    (example,) = blocks(ROOT / "docs" / name, "python")
+    with roost.Store("sqlite://") as store:
+        names = {"__name__": "example", "roost": roost, "store": store}
+        exec(compile(example, name, "exec", dont_inherit=True), names)
     assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*\)  # (.*)", example)
 
 
