@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 
-.PHONY: run test types suite format bench docs campaigns faults mutants clean
+.PHONY: run test types suite format bench bench-gate docs campaigns faults mutants clean
 
 run: $(DEV)
 	$(BIN)/roost demo --yes
@@ -27,6 +27,9 @@ format: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m bench
+
+bench-gate: $(DEV)  # the median of three runs beside what is kept
+	$(BIN)/python -m bench --gate
 
 docs: $(VENV)/.docs
 	$(BIN)/python docs/_site/draw.py
