@@ -20,13 +20,20 @@ EXTRAS = sorted(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
 # What an extra is for, in an environment that has nothing else.
 USES = {
     "": "store = roost.Store('sqlite://'); c = roost.Counter('c'); store.create(c); print(store.run(c.increment('a')))",
+    "aiocache": "from roost.contrib.aiocache import RoostCache; print(1)",
+    "celery": "from roost.contrib.celery import RoostBackend; print(1)",
     "django": "import roost.contrib.django; print(1)",
+    "dogpile": "from roost.contrib.dogpile import RoostBackend; print(1)",
+    "limits": "import roost.contrib.limits; print(1)",
     "memcached": "roost.Store('memcached://127.0.0.1:1'); print(1)",
+    "msgpack": "from roost.contrib.serializers import MsgPack; MsgPack(); print(1)",
     "mysql": "print(len(roost.Store('mysql://?dialect=mysql').ddl(roost.Counter('c'))) and 1)",
     "postgresql": "print(len(roost.Store('postgresql://').ddl(roost.Counter('c'))) and 1)",
     "postgresql-binary": "import psycopg; print(len(roost.Store('postgresql://').ddl(roost.Counter('c'))) and 1)",
     "prometheus": "import roost.contrib.prometheus; print(1)",
+    "requests-cache": "from roost.contrib.requests_cache import RoostCache; print(1)",
     "server": "import roost.server.settings, apsw, greenlet, uvloop; print(1)",
+    "starsessions": "from roost.contrib.starsessions import RoostStore; print(1)",
 }
 
 pytestmark = pytest.mark.skipif(os.environ.get("ROOST_TEST_ALL") != "1", reason="long: with ROOST_TEST_ALL=1")

@@ -116,6 +116,11 @@ class MariaDBClient(pymysql.connections.Connection):
         return [name for (name,) in self.execute("SHOW TABLES LIKE 'roost%'").fetchall()]
 
 
+def is_mariadb(sql: MariaDBClient) -> bool:
+    """Return whether it is not MySQL."""
+    return "MariaDB" in sql.execute("SELECT VERSION()").fetchone()[0]
+
+
 def _in_format(query: str) -> str:
     return query.replace("%", "%%").replace("?", "%s")
 

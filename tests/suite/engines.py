@@ -86,6 +86,7 @@ ENGINES = [
                     "sets",
                     "second store",
                     "pymysql",
+                    "inlets",
                     "nul in text",
                     "application",
                     "programs for SQL",
@@ -113,6 +114,7 @@ ENGINES = [
                 "nul in text",
                 "application",
                 "programs for SQL",
+                "inlets",
             ]
         ),
     ),

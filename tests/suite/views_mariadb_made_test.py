@@ -11,14 +11,15 @@ import pymysql
 import pytest
 
 import roost
-from roost.dialects import MARIADB
+from roost.dialects import MARIADB, MYSQL
 from roost.structures.registry import plan_for
 from roost.structures.views.making import view_of
 from tests.suite import clients
+from tests.suite.clients import is_mariadb
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, rows, visits
 from tests.suite.views import both, refreshing, slotted
 
-pytestmark = pytest.mark.needs("pymysql")
+pytestmark = pytest.mark.needs("inlets")
 
 Open = Callable[..., roost.Store]
 
@@ -46,6 +47,7 @@ def test_a_view_is_optional_and_can_be_added_and_dropped_later(open_store: Open,
 
 def test_what_create_runs_is_what_ddl_tells(open_store: Open, sql: Any) -> None:
     store = open_store()
+    store.create()  # so that it knows whether it is MariaDB or MySQL
     for statement in store.ddl(visits, baskets, pageviews, likes):
         sql.execute(statement)
     before = sql.view_objects()
@@ -189,7 +191,7 @@ def test_a_view_of_somebody_else_is_never_touched(open_store: Open, sql: Any) ->
 @pytest.mark.parametrize("structure", [pageviews, baskets], ids=lambda each: each.name)
 def test_a_create_that_was_cut_off_is_finished_by_the_next(open_store: Open, sql: Any, structure: Any) -> None:
     store = open_store()
-    steps = view_of(plan_for(structure, MARIADB)).make
+    steps = view_of(plan_for(structure, MARIADB if is_mariadb(sql) else MYSQL)).make
     for done in range(len(steps)):
         store.create(structure, view=False)
         for statement in steps[:done]:

@@ -15,7 +15,7 @@ import roost
 from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
 from tests.suite.views_mixed_test import TURNS, at_once
 
-pytestmark = [pytest.mark.needs("pymysql"), pytest.mark.parametrize("keys", [1, 100])]
+pytestmark = [pytest.mark.needs("inlets"), pytest.mark.parametrize("keys", [1, 100])]
 
 Open = Callable[..., roost.Store]
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import roost
+from tests.suite.clients import is_mariadb
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 from tests.suite.views import Colour, Everything, Level, ring
 from tests.suite.views_values_test import KEYS, MOMENT, UUID
 
-pytestmark = pytest.mark.needs("pymysql")
+pytestmark = pytest.mark.needs("inlets")
 
 Open = Callable[..., roost.Store]
 ID = uuid.UUID(UUID)
@@ -80,7 +81,9 @@ REFUSED: list[tuple[str, str]] = [
 )
 def settings(request: pytest.FixtureRequest, sql: Any) -> None:
     """A client's own settings."""
-    sql.execute("SET sql_mode = ?, default_regex_flags = 'MULTILINE,EXTENDED,DOTALL'", (request.param,))
+    sql.execute("SET sql_mode = ?", (request.param,))
+    if is_mariadb(sql):
+        sql.execute("SET default_regex_flags = 'MULTILINE,EXTENDED,DOTALL'")
     sql.execute("SET collation_connection = utf8mb4_unicode_ci, time_zone = '+05:00'")
 
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from roost.catalog.catalog import Catalog, listed
 from roost.dialects.dialect import Dialect, Statement
 from roost.structures.plan import each
+from roost.structures.structure import facts_of
+from roost.structures.views.mysql import FORBIDS, LIMITS
 
 Facts = Mapping[str, str]
 Probing = Generator[Statement, Any, "list[Finding]"]
@@ -27,7 +30,7 @@ class Finding:
     advice: str = ""
 
 
-NO_VIEWS = "not there on MySQL"
+SAMPLE = 100  # values of a cache that are looked at
 LOST_COMMIT = Finding(
     "lost COMMIT",
     "roost_writers",
@@ -41,7 +44,8 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_varia
   ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
    'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
    'read_only', 'super_read_only', 'innodb_doublewrite', 'wsrep_mode', 'rpl_semi_sync_master_enabled',
-   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point')""",
+   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point', 'disabled_storage_engines',
+   'sql_require_primary_key')""",
     "SELECT 'connection', CONNECTION_ID()",
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
@@ -59,7 +63,7 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_statu
 GRANTS = "SHOW GRANTS"
 GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
 RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
-MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3], MARIADB[4])
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:5])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
@@ -111,6 +115,24 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     return list(judge(facts))
 
 
+def pickled(catalog: Catalog) -> Probing:
+    """Return a finding for each cache that has pickles among some of its values."""
+    found: list[Finding] = []
+    for name, _, definition in (yield from listed(catalog)):
+        facts = facts_of(definition)
+        if facts["kind"] != "cache" or not str(facts["value"][0][1]).startswith("binary"):
+            continue
+        mark = "'\\x80'::bytea" if catalog.dialect.name == "postgresql" else "X'80'"
+        some = f"SELECT value FROM roost_{name}_rows WHERE value IS NOT NULL LIMIT {SAMPLE}"
+        count = f"SELECT count(*) FROM ({some}) q WHERE substr(q.value, 1, 1) = {mark}"
+        ((number,),) = (yield Statement(each(count), [()]))[0]
+        if number:
+            advice = 'serializer="json", or Signed(secret): no stored byte is executed then'
+            means = "whoever can write to its table can run code in the applications that read it"
+            found.append(Finding(name, "a cache of pickles", means, advice))
+    return found
+
+
 def _rights(grants: list[str], database: str) -> Facts:
     found = {}
     for line in grants:
@@ -147,7 +169,7 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield from _innodb(facts)
     yield from _replicas(facts)
-    yield from _mariadb_views(facts)
+    yield from _inlets(facts)
     if facts.get("mighty"):
         yield Finding(
             "rights", "rights on the whole server",
@@ -180,9 +202,8 @@ def _mysql(facts: Facts) -> Iterator[Finding]:
         advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
     yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
     yield from _innodb(facts)
-    yield from _creating(facts)
+    yield from _inlets(facts)
     yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("views", NO_VIEWS, "SQL clients can read the private tables; only Python writes")
     yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
     yield from _rarities(facts)
 
@@ -293,7 +314,7 @@ def _creating(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _mariadb_views(facts: Facts) -> Iterator[Finding]:
+def _inlets(facts: Facts) -> Iterator[Finding]:
     blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
     logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
     yield from _creating(facts)
@@ -307,10 +328,9 @@ def _mariadb_views(facts: Facts) -> Iterator[Finding]:
             "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
             "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
         )  # fmt: skip
-    elif "STRICT_REPLICATION" in facts.get("wsrep_mode", ""):
+    elif no_inlets := [f"{name} = {facts[name]}" for name in LIMITS if FORBIDS.search(facts.get(name, ""))]:
         yield Finding(
-            "views", "wsrep_mode = STRICT_REPLICATION",
-            "no BLACKHOLE table can be made: SQL clients write by procedures",
+            "views", ", ".join(no_inlets), "no BLACKHOLE table can be made: SQL clients write by procedures"
         )  # fmt: skip
     elif not blackhole:
         yield Finding(

@@ -167,10 +167,10 @@ class Dialect:
     concat: Callable[..., str] = lambda *parts: " || ".join(parts)  # texts and numbers as one text
     slots: int = 1  # of a counter that names none
     nul: bool = True  # whether a text may have a NUL in it
-    views: bool = False  # whether structures can have one
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
     exchanges: bool = True  # each round trip to a server has a cost, so statements are sent together if possible
     singles: bool = True  # one operation by itself needs no batch
+    replaces: bool = True  # CREATE OR REPLACE of routines and triggers
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits
     for_share: str = ""  # what a SELECT ends with that keeps its row from being changed
     for_update: str = ""  # what a SELECT ends with whose row will be changed

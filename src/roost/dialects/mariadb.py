@@ -145,7 +145,6 @@ MARIADB = Dialect(
     concat=lambda *parts: f"CONCAT({', '.join(parts)})",
     table_options=" ENGINE=InnoDB",
     slots=16,
-    views=True,
     transactional_ddl=False,
     for_share=" LOCK IN SHARE MODE",
     for_update=" FOR UPDATE",

@@ -48,13 +48,23 @@ def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
         if not definer or not host or not (sees or definer == me):
             continue  # a role, or somebody who is not shown, or whose rights are not
         there = yield from _asked(ACCOUNT, definer)
-        grantee = f"'{user}'@"
-        granted = {(table.lower(), right) for table, right in (yield from _asked(RIGHTS, *[grantee] * 4))}
+        granted = yield from _granted(user)
         for name, (of, rights) in objects.items():
             has = all(("*", right) in granted or (table.lower(), right) in granted for table, right in rights)
             if of == definer and not (there[0][0] and has):
                 lost.add(name)
     return lost
+
+
+def may(right: str) -> Generator[Statement, Any, bool]:
+    """Return whether the current account has a right on the whole database."""
+    ((me, _),) = yield from _asked(SEEN)
+    return ("*", right) in (yield from _granted(me.rpartition("@")[0]))
+
+
+def _granted(user: str) -> Generator[Statement, Any, set[Right]]:
+    found = yield from _asked(RIGHTS, *[f"'{user}'@"] * 4)
+    return {(table.lower(), right) for table, right in found}
 
 
 def mighty() -> Generator[Statement, Any, tuple[str, bool, bool]]:

@@ -63,7 +63,6 @@ POSTGRESQL = Dialect(
     literal=literal,
     nul=False,
     slots=16,
-    views=True,
     for_share=" FOR SHARE",
     for_update=" FOR UPDATE",
     read_committed="current_setting('transaction_isolation') = 'read committed'",

@@ -140,7 +140,7 @@ class StructurePlan(TargetPlan):
     form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, the parts of its SQL view
+    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
     together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
 
@@ -181,7 +181,7 @@ class StructurePlan(TargetPlan):
     @property
     def has_view(self) -> bool:
         """Whether plain SQL clients can have a view of it."""
-        return self.dialect.views and self.dialect.name in self.views
+        return bool(self.views)
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""

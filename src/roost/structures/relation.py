@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.structures.plan import AT, SEQUENCE
-from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views import mysql, postgresql, sqlite
 from roost.types.columns import Column
 
 
@@ -82,26 +82,26 @@ def on_sqlite(plan: Any) -> sqlite.Made:
     )
 
 
-def on_mariadb(plan: Any) -> mariadb.Made:
+def on_mariadb(plan: Any) -> mysql.Made:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
     relation: Relation = plan.relation()
 
-    def add(words: mariadb.ViewWords) -> mariadb.Door:
+    def add(words: mysql.ViewWords) -> mysql.Door:
         given = _given(plan, relation.insert)
         return words.door(given, *words.call(relation.insert, given))
 
-    def remove(words: mariadb.ViewWords) -> mariadb.Door:
+    def remove(words: mysql.ViewWords) -> mysql.Door:
         if relation.remove:
             given = _given(plan, relation.remove)
             return words.door(given, *words.call(relation.remove, given))
         row = _placed(relation, words.is_new(relation.identity, f"{words.rows}."), "`new sequence`")
         lock = [words.lock()] if plan.heads else []
         return words.door(
-            relation.identity, [mariadb.LOCKED] if lock else [], [*lock, f"DELETE FROM {words.rows} WHERE {row}"]
+            relation.identity, [mysql.LOCKED] if lock else [], [*lock, f"DELETE FROM {words.rows} WHERE {row}"]
         )
 
-    query = relation.query.get("mariadb", lambda _: mariadb.shown(plan, relation.shown))
-    return mariadb.Made(query(plan), add, remove, relation.counted)
+    query = relation.query.get("mariadb", lambda _: mysql.shown(plan, relation.shown))
+    return mysql.Made(query(plan), add, remove, relation.counted)
 
 
 def on_postgresql(plan: Any) -> postgresql.Made:

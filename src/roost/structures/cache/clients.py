@@ -16,7 +16,7 @@ from roost.structures.clock import SQLITE_CLOCK, shown_now
 from roost.structures.console import Console
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
-from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views import mysql, postgresql, sqlite
 from roost.structures.wire import Values, Wire
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -69,11 +69,11 @@ def on_sqlite(plan: Any) -> sqlite.Made:
     )
 
 
-def on_mariadb(plan: Any) -> mariadb.Made:
-    """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
+def on_mariadb(plan: Any) -> mysql.Made:
+    """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
     key, columns, rows = plan.structure.key.columns, plan.structure.columns, plan.rows_table
 
-    def add(words: mariadb.ViewWords) -> mariadb.Door:
+    def add(words: mysql.ViewWords) -> mysql.Door:
         declared, (called, *refused) = words.call("set", columns)
         news = words.news(columns)
         called = called.replace(f"({news}", f"({news}, NULL, COALESCE(`new flags`, 0)")
@@ -89,12 +89,12 @@ def on_mariadb(plan: Any) -> mariadb.Made:
             ],
         )
 
-    def remove(words: mariadb.ViewWords) -> mariadb.Door:
+    def remove(words: mysql.ViewWords) -> mysql.Door:
         declared, (called,) = words.call("remove", key)
         return words.door(key, declared, [called.replace(words.news(key), f"{words.news(key)}, NULL, 0, NULL", 1)])
 
     shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
-    return mariadb.Made(
+    return mysql.Made(
         f"SELECT * FROM (SELECT {shown} FROM {rows} WHERE until > {shown_now(plan)}) {{mark}}", add, remove, False
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from roost.dialects.conditions import wanted
 from roost.structures.clock import CLOCK, SHOWN, SQLITE_CLOCK
-from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views import mysql, postgresql, sqlite
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
 from roost.types.columns import Column
 
@@ -64,19 +64,19 @@ def on_sqlite(plan: Any) -> sqlite.Made:
     )
 
 
-def on_mariadb(plan: Any) -> mariadb.Made:
-    """Return the view on MariaDB, with what is inserted and removed through its inlets or procedures."""
+def on_mariadb(plan: Any) -> mysql.Made:
+    """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
     name, windows = plan.structure.name, bool(plan.structure.size)
 
-    def add(words: mariadb.ViewWords) -> mariadb.Door:
+    def add(words: mysql.ViewWords) -> mysql.Door:
         beyond = words.signal(f"{words.name}{BEYOND}")
         return words.door(
             [*words.key, TOTAL],
-            [f"DECLARE EXIT HANDLER FOR {mariadb.OUT_OF_RANGE} {beyond}"],
+            [f"DECLARE EXIT HANDLER FOR {mysql.OUT_OF_RANGE} {beyond}"],
             [f"CALL roost_{name}_add({words.news([*words.key, TOTAL])})"],
         )
 
-    def remove(words: mariadb.ViewWords) -> mariadb.Door:
+    def remove(words: mysql.ViewWords) -> mysql.Door:
         return words.door(
             words.key,
             ["DECLARE `the total` DECIMAL(65)"],
@@ -87,12 +87,12 @@ def on_mariadb(plan: Any) -> mariadb.Made:
     if windows:
         summed = (
             f"SELECT {key}, start, SUM(n) AS total FROM {plan.rows_table}\n"
-            f"    WHERE {_kept(plan, CLOCK[plan.dialect.name])} GROUP BY {key}, start"
+            f"    WHERE {_kept(plan, CLOCK[plan.dialect.family])} GROUP BY {key}, start"
         )
         shown = SHOWN["mariadb"].format("start")
-        return mariadb.Made(f"SELECT {key}, {shown} AS start, total\n  FROM ({summed}) {{mark}}", add, remove, False)
+        return mysql.Made(f"SELECT {key}, {shown} AS start, total\n  FROM ({summed}) {{mark}}", add, remove, False)
     summed = f"SELECT {key}, SUM(n) AS total FROM {plan.rows_table} {{mark}} GROUP BY {key}"
-    return mariadb.Made(summed, add, remove, False)
+    return mysql.Made(summed, add, remove, False)
 
 
 def on_postgresql(plan: Any) -> postgresql.Made:
@@ -110,7 +110,7 @@ def on_postgresql(plan: Any) -> postgresql.Made:
         return postgresql.Made(
             view=(
                 f"SELECT {key}, {SHOWN['postgresql'].format('start')} AS start, sum(n) AS total FROM {rows}\n"
-                f"  WHERE {_kept(plan, CLOCK[plan.dialect.name])} GROUP BY {key}, start"
+                f"  WHERE {_kept(plan, CLOCK[plan.dialect.family])} GROUP BY {key}, start"
             ),
             insert=[words.refuse(("NEW.start IS NOT NULL", "0A000", SET_BY_ROOST), total), add, "RETURN NEW;"],
             update=[words.refuse(("true", "0A000", FIXED))],

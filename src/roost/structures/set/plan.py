@@ -177,14 +177,15 @@ class SetPlan(ProgramPlan):
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND sequence IN ({oldest})")
             yield Do(f"UPDATE {w.head} SET n = {keep} WHERE {w.mine()} AND n > {keep}")
             return
-        if self.expires and not reads_first:
-            change["until"] = "until + 1"
-        yield Put(w.rows, self._values(w), pair, "added", change)
+        values = self._values(w)
+        yield Put(w.rows, values, pair, "added", change if reads_first else {})
         size, added = w["n"], w["added"]
-        if self.expires and not reads_first:
-            yield Let("before", INT, self._locked(w))
-            renewed = f"UPDATE {w.rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
-            yield Do(renewed, when=f"{added} = 0")
+        if change and not reads_first:
+            # Not by an upsert: in a trigger, ROW_COUNT() does not tell whether it has inserted.
+            if self.expires:
+                yield Let("before", INT, self._locked(w))
+            renewed = ", ".join(f"{name} = {values[name]}" for name in change)
+            yield Do(f"UPDATE {w.rows} SET {renewed} WHERE {w.mine(self.pair)}", when=f"{added} = 0")
         if keep:
             # From the newest end: before the oldest row, an old snapshot keeps all that was ever evicted.
             over = f"{w.mine()} AND {added} = 1 AND {size} >= {keep}"

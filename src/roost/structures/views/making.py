@@ -8,12 +8,12 @@ from typing import Any
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Error, Invalid
 from roost.structures.plan import StructurePlan
-from roost.structures.views.mariadb import MARIADB_VIEWS
+from roost.structures.views.mysql import MYSQL_VIEWS
 from roost.structures.views.postgresql import POSTGRESQL_VIEWS
 from roost.structures.views.sqlite import SQLITE_VIEWS
 from roost.structures.views.view import NO_VIEW, Capabilities, FoundView, View, ViewDialect
 
-_DIALECTS: dict[str, ViewDialect] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEWS, "mariadb": MARIADB_VIEWS}
+_DIALECTS: dict[str, ViewDialect] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEWS, "mariadb": MYSQL_VIEWS}
 
 
 def view_of(plan: StructurePlan, capabilities: Capabilities | None = None) -> View:
@@ -93,4 +93,4 @@ def drop_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
 
 
 def _dialect(plan: StructurePlan) -> ViewDialect:
-    return _DIALECTS[plan.dialect.name]
+    return _DIALECTS[plan.dialect.family]

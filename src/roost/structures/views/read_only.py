@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roost.structures.plan import StructurePlan
-from roost.structures.views import mariadb, postgresql, sqlite
+from roost.structures.views import mysql, postgresql, sqlite
 from roost.types.columns import Column
 
 Shown = Callable[[Any], str]  # makes the query of the view
@@ -29,16 +29,16 @@ def read_only(
         delete = [remove(plan, words.is_old(words.key))]
         return sqlite.Made(view=shown(plan), insert=refuse, update=refuse, delete=delete)
 
-    def on_mariadb(plan: StructurePlan) -> mariadb.Made:
+    def on_mariadb(plan: StructurePlan) -> mysql.Made:
         key = plan.structure.key.columns
 
-        def add(words: mariadb.ViewWords) -> mariadb.Door:
+        def add(words: mysql.ViewWords) -> mysql.Door:
             return words.door(key, [], [words.signal(f"{words.name}: {instead}")])
 
-        def out(words: mariadb.ViewWords) -> mariadb.Door:
+        def out(words: mysql.ViewWords) -> mysql.Door:
             return words.door(key, [], [remove(plan, words.is_new(key, f"{words.rows}."))])
 
-        return mariadb.Made(f"SELECT * FROM ({shown(plan)}) {{mark}}", add, out, False)
+        return mysql.Made(f"SELECT * FROM ({shown(plan)}) {{mark}}", add, out, False)
 
     def on_postgresql(plan: StructurePlan) -> postgresql.Made:
         words = postgresql.ViewWords(plan)

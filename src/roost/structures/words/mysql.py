@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.dialects.mariadb_conditions import given_type
-from roost.dialects.mysql import with_its_collation
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
 from roost.structures.steps import (
     Do,
@@ -34,7 +33,7 @@ from roost.structures.steps import (
     Take,
     number,
 )
-from roost.structures.views.mariadb import checked, signal, transaction
+from roost.structures.views.mysql import checked, signal, transaction
 from roost.structures.words.words import Words, digest
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -116,7 +115,7 @@ class MySQLWords(Words):
     def _procedure(self, name: str, parameters: Sequence[str], body: str) -> Routine:
         comment = f"{MARK}: {digest(', '.join(parameters) + body)}"
         drop = f"DROP PROCEDURE IF EXISTS `{name}`"
-        replace = self.dialect.name == "mariadb"
+        replace = self.dialect.replaces
         make = (
             f"CREATE {'OR REPLACE ' if replace else ''}PROCEDURE `{name}` ({', '.join(parameters)})\n"
             f"  MODIFIES SQL DATA COMMENT '{comment}'\n{body}"
@@ -142,8 +141,7 @@ class MySQLWords(Words):
         block = "  BEGIN\n" + "".join(f"    {line};\n" for line in [*declared, *lines]) + "  END"
         shown = [f"DECLARE `as {each.name}` {self.type_of(each)}" for each in gives]
         row = ", ".join(f"`as {each.name}` AS `{each.name}`" for each in gives)
-        type_of = given_type if self.dialect.name == "mariadb" else with_its_collation(given_type)
-        parameters = [f"`given {each.name}` {type_of(each)}" for each in given]
+        parameters = [f"`given {each.name}` {given_type(self.dialect, each)}" for each in given]
         # Its name is the same whatever the declaration's form: clients know it.
         door_name = f"{self.name}_{program.verb}"
         return self._procedure(door_name, parameters, transaction(block, shown, f"SELECT {row}"))

@@ -27,7 +27,7 @@ from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Dialect, Statement
 from roost.dialects.mariadb import without_introducers
 from roost.dialects.mariadb_conditions import given_type, refused, stored
-from roost.dialects.mariadb_definers import Right, powerless
+from roost.dialects.mariadb_definers import Right, may, powerless
 from roost.structures.clock import CLOCK, TRIGGER_CLOCK, shown_now
 from roost.structures.plan import StructurePlan, each
 from roost.structures.steps import REFUSALS
@@ -193,7 +193,7 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
     if capabilities is not None and BLACKHOLE not in capabilities:
         for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
             built = door(ViewWords(plan, "`given {}`"))
-            parameters = ", ".join(f"`given {each.name}` {given_type(each)}" for each in built.columns)
+            parameters = ", ".join(f"`given {each.name}` {given_type(plan.dialect, each)}" for each in built.columns)
             body = transaction(_block(built, "  "))
             objects[procedure] = f"{MARK}: {digest(parameters + body)}"
             sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
@@ -202,10 +202,10 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
     inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
     for inlet, door in inlets.items():
         built = door(ViewWords(plan, "NEW.`{}`"))
-        columns = ",\n  ".join(f"`{each.name}` {given_type(each)}" for each in built.columns)
+        columns = ",\n  ".join(f"`{each.name}` {given_type(plan.dialect, each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {digest(columns)}"
-        objects[f"roost_{inlet}"] = without_introducers(body)
+        objects[f"roost_{inlet}"] = _compared(body)
         table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
@@ -226,27 +226,38 @@ def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any,
         built = door(ViewWords(plan, "NEW.`{}`"))
         if inlet in different:
             there = yield from _asked(plan, COLUMNS, inlet)
-            changes.append(_changed_inlet(inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet]))
+            changes.append(
+                _changed_inlet(plan.dialect, inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet])
+            )
         if f"roost_{inlet}" in different:
             own = [row for row in (yield from _asked(plan, TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
             after = sorted((row[3], row[0]) for row in own if row[4:] == ("AFTER", "INSERT"))
             place = f" PRECEDES `{after[0][1]}`" if after else ""
-            trigger = f"CREATE OR REPLACE TRIGGER roost_{inlet} AFTER INSERT ON `{inlet}` FOR EACH ROW{place}"
-            changes.append(f"{trigger}\n{_block(built)}")
-    changes += [
-        sql.replace("CREATE", "CREATE OR REPLACE", 1)
-        for sql, undo in zip(wanted.make, wanted.undo, strict=True)
-        if re.match("CREATE (VIEW|PROCEDURE|TRIGGER .* AFTER DELETE)", sql)
-        and undo.split(maxsplit=2)[2].strip("`") in different
-    ]
+            trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON `{inlet}` FOR EACH ROW{place}"
+            changes += _instead(plan, f"{trigger}\n{_block(built)}", f"DROP TRIGGER roost_{inlet}")
+    for sql, undo in zip(wanted.make, wanted.undo, strict=True):
+        if re.match("CREATE (VIEW|PROCEDURE|TRIGGER .* AFTER DELETE)", sql) and undo.split()[2].strip("`") in different:
+            changes += _instead(plan, sql, undo)
     return changes
 
 
-def _changed_inlet(inlet: str, columns: Sequence[Column], there: set[str], comment: str) -> str:
+def _instead(plan: StructurePlan, sql: str, drop: str) -> list[str]:
+    if plan.dialect.replaces or sql.startswith("CREATE VIEW"):
+        return [sql.replace("CREATE", "CREATE OR REPLACE", 1)]
+    trigger = re.match(r"CREATE TRIGGER \w+ AFTER (\w+ ON \S+) FOR EACH ROW", sql)
+    if not trigger:
+        return [drop, sql]
+    name = plan.structure.name
+    closed = f"roost_{name}_closed"  # what is written meanwhile is refused, and not swallowed, whatever happens
+    refuse = f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = '{name} is being altered; try again'"
+    return [f"CREATE TRIGGER {closed} BEFORE {trigger[1]} FOR EACH ROW {refuse}", drop, sql, f"DROP TRIGGER {closed}"]
+
+
+def _changed_inlet(dialect: Dialect, inlet: str, columns: Sequence[Column], there: set[str], comment: str) -> str:
     parts, place = [], "FIRST"
     for column in columns:
         verb = "MODIFY" if column.name in there else "ADD"
-        parts.append(f"{verb} COLUMN `{column.name}` {given_type(column)} {place}")
+        parts.append(f"{verb} COLUMN `{column.name}` {given_type(dialect, column)} {place}")
         place = f"AFTER `{column.name}`"
     parts += [f"DROP COLUMN `{name}`" for name in sorted(there - {column.name for column in columns})]
     return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{comment.removeprefix('BLACKHOLE ')}'"
@@ -290,11 +301,11 @@ BEGIN
 END"""
 
 
-# With wsrep_mode = STRICT_REPLICATION a node of Galera makes no BLACKHOLE table (4165).
-ENGINES = each("""\
-SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT') AND NOT (engine = 'BLACKHOLE'
-  AND EXISTS (SELECT 1 FROM information_schema.global_variables
-    WHERE variable_name = 'WSREP_MODE' AND INSTR(variable_value, 'STRICT_REPLICATION')))""")
+ENGINES = each("SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')")
+# A node of Galera may make no BLACKHOLE table (4165), nor a MySQL of a group (3161), nor one without a primary key.
+LIMITS = ("wsrep_mode", "disabled_storage_engines", "sql_require_primary_key")
+SETTINGS = each(f"SHOW VARIABLES WHERE variable_name IN {LIMITS}")
+FORBIDS = re.compile("STRICT_REPLICATION|BLACKHOLE|^(ON|1)$", re.IGNORECASE)
 TABLES = """\
 SELECT table_name, IF(table_type = 'VIEW', 'VIEW', concat(engine, ' ', table_comment)) FROM information_schema.tables
   WHERE table_schema = DATABASE() AND table_name IN ({})"""
@@ -327,8 +338,14 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
 def _capabilities(plan: StructurePlan) -> Generator[Statement, Any, Capabilities]:
     # If there are procedures already, they are kept even when the engine has been loaded since.
     engines = yield Statement(ENGINES, [()])
+    limits = yield Statement(SETTINGS, [()])
     procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
-    if ("BLACKHOLE",) in engines[0] and not any(comment.startswith(MARKS) for _, comment in procedures):
+    forbidden = any(FORBIDS.search(value) for _, value in limits[0])
+    if (
+        ("BLACKHOLE",) in engines[0]
+        and not forbidden
+        and not any(comment.startswith(MARKS) for _, comment in procedures)
+    ):
         return frozenset([BLACKHOLE])
     return frozenset()
 
@@ -355,9 +372,11 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
             drop.append(f"DROP VIEW `{name}`")
     own: list[str] = []
     triggers = yield from _asked(plan, TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
+    if objects and not triggers and not (yield from may("TRIGGER")):  # MySQL tells nothing of them
+        objects |= {each: wanted[each] for each in _trigger_names(name) if each in wanted}
     for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
         if trigger in _trigger_names(name):
-            objects[trigger] = body or wanted.get(trigger, "")
+            objects[trigger] = _compared(body) or wanted.get(trigger, "")
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
         elif table in objects:
@@ -366,6 +385,11 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     for lost in (yield from _powerless(plan, objects)):
         objects[lost] = ""  # so that it differs from what Roost makes, and is recreated
     return FoundView(objects, tuple(own), drop=tuple(drop))
+
+
+def _compared(body: str) -> str:
+    # MySQL tells a quote within a text once.
+    return re.sub("'+", "'", without_introducers(body))
 
 
 def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Statement, Any, set[str]]:
@@ -405,7 +429,7 @@ def needed(sql: str) -> set[Right]:
 
 
 def _trigger_names(name: str) -> tuple[str, ...]:
-    return f"roost_{name}_in", f"roost_{name}_out", f"roost_{name}_deleted"
+    return f"roost_{name}_in", f"roost_{name}_out", f"roost_{name}_deleted", f"roost_{name}_closed"
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
@@ -423,4 +447,4 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return ""
 
 
-MARIADB_VIEWS = ViewDialect(_view, _found, _taken, _capabilities, _replace)
+MYSQL_VIEWS = ViewDialect(_view, _found, _taken, _capabilities, _replace)
