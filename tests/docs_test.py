@@ -1,4 +1,4 @@
-"""The documentation is under test: its examples run, its links lead somewhere, its limits are kept."""
+"""The documentation is under test: its examples run, its tables are complete, its limits are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from roost.client.conversation import EXPLANATIONS
 from tests.suite import shapes
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench/README.md"]
 
 
 @dataclass(frozen=True)
@@ -150,13 +149,6 @@ def test_every_guarantee_on_the_page_of_databases_names_its_test() -> None:
         path, _, test = each.partition("::")
         assert (ROOT / path).exists(), each
         assert not test or f"def {test}(" in (ROOT / path).read_text(), each
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
 
 
 PAGE_OF = {"rate_limit": "rate-limits"}
