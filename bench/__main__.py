@@ -1,4 +1,4 @@
-"""Run the measurements: `python -m bench [NAME …] [--quick] [--gate]`.
+"""Run the measurements: `python -m bench [NAME …] [--quick] [--seconds=N] [--gate]`.
 
 What was measured is kept as JSON and drawn as a chart, in bench/kept and bench/charts. `--gate` keeps nothing: it
 compares the median of three runs with what is kept.
@@ -26,6 +26,7 @@ from bench import (
     modes,
     served,
     servers,
+    snapshot,
     threads,
     views,
 )
@@ -50,6 +51,7 @@ MEASUREMENTS = {
     "memcached-protocol": memcached_protocol.main,
     "modes": modes.main,
     "clusters": clusters.main,
+    "snapshot": snapshot.main,
 }
 
 

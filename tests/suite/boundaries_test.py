@@ -12,8 +12,9 @@ from tests.suite.gates import Gates, gated
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.needs("second store", "application")
-def test_an_operation_beside_another_one_of_its_key_is_before_or_after_it(name: str, store_url: str) -> None:
-    # What removes, of a key that has nothing yet, beside what adds; `tests/campaigns/boundaries.py` tries everything.
+def test_f86_an_operation_beside_another_one_of_its_key_is_before_or_after_it(name: str, store_url: str) -> None:
+    # What removes, of a key that has nothing yet, beside what adds (F89: of a cache); `tests/campaigns/boundaries.py`
+    # tries everything.
     if store_url.startswith("sqlite"):
         pytest.skip("one writer")
     case = CASES[name]
@@ -46,7 +47,7 @@ def test_inside_of_its_program_an_operation_is_before_or_after_another_one(name:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.needs("psycopg")
-def test_beside_a_removal_since_its_snapshot_an_operation_conflicts(name: str, store_url: str) -> None:
+def test_f87_beside_a_removal_since_its_snapshot_an_operation_conflicts(name: str, store_url: str) -> None:
     case = CASES[name]
     found = Boundaries(store_url, [case])
     try:

@@ -89,7 +89,7 @@ def begin(one: App, level: str) -> None:
 
 @servers
 @pytest.mark.parametrize("level", LEVELS)
-def test_keys_that_have_expired_are_free_while_a_transaction_is_open(
+def test_f93_keys_that_have_expired_are_free_while_a_transaction_is_open(
     level: str, open_store: Callable[..., Any], app: Callable[..., App], sql: Client
 ) -> None:
     store, one = open_store(*ALL, timeout=1), app()
@@ -115,7 +115,7 @@ def test_keys_that_have_expired_are_free_while_a_transaction_is_open(
 
 @servers
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_tables_with_few_rows_are_not_locked_as_a_whole(
+def test_f94_tables_with_few_rows_are_not_locked_as_a_whole(
     rows: int, open_store: Callable[..., Any], app: Callable[..., App]
 ) -> None:
     store, one = open_store(*ALL, timeout=0.5), app()
@@ -165,7 +165,7 @@ def size(sql: Client, structure: Any) -> int:
     return int(sql.execute(f"SELECT count(*) FROM roost_{structure.name}_rows").fetchone()[0])  # type: ignore[index]
 
 
-def test_joined_writes_leave_what_has_expired_to_stores(
+def test_f93_joined_writes_leave_what_has_expired_to_stores(
     open_store: Callable[..., Any], app: Callable[..., App], sql: Client
 ) -> None:
     store, one = open_store(*EXPIRING), app()

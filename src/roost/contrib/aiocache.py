@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from aiocache.base import BaseCache, _ensure_key  # type: ignore[import-untyped]
@@ -46,12 +47,17 @@ class RoostCache(BaseCache):  # type: ignore[misc]
         max_bytes: int | None = None,
         **options: Any,
     ) -> None:
-        raw = isinstance(serializer, BaseSerializer) and not isinstance(serializer, NullSerializer)
-        super().__init__(serializer=serializer if raw else NullSerializer(), **options)
+        theirs = isinstance(serializer, BaseSerializer)
+        super().__init__(serializer=serializer if theirs else NullSerializer(), **options)
         self.cache = roost.Cache(name, max_items=max_items, max_bytes=max_bytes)
-        self._codec = None if raw else Codec("json" if isinstance(serializer, BaseSerializer) else serializer, name)
-        self._opened = AsyncOpened(store, self.cache, create=create)
+        self._codec = Codec("json" if theirs else serializer, name)
+        self._open = partial(AsyncOpened, store, self.cache, create=create)
+        self._opened = self._open()
         self._owned = isinstance(store, str)
+
+    @property
+    def _raw_values(self) -> bool:
+        return not isinstance(self.serializer, NullSerializer)
 
     def _build_key(self, key: Any, namespace: str | None = None) -> str:
         name = str(_ensure_key(key))
@@ -59,14 +65,14 @@ class RoostCache(BaseCache):  # type: ignore[misc]
         return f"{prefix}:{name}" if prefix else name
 
     def _dumps(self, key: str, value: Any) -> bytes:
-        if self._codec is not None:
+        if not self._raw_values:
             return self._codec.dumps(key, value)
         return value if isinstance(value, bytes) else str(value).encode()
 
     def _loads(self, key: str, data: bytes | None, encoding: str | None) -> Any:
         if data is None:
             return None
-        if self._codec is not None:
+        if not self._raw_values:
             return self._codec.loads(key, data)
         return data if encoding is None else data.decode(encoding)
 
@@ -153,5 +159,6 @@ class RoostCache(BaseCache):  # type: ignore[misc]
         return bool(await self._opened.run(self.cache.cas(name, found.value, found.token, AT_ONCE)))
 
     async def _close(self, *args: Any, _conn: Any = None, **kwargs: Any) -> None:
-        if self._owned:
-            await self._opened.store.close()
+        if self._owned:  # by which it can be used again, as aiocache wants it
+            closed, self._opened = self._opened, self._open()
+            await closed.store.close()

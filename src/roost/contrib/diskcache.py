@@ -68,8 +68,10 @@ class Cache:
         self._values = roost.Cache("cache", value=roost.binary(LARGEST), max_bytes=size_limit)
         self._tags = roost.Cache("cache_tags", key=int, value=str)
         self.store = roost.Store(f"sqlite:///{self.directory / FILE}?synchronous=normal", timeout=timeout)
-        self.store.create(self._values, self._tags)
-        self.store.alter(self._values)  # where the directory has another limit
+        try:
+            self.store.create(self._values, self._tags)
+        except roost.Mismatch:  # of an existing directory, which had another limit
+            self.store.alter(self._values)
         self._codec, self._timeout = Codec(serializer, str(self.directory)), timeout
         self._local = threading.local()
         self._numbers: dict[str, int] = {}  # of tags

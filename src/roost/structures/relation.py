@@ -138,10 +138,11 @@ def _told(plan: Any, relation: Relation, words: postgresql.ViewWords) -> list[st
     if not own:
         return []
     if SEQUENCE in plan.gives(relation.insert):
-        place = _placed(relation, words.equal(relation.identity), "NEW.sequence")
+        column, value = relation.place.format(sequence="NEW.sequence").split(" = ")
+        key = {words.names([each]): words.values([each]) for each in words.key} | {column: value}
         return [
             "NEW.sequence := it.outcome;",
-            f"SELECT {words.names([AT])} INTO NEW.at FROM {words.rows} WHERE {place};",
+            f"SELECT {words.names([AT])} INTO NEW.at FROM {words.rows} WHERE {postgresql.newest_version(key)};",
         ]
     into = ", ".join(f"NEW.{each.name}" for each in own)
     return [f"SELECT {words.names(own)} INTO {into} FROM {words.rows} WHERE {words.equal(relation.identity)};"]

@@ -162,7 +162,9 @@ class RingPlan(ProgramPlan):
         """Yield the programs."""
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
-        yield Program("push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, after=after, door=Door())
+        yield Program(
+            "push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, pinned=True, after=after, door=Door()
+        )
         if self.dialect.row_locks:
             gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
             yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
@@ -203,7 +205,8 @@ class RingPlan(ProgramPlan):
         values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
         if self.expires:
             values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, self.structure.rows.unknown)
+        unknown, there = self.structure.rows.unknown, not source
+        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
 
     def _counting(self, w: Words) -> Iterator[Step]:
         # SQLite: allocates for all rows of a key at once.

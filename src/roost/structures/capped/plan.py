@@ -54,9 +54,7 @@ class CappedPlan(ProgramPlan):
         self.values = [each for each in self.others if each not in ids]
         self.given = [*key, *self.others]
         self.expires = structure.keep_for is not None
-        self.by_head = dialect.family != "postgresql" or (  # whether the head has the sequence of the newest row
-            structure.score is not None and not self.expires and (structure.keep or 0) > FEW
-        )
+        self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
         self._row_out = dialect.encoder(self.given) or same
         self._id_out = dialect.encoder(ids) or same
         self._take = structure.rows.taking([each.name for each in self.given])
@@ -86,7 +84,7 @@ class CappedPlan(ProgramPlan):
             self.create(rows, [*key, *ids, *self.values, SEQUENCE, AT, *until], f"{names}, {dialect.names(ids)}") + room
         )
         indexes = {}
-        if structure.score is None or self.expires:
+        if structure.score is None or self.expires or not self.by_head:
             indexes[self.newest] = f"{names}, sequence"
         if structure.score is not None:
             indexes[self._best] = f"{names}, {dialect.name_of(structure.score)}, sequence DESC"
@@ -237,10 +235,8 @@ class CappedPlan(ProgramPlan):
         refreshes = structure.on_duplicate != "error"
         score = w.dialect.name_of(structure.score) if structure.score is not None else ""
         newest = f"SELECT sequence FROM {w.rows} WHERE {mine} ORDER BY sequence DESC LIMIT 1"
-        known_last = Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
-        early = not self.by_head and (structure.score is None or self.expires)
-        if early:
-            yield known_last
+        if not self.by_head:
+            yield Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
         if self.expires:  # rows expire in the order of their sequences, so the living ones are the last
             first_living = f"{behind} AND until > {w['now']} ORDER BY sequence LIMIT 1"
             living = f"SELECT sequence FROM {rows} WHERE {first_living}{lock}"
@@ -254,7 +250,7 @@ class CappedPlan(ProgramPlan):
                 yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
             yield Do(f"{delete} WHERE {behind} AND sequence < {w['living']}", when=upto, counts="gone")
             left = f", n = {n} - {w['gone']}" if structure.keep is not None else ""
-            yield Do(f"UPDATE {head} SET sequence = {w['sequence']}{left} WHERE {mine}", when=f"{w['gone']} > 0")
+            yield Do(f"UPDATE {head} SET sequence = {w['sequence']}{left} WHERE {w.my_head}", when=f"{w['gone']} > 0")
             yield Let("n", INT, f"{n} - {w['gone']}")
         yield Let("there", INT, f"SELECT sequence FROM {w.rows} WHERE {this}", locking=True)
         there = w["there"]
@@ -289,12 +285,6 @@ class CappedPlan(ProgramPlan):
                 yield Do(f"{self._delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count} + 1 ELSE {keep} END"
             yield Let("stored", INT, f"CASE {unless_there}{known}")
-        if not self.by_head and not early:  # without an index for it, so as late as can be
-            # The row that has just been evicted may have been the newest, and its sequence is not given again.
-            evicted = f", {w['victim']}" if structure.keep is not None and structure.on_full == "evict" else ""
-            yield known_last._replace(
-                value=f"greatest({w['sequence']}{evicted}, (SELECT max(sequence) FROM {w.rows} WHERE {mine}))"
-            )
         yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
         changes, due = {}, []
         if self.by_head:
@@ -307,7 +297,7 @@ class CappedPlan(ProgramPlan):
             due.append(f"{w['cut']} - {bound} > {FAR}")
         if changes:
             assigned = ", ".join(f"{column} = {value}" for column, value in changes.items())
-            yield Do(f"UPDATE {head} SET {assigned} WHERE {mine}", when="" if self.by_head else " OR ".join(due))
+            yield Do(f"UPDATE {head} SET {assigned} WHERE {w.my_head}", when="" if self.by_head else " OR ".join(due))
 
     def _finding_worst(self, w: Words, is_full: str, count: str, lock: str) -> Iterator[Step]:
         # No row is protected by its sequence, so the rows are counted again: each time if they are few, else sometimes.
@@ -353,7 +343,7 @@ class CappedPlan(ProgramPlan):
         if not self.by_head:
             changes.append(f"sequence = greatest({w['sequence']}, {w['last']})")
         if changes:
-            yield Do(f"UPDATE {w.head} SET {', '.join(changes)} WHERE {w.mine()}", when=f"{w['gone']} > 0")
+            yield Do(f"UPDATE {w.head} SET {', '.join(changes)} WHERE {w.my_head}", when=f"{w['gone']} > 0")
         yield Give([w["gone"]])
 
     # --- verbs ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ Rules for all triggers:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -201,6 +201,18 @@ def refusing(condition: str, state: str, message: str) -> str:
     """Return the statement that refuses a row, by this SQLSTATE, under a condition."""
     raised = f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {POSTGRESQL.literal(message)};"
     return f"IF {condition} THEN\n  {raised}\nEND IF;"
+
+
+def newest_version(key: Mapping[str, str]) -> str:
+    """Return the condition, and more, of a query for the row of a primary key, whose index is read backwards.
+
+    Forwards it would pass the dead versions, the oldest first: those of this transaction, or since an old snapshot.
+
+    key: its values, by the quoted names of all its columns.
+    """
+    names, values = ", ".join(key), ", ".join(key.values())
+    newest_first = ", ".join(f"{name} DESC" for name in key)
+    return f"({names}) >= ({values}) AND ({names}) <= ({values}) ORDER BY {newest_first} LIMIT 1"
 
 
 def given_away(tables: Iterable[str]) -> str:

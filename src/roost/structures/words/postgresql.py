@@ -37,7 +37,7 @@ from roost.structures.steps import (
     Step,
     Take,
 )
-from roost.structures.views.postgresql import given_away, refusing, revoked
+from roost.structures.views.postgresql import given_away, newest_version, refusing, revoked
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
 from roost.types.column_types import ColumnType
@@ -71,7 +71,10 @@ END $roost$"""
 
 
 # Without compilation, which what must be sorted all the same would seem to be worth.
-PINNED = " SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off"
+PINNED = "".join(
+    f" SET {each} = off"
+    for each in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort", "jit")
+)
 PINNED_MARK = " /* pinned */"  # in the text, which is compared
 
 
@@ -109,6 +112,33 @@ class PostgreSQLWords(Words):
         given = self._program.given
         holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
+
+    @property
+    def my_head(self) -> str:
+        """The condition that finds the given key's head, once it is locked."""
+        return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
+
+    def write(
+        self,
+        table: str,
+        values: Mapping[str, str],
+        key: Sequence[str],
+        change: Mapping[str, str],
+        returning: str = "",
+    ) -> str:
+        """Return what does the same as `put`, by an UPDATE first, to a row that is there most of the time.
+
+        It fails (40001) where the row was deleted since the snapshot of the application's transaction: an upsert would
+        make a second one.
+        """
+        there = f"SELECT r.ctid FROM {table} r WHERE {newest_version({name: values[name] for name in key})}"
+        assigned = ", ".join(f"{name} = {self._as_given(value, values)}" for name, value in change.items())
+        put = _if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
+        return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
+
+    def _as_given(self, value: str, values: Mapping[str, str]) -> str:
+        # What `proposed` says of a row, outside of an upsert.
+        return re.sub(r'excluded\.("(?:[^"]|"")+"|\w+)', lambda found: f"({values[found[1]]})", value)
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
         """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
@@ -188,7 +218,7 @@ class PostgreSQLWords(Words):
                 case Head():
                     lines += self._lock_head(step, declared)
                 case Next():
-                    lines += self._raise_head(step, declared)
+                    lines.append(self._raise_head(step, declared))
                 case Now():
                     lines += self._store_time(declared)
                 case Fact(fact, value, when):
@@ -259,18 +289,14 @@ class PostgreSQLWords(Words):
             ),
         ]
 
-    def _raise_head(self, step: Next, declared: dict[str, str]) -> list[str]:
-        # At REPEATABLE READ an upsert alone would make a second head where one was deleted since the snapshot; the
-        # UPDATE fails on it.
+    def _raise_head(self, step: Next, declared: dict[str, str]) -> str:
         for each in step.remembered:
             self._declare(each, declared)
         into = ", ".join(self[each.name] for each in step.remembered)
-        told = f"  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into};"
-        more = {step.column: f"{self.head}.{step.column} + 1"}
+        told = f"\n  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into}"
+        change = {step.column: f"{self.head}.{step.column} + 1"}
         values = {**self.values(self.key), step.column: "1", **step.first}
-        make = self.put(self.head, values, [*values][: len(self.key)], more)
-        update = f"UPDATE {self.head} SET {step.column} = {more[step.column]} WHERE {self.mine()}"
-        return [f"{update}\n{told}", _if("NOT FOUND", f"{make}\n{told}")]
+        return f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"
 
     def _looked_up(self, fact: str, value: int) -> str:
         # An older snapshot shows an older catalog: there a lock fails if it has been changed since.
@@ -287,7 +313,8 @@ class PostgreSQLWords(Words):
         for each in head.remembered:
             self._declare(each, declared)
         makes, into = head.makes, ", ".join(f"it.{each}" for each in head.first)
-        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head} WHERE {self.mine()}"
+        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head}"
+        read += f" WHERE {newest_version(self.values(self.key))}"
         lock = f"{read} FOR UPDATE;"
         if makes:
             values = {**self.values(self.key), **head.first}
