@@ -27,7 +27,7 @@ USES = {
     "limits": "import roost.contrib.limits; print(1)",
     "memcached": "roost.Store('memcached://127.0.0.1:1'); print(1)",
     "msgpack": "from roost.contrib.serializers import MsgPack; MsgPack(); print(1)",
-    "mysql": "print(len(roost.Store('mysql://?dialect=mysql').ddl(roost.Counter('c'))) and 1)",
+    "mysql": "print(len(roost.Store('mysql://host/db?dialect=mysql').ddl(roost.Counter('c'))) and 1)",
     "postgresql": "print(len(roost.Store('postgresql://').ddl(roost.Counter('c'))) and 1)",
     "postgresql-binary": "import psycopg; print(len(roost.Store('postgresql://').ddl(roost.Counter('c'))) and 1)",
     "prometheus": "import roost.contrib.prometheus; print(1)",

@@ -1,8 +1,8 @@
 """Everything at once, for long: threads run random operations of every structure, by two stores, beside a model.
 
-Each thread has keys of its own, and every answer about them must be the model's. All threads also share one key of a
-counter, a ring, a rate limit and a lease, whose sums are judged. Every few seconds the threads pause and `check()` must
-be clean.
+Each thread has structures of its own, with every combination of options that does not expire, and every answer must be
+the model's. All threads also share one key of a counter, a ring, a rate limit and a lease, whose sums are judged. Every
+few seconds the threads pause and `check()` must be clean.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 import roost
 from tests import servers
-from tests.model import model_test as declared
+from tests.model import operations
 from tests.model.model import Model
-from tests.model.model_test import Points, Visit, comparable
+from tests.model.operations import Points, alike, is_small, lasting, operation
 
 LIMIT, WITHIN = 1_000, 600
 SHARED = 0  # the key that every thread uses
@@ -30,16 +30,18 @@ bounded = roost.Cache("bounded", key=int, value=str, max_items=50)
 takes = roost.RateLimit("takes", key=int, limit=LIMIT, within=WITHIN)
 held = roost.Lease("held", key=int)
 together = roost.Counter("together", key=int)
-pushes = roost.Ring("pushes", Visit, per="uid", keep=100)
-ALL = (*declared.ALL, values, bounded, takes, held, together, pushes)
+pushes = roost.Ring("pushes", Points, per="uid", keep=100)
+MODELLED = [structure for structure in operations.ALL if lasting(structure)]
+ALL = (*MODELLED, values, bounded, takes, held, together, pushes)
 
 
 @dataclass
 class Thread:
-    """One thread: its chance, its model, and what it has done to what all share."""
+    """One thread: its structures and their model, and what it has done to what all share."""
 
     number: int
     chance: random.Random
+    structures: list[Any]
     model: Model = field(default_factory=Model)
     cached: dict[int, str] = field(default_factory=dict)
     operations: int = 0
@@ -60,42 +62,17 @@ class Thread:
             self._shared(store)
 
     def _modelled(self, store: roost.Store) -> None:
-        focus = self.chance.sample(declared.ALL, 2)
-        atom = [self._operation(self.chance.choice(focus)) for _ in range(self.chance.choice((1, 1, 1, 2, 5)))]
+        atom: list[Any] = []
+        for _ in range(self.chance.choice((1, 1, 1, 2, 5))):
+            drawn = operation(self.chance, self.chance.choice(self.structures))
+            atom += [drawn] if is_small(drawn) else []
         wanted = self.model.run_all(atom)
         try:
-            answer: Any = comparable(store.run_all(*atom))
+            answer: Any = alike(store.run_all(*atom))
         except (roost.Duplicate, roost.Full) as error:
             answer, self.refused = type(error), self.refused + 1
         assert answer == wanted, f"thread {self.number}: {atom} answered {answer}, not {wanted}"
         self.operations += len(atom)
-
-    def _operation(self, structure: Any) -> roost.Operation[Any]:
-        chance, made = self.chance, list[Any]()
-        key, id_ = self.number * 10 + chance.choice((0, 0, 0, 1, 2)), chance.randrange(7)
-        match structure:
-            case roost.Counter():
-                name, n = f"key {key}", chance.randrange(-3, 4)
-                made = [structure.add(name, n)] * 4
-                made += [structure.increment(name, n), structure.total(name), structure.clear(name)]
-                many = {f"key {self.number * 10 + place}": place for place in range(chance.choice((3, 10)))}
-                return chance.choice([*made, structure.add_all(many), structure.totals(list(many))])
-            case roost.Set():
-                made = [structure.add(key, id_, id_ + 1)] * 4
-                made += [structure.remove(key, id_), structure.members(key), structure.contains(key, id_)]
-                return chance.choice([*made, structure.size(key), structure.clear(key), structure.forget(key)])
-        many_ids = chance.sample(range(60), chance.choice((2, 12)))
-        ring, scored = structure.kind == "ring", getattr(structure, "score", None)
-        rows = [Points(key, n, chance.randrange(6)) if scored else Visit(key, n, "x") for n in (id_, *many_ids)]
-        made = [structure.push(rows[0]) if ring else structure.add(rows[0])] * 8
-        made += [structure.push_all(rows[1:]) if ring else structure.add_all(rows[1:])] * 2
-        made += [structure.latest(key, chance.choice((None, 2))), structure.entries(key, after=chance.randrange(9))]
-        made += [structure.clear(key), structure.forget(key)]
-        if not ring:
-            made += [structure.remove(key, id_)] * 3 + [structure.get(key, id_), structure.count(key)]
-        if scored:
-            made += [structure.top(key, 2), structure.rank(key, id_)] * 2
-        return chance.choice(made)
 
     def _cached(self, store: roost.Store) -> None:
         key, text = self.number * 100 + self.chance.randrange(20), str(self.chance.random())
@@ -129,7 +106,7 @@ class Thread:
         match self.chance.choice(("both", "both", "take", "lease")):
             case "both":
                 n = self.chance.randrange(-2, 3)
-                _, sequence = store.run_all(together.add(SHARED, n), pushes.push(Visit(SHARED, self.number)))
+                _, sequence = store.run_all(together.add(SHARED, n), pushes.push(Points(SHARED, self.number)))
                 self.added += n
                 self.sequences.append(sequence)
             case "take":
@@ -158,13 +135,13 @@ def soaked(url: str, seconds: float, seed: object, number: int = 8, every: float
     """Run threads on two stores, pausing for a check now and then; return what was found."""
     began = time.monotonic()
     checks = 0
-    threads = [Thread(n, random.Random(f"{seed}/{n}")) for n in range(1, number + 1)]
+    threads = [Thread(n, random.Random(f"{seed}/{n}"), MODELLED[n::number]) for n in range(number)]
     errors: list[BaseException] = []
 
-    def work(thread: Thread, store: roost.Store, until: float) -> None:
+    def work(thread: Thread, stores: list[roost.Store], until: float) -> None:
         try:
             while time.monotonic() < until and not errors:
-                thread.step(store)
+                thread.step(thread.chance.choice(stores))
         except BaseException as error:
             errors.append(error)
 
@@ -172,11 +149,7 @@ def soaked(url: str, seconds: float, seed: object, number: int = 8, every: float
         one.create(*ALL)
         while time.monotonic() - began < seconds:
             until = min(time.monotonic() + every, began + seconds)
-            stores = [one, two] * number
-            running = [
-                threading.Thread(target=work, args=(thread, store, until))
-                for thread, store in zip(threads, stores, strict=False)
-            ]
+            running = [threading.Thread(target=work, args=(thread, [one, two], until)) for thread in threads]
             for each in running:
                 each.start()
             for each in running:
