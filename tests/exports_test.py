@@ -9,6 +9,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,15 @@ def test_other_libraries_are_imported_in_their_rooms(path: Path) -> None:
     module = module_of(path).removeprefix("roost.")
     for library in third_party(path):
         assert any(module == package or module.startswith(f"{package}.") for package in OPTIONAL[library]), library
+
+
+def test_entry_points_lead_somewhere() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for group, points in project["entry-points"].items():
+        for name, target in points.items():
+            module, _, attribute = target.partition(":")
+            found = importlib.import_module(module)
+            assert not attribute or hasattr(found, attribute), f"{group}: {name}"
 
 
 def test_what_one_integration_needs_is_not_imported_by_roost() -> None:

@@ -140,6 +140,7 @@ class StructurePlan(TargetPlan):
     form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
+    settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
     together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
