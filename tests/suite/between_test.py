@@ -16,7 +16,7 @@ from tests.suite.shapes import Egg, Visit, likes
 
 Open = Callable[..., Any]
 KEEP, IDS = 20, [7 * n % 61 for n in range(60)]
-CAPPED = {
+CAPPED: dict[str, tuple[dict[str, Any], list[int]]] = {
     "evicting": ({}, IDS[-KEEP:]),
     "refreshing": ({"on_duplicate": "refresh"}, [*IDS[-KEEP + 1 :], IDS[-KEEP]]),
     "best": ({"order": "egg"}, sorted(IDS)[-KEEP:]),
