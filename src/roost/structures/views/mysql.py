@@ -327,7 +327,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
         objects |= {each: wanted[each] for each in _trigger_names(name) if each in wanted}
     for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
         if trigger in _trigger_names(name):
-            objects[trigger] = _compared(body) or wanted.get(trigger, "")
+            objects[trigger] = _compared(body or "") or wanted.get(trigger, "")
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
         elif table in objects:
