@@ -19,7 +19,7 @@ their place. Rules for all of them:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,11 @@ from roost.dialects.mariadb_definers import Right, may, powerless
 from roost.structures.clock import CLOCK, TRIGGER_CLOCK
 from roost.structures.plan import StructurePlan, each
 from roost.structures.steps import REFUSALS
-from roost.structures.views.view import NOTHING, Capabilities, Case, FoundView, View, ViewDialect, ViewWords
+from roost.structures.views.view import NOTHING, Case, FoundView, View, ViewDialect, ViewWords
 from roost.structures.words.words import digest
 from roost.types.columns import Column
 
 MARK = "a view, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
-BLACKHOLE = "blackhole"  # the capability to make inlets
 MESSAGE = 500  # characters that SIGNAL takes, about
 
 OUT_OF_RANGE = "1690, 1264"
@@ -125,7 +124,7 @@ def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) 
     return made, ["ELSE".join(cases) + "END IF", *variables]
 
 
-def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
+def _view(plan: StructurePlan, inlets: bool = True) -> View:
     made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{digest(made.view)}"
     objects = {name: mark}
@@ -141,18 +140,15 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         objects[f"roost_{name}_deleted"] = count
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
-    if capabilities is not None and BLACKHOLE not in capabilities:
-        for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
-            built = door(MySQLViewWords(plan, "`given {}`"))
+    if not inlets:
+        for procedure, built in _built(plan, made, "`given {}`", "add", "remove"):
             parameters = ", ".join(f"`given {each.name}` {given_type(plan.dialect, each)}" for each in built.columns)
             body = transaction(_block(built, "  "))
             objects[procedure] = f"{MARK}: {digest(parameters + body)}"
             sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
             make[sql] = f"DROP PROCEDURE `{procedure}`"
         return View(tuple(make), (), objects, tuple(make.values()))
-    inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
-    for inlet, door in inlets.items():
-        built = door(MySQLViewWords(plan, "NEW.`{}`"))
+    for inlet, built in _built(plan, made):
         columns = ",\n  ".join(f"`{each.name}` {given_type(plan.dialect, each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {digest(columns)}"
@@ -160,21 +156,28 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
-    renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
-    make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
+    renamed = f"roost_{name}_in TO `{name}_in`, roost_{name}_out TO `{name}_out`"
+    make[f"RENAME TABLE {renamed}"] = f"DROP TABLE `{name}_in`, `{name}_out`"
     return View(tuple(make), (), objects, tuple(make.values()))
+
+
+def _built(
+    plan: StructurePlan, made: MadeDoors, given: str = "NEW.`{}`", add: str = "in", remove: str = "out"
+) -> Iterator[tuple[str, Door]]:
+    # The inlets or procedures, by name.
+    yield f"{plan.structure.name}_{add}", made.add(MySQLViewWords(plan, given))
+    yield f"{plan.structure.name}_{remove}", made.remove(MySQLViewWords(plan, given))
 
 
 def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, Sequence[str]]:
     # Replaces only what differs. An inlet is altered in place, and its trigger stays the first of the inlet's triggers.
-    wanted = _view(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
+    wanted = _view(plan, f"{plan.structure.name}_in" in found.objects)
     if {*found.objects} != {*wanted.objects}:
         return ()
     made, name = plan.views["mariadb"](plan), plan.structure.name
     different = {each for each, text in wanted.objects.items() if found.objects[each] != text}
     changes = []
-    for inlet, door in ((f"{name}_in", made.add), (f"{name}_out", made.remove)):
-        built = door(MySQLViewWords(plan, "NEW.`{}`"))
+    for inlet, built in _built(plan, made):
         if inlet in different:
             there = yield from _asked(plan, COLUMNS, inlet)
             changes.append(
@@ -286,19 +289,14 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
     return rows
 
 
-def _capabilities(plan: StructurePlan) -> Generator[Statement, Any, Capabilities]:
+def _inlets(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     # If there are procedures already, they are kept even when the engine has been loaded since.
     engines = yield Statement(ENGINES, [()])
     limits = yield Statement(SETTINGS, [()])
     procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
     forbidden = any(FORBIDS.search(value) for _, value in limits[0])
-    if (
-        ("BLACKHOLE",) in engines[0]
-        and not forbidden
-        and not any(comment.startswith(MARK) for _, comment in procedures)
-    ):
-        return frozenset([BLACKHOLE])
-    return frozenset()
+    kept = any(comment.startswith(MARK) for _, comment in procedures)
+    return ("BLACKHOLE",) in engines[0] and not forbidden and not kept
 
 
 def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
@@ -315,7 +313,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
             objects[routine] = comment
             drop.append(f"DROP PROCEDURE `{routine}`")
     # A text that the account may not see is empty: if the other objects are Roost's, it is assumed to be right.
-    wanted = _view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
+    wanted = _view(plan, f"{name}_in" in objects).objects if objects else {}
     views = yield Statement(VIEW, [(name,)])
     for (text,) in views[0]:
         if mark := re.search("`(roost_view_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
@@ -348,7 +346,7 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     if not objects:
         return set()
     name = plan.structure.name
-    bodies = _bodies(_view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])))
+    bodies = _bodies(_view(plan, f"{name}_in" in objects))
     stood_on = {f"roost_{name}_in": f"{name}_in", f"roost_{name}_out": f"{name}_out"}
     names = [each for each in bodies if each in objects]
     found = yield Statement(each(DEFINERS.format(plan.dialect.holes(len(names)))), [tuple(names * 3)])
@@ -385,7 +383,7 @@ def _trigger_names(name: str) -> tuple[str, ...]:
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    if BLACKHOLE in (yield from _capabilities(plan)):
+    if (yield from _inlets(plan)):
         names = [name, f"{name}_in", f"{name}_out"]
     else:
         names = [name]
@@ -398,4 +396,4 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return ""
 
 
-MYSQL_VIEWS = ViewDialect(_view, _found, _taken, _capabilities, _replace)
+MYSQL_VIEWS = ViewDialect(_view, _found, _taken, _inlets, _replace)

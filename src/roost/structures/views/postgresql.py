@@ -30,7 +30,6 @@ from roost.structures.views.view import (
     MARK,
     NO_VIEW,
     NOTHING,
-    Capabilities,
     Case,
     FoundView,
     View,
@@ -154,7 +153,7 @@ SELECT 'function ' || proname FROM pg_proc
   WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
 
 
-def _view(plan: StructurePlan, _: Capabilities | None) -> View:
+def _view(plan: StructurePlan, _: bool) -> View:
     made = plan.views["postgresql"](plan)
     name = plan.structure.name
     view_name, literal = quoted(name), plan.dialect.literal

@@ -21,7 +21,6 @@ from roost.structures.views.view import (
     MARK,
     NO_VIEW,
     NOTHING,
-    Capabilities,
     Case,
     FoundView,
     View,
@@ -33,7 +32,7 @@ from roost.types.columns import Column
 SWEPT = 4  # expired rows that an INSERT deletes
 
 
-def _view(plan: StructurePlan, _: Capabilities | None) -> View:
+def _view(plan: StructurePlan, _: bool) -> View:
     made = plan.views["sqlite"](plan)
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {quoted(name)} AS {MARK}\n{made.view}"}

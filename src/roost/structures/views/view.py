@@ -14,8 +14,6 @@ from roost.types.columns import Column
 
 MARK = "/* a view, made by Roost */"  # marks a view of Roost's: another object of that name belongs to somebody else
 
-Capabilities = frozenset[str]  # what the server offers and the account may do, as names that the dialect defines
-
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -52,22 +50,21 @@ class FoundView:
 NO_VIEW = FoundView({})
 
 
-def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Capabilities]:
-    """Return no capabilities, for a dialect whose views depend on none."""
+def always(_: StructurePlan) -> Generator[Statement, Any, bool]:
+    """Return True, for a dialect whose views can always be made."""
     yield from ()
-    return frozenset()
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class ViewDialect:
     """The functions that create and find the views of one engine."""
 
-    view: Callable[[StructurePlan, Capabilities | None], View]  # None: with all capabilities
+    view: Callable[[StructurePlan, bool], View]  # whether with inlets, where there are any
     found: Callable[[StructurePlan], Generator[Statement, Any, FoundView]]
-    taken: Callable[
-        [StructurePlan], Generator[Statement, Any, str]
-    ]  # describes another object that has one of its names; "": none
-    capabilities: Callable[[StructurePlan], Generator[Statement, Any, Capabilities]] = nothing_asked
+    # Describes another object that has one of its names; "": none.
+    taken: Callable[[StructurePlan], Generator[Statement, Any, str]]
+    inlets: Callable[[StructurePlan], Generator[Statement, Any, bool]] = always  # whether they can be made
     # The statements that make another view of one that is whole, where no transaction hides that it was dropped.
     replace: Callable[[StructurePlan, FoundView], Generator[Statement, Any, Sequence[str]]] | None = None
     # What was found with `said` and `users`, where `found` leaves them out.
