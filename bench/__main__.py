@@ -1,4 +1,4 @@
-"""Run the measurements: `python -m bench [NAME …] [--quick]`."""
+"""Run the measurements: `python -m bench [NAME …] [--quick] [--seconds=N]`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from bench import (
     modes,
     served,
     servers,
+    snapshot,
     threads,
     views,
 )
@@ -45,6 +46,7 @@ MEASUREMENTS = {
     "memcached-protocol": memcached_protocol.main,
     "modes": modes.main,
     "clusters": clusters.main,
+    "snapshot": snapshot.main,
 }
 
 

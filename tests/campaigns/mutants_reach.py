@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_SUITE = [f"tests/suite/{name}_test.py" for name in ("store", "counter", "ring", "capped", "sets", "alter", "check")]
+_SUITE = [
+    f"tests/suite/{name}_test.py"
+    for name in ("store", "counter", "ring", "capped", "sets", "alter", "check", "model", "age")
+]
 _MEMCACHED = [f"tests/{room}/memcached_test.py" for room in ("plans", "values", "suite", "faults", "model")]
 _FAULTS = [
     f"tests/faults/{name}_test.py"

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roost
-from roost.catalog.catalog import Catalog, ddl, entry
+from roost.catalog.catalog import entry
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template
 from roost.dialects.dialect import MOST_ROWS, exchange, render, scatter
-from roost.structures.plan import definition_of
 from roost.structures.registry import plan_for
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column, parse_column
@@ -257,62 +256,6 @@ def test_the_array_of_a_type_has_neither_limits_nor_a_collation() -> None:
 
 
 # --- the catalog -------------------------------------------------------------------------------------------------
-
-CATALOGS = [
-    (
-        SQLITE,
-        """\
-CREATE TABLE IF NOT EXISTS roost_catalog (
-  "name" TEXT NOT NULL,
-  "version" INTEGER NOT NULL,
-  "definition" TEXT NOT NULL,
-  PRIMARY KEY ("name")
-) STRICT, WITHOUT ROWID""",
-    ),
-    (
-        MARIADB,
-        """\
-CREATE TABLE IF NOT EXISTS roost_catalog (
-  `name` VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-  `version` BIGINT NOT NULL,
-  `definition` MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
-  PRIMARY KEY (`name`)
-) ENGINE=InnoDB""",
-    ),
-    (
-        MYSQL,
-        """\
-CREATE TABLE IF NOT EXISTS roost_catalog (
-  `name` VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin NOT NULL,
-  `version` BIGINT NOT NULL,
-  `definition` MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin NOT NULL,
-  PRIMARY KEY (`name`)
-) ENGINE=InnoDB""",
-    ),
-    (
-        POSTGRESQL,
-        """\
-CREATE TABLE IF NOT EXISTS roost_catalog (
-  "name" text COLLATE "C" NOT NULL,
-  "version" bigint NOT NULL,
-  "definition" text COLLATE "C" NOT NULL,
-  PRIMARY KEY ("name")
-)""",
-    ),
-]
-
-
-@pytest.mark.parametrize(("dialect", "table"), CATALOGS, ids=[dialect.name for dialect, _ in CATALOGS])
-def test_the_catalog(dialect: Dialect, table: str) -> None:
-    catalog = Catalog(dialect)
-    hole = dialect.placeholder
-    assert catalog.table == table
-    assert catalog.definition == definition_of(dialect)
-    assert catalog.definition.sql == f"SELECT definition FROM roost_catalog WHERE name = {hole}"
-    assert catalog.change.sql == (
-        f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
-    )
-    assert ddl(catalog, [])[0] == table
 
 
 def test_an_entry_of_the_catalog_quotes_what_it_must() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from roost.dialects.dialect import Template
 from roost.structures.plan import Context
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
-from tests.plans.script import NOW
 from tests.values.shapes import (
     Colour,
     Place,
@@ -37,6 +37,7 @@ from tests.values.shapes import (
 wide = roost.Ring("wide", Visit, per="uid", keep=1000)
 STRUCTURES: list[Structure] = [pageviews, places, visits, wide, seen, baskets, sightings, likes, tags, ranking, hourly]
 KEYS, EACH = 200, 12
+NOW = dt.datetime(2008, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture(scope="module", params=["empty", "full", "analyzed"])

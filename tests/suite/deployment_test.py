@@ -17,6 +17,7 @@ import pytest
 
 import roost
 from roost.databases.mariadb.engine import arguments
+from tests.campaigns.processes import until
 from tests.lengths import length
 from tests.suite.shapes import Egg, Visit
 
@@ -85,24 +86,18 @@ class Worker:
             while not self._end.is_set():
                 try:
                     self._once(store)
-                    while self._joins and not self._joined(store, connection):
-                        pass
+                    if self._joins:
+                        self._joined(store, connection)
                 except Exception as error:
                     self.errors.append(error)
                     connection.rollback()
                 self.rounds += 1
 
-    def _joined(self, store: roost.Store, connection: Any) -> bool:
-        # A transaction that has waited for `alter` is to be made again.
+    def _joined(self, store: roost.Store, connection: Any) -> None:
         if self._url.startswith("sqlite"):
             connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._once(store.on(connection))
-        except roost.Conflict:
-            connection.rollback()
-            return False
+        self._once(store.on(connection))
         connection.commit()
-        return True
 
     def _once(self, runner: Any) -> None:
         visits, pageviews, baskets = self._declared
@@ -151,3 +146,42 @@ def test_f42_a_change_is_deployed_without_an_error(open_store: Make, store_url: 
         assert store.run(baskets.count(key)) == len(store.run(baskets.latest(key))) <= baskets.keep
     done = sum(worker.rounds * (4 if worker._joins else 2) for worker in left + workers)
     assert store.run(pageviews.total("/")) == done
+
+
+WAITS = {
+    "postgresql": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    # InnoDB shows the same again to those that ask more often than ten times a second.
+    "mysql": "SELECT 1 FROM (SELECT SLEEP(0.2)) s JOIN information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+
+def found(sql: Any, query: str) -> bool:
+    cursor = sql.cursor()
+    cursor.execute(query)
+    rows = cursor.fetchall()
+    sql.rollback()  # a transaction sees the same activity again and again
+    return bool(rows)
+
+
+@pytest.mark.parametrize("many", [1, 20])
+def test_the_first_push_of_a_key_waits_for_alter_and_keeps_the_new_cap(many: int, server_url: str) -> None:
+    old, new = (roost.Ring("visits", Visit, per="uid", keep=keep) for keep in (3, 5))
+
+    def beside(text: str, row: object) -> None:
+        if text.startswith("UPDATE roost_catalog"):
+            pushing.start()
+            until(lambda: found(sql, WAITS[server_url.partition(":")[0]]), "a push that waits")
+
+    with (
+        roost.Store(server_url) as store,
+        roost.Store(server_url, trace=beside) as altering,
+        application(server_url) as sql,
+    ):
+        store.create(old)
+        store.run(old.push(Visit(1, 1)))
+        pushing = threading.Thread(target=store.run, args=[old.push_all([Visit(2, n) for n in range(many)])])
+        altering.alter(new)
+        pushing.join(PATIENCE)
+        store.run(old.push_all([Visit(2, n) for n in range(many, many + 4)]))
+        assert store.run(new.latest(2)) == [Visit(2, n) for n in range(many + 3, many + 3 - min(many + 4, 5), -1)]
+        assert store.check() == []

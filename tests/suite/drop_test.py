@@ -20,17 +20,18 @@ def fill(store: Any) -> None:
     store.run_all(pageviews.add("/"), visits.push(Visit(1, 2)), baskets.add(Egg(1, 1)), likes.add(1, "a"))
 
 
-@pytest.mark.parametrize("structure", ALL, ids=repr)
-def test_a_dropped_structure_is_gone_and_can_be_made_anew(open_store: Make, structure: Any) -> None:
+def test_a_dropped_structure_is_gone_and_can_be_made_anew(open_store: Make) -> None:
     store = open_store(*ALL)
     fill(store)
-    store.drop(structure)
-    assert store.structures() == sorted(set(ALL) - {structure}, key=lambda each: each.name)
-    with pytest.raises(roost.Missing):
-        store.run(structure.clear(1 if structure is not pageviews else "/"))
-    store.create(structure)
-    assert store.run(structure.keys()) == []
-    assert [len(store.run(each.keys())) for each in ALL if each is not structure] == [1, 1, 1]
+    left: list[Any] = [*ALL]
+    for structure in ALL:
+        left.remove(structure)
+        store.drop(structure)
+        assert store.structures() == sorted(set(ALL) - {structure}, key=lambda each: each.name)
+        with pytest.raises(roost.Missing):
+            store.run(structure.clear(1 if structure is not pageviews else "/"))
+        store.create(structure)
+        assert [len(store.run(each.keys())) for each in ALL] == [int(each in left) for each in ALL]
 
 
 @pytest.mark.needs("second store")

@@ -113,7 +113,9 @@ ENGINES = [
                 "application",
                 "programs for SQL",
                 "inlets",
+                "capped tables",
                 "readable views",
+                "trims in passes",
             ]
         ),
     ),

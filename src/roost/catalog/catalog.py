@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
-from roost.errors import Conflict, Invalid, Mismatch
+from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
 from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import facts_of
@@ -264,8 +264,18 @@ def create(
     for plan in dict.fromkeys(missing):
         if not catalog.dialect.transactional_ddl:
             yield from _clear_away(plan)
-        for sql in plan.tables:
-            yield Statement(Template(sql), [()])
+        try:
+            for sql in plan.tables:
+                yield Statement(Template(sql), [()])
+        except StatementFailed as error:
+            if error.word != "toobig":
+                raise
+            if not catalog.dialect.transactional_ddl:
+                yield from _clear_away(plan)
+            raise Invalid(
+                f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
+                f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
+            ) from error
         yield from make_programs(plan)  # before the entry: what is in the catalog can be called
         yield Statement(Template(entry(plan)), [()])
     for plan in plans:

@@ -149,6 +149,10 @@ def _check_layout(plan: StructurePlan) -> Checking:
         there = yield Statement(each(dialect.choose(INDEX)), [(index,)])
         if not there[0]:
             found.append(Violation(name, "tables", None, f"there is no index {index}"))
+    clock = f"roost_{name}_clock"
+    if clock in plan.layout and not found and not (yield Statement(each(f"SELECT 1 FROM {clock}"), [()]))[0]:
+        make = next(sql for sql in plan.tables if sql.startswith(f"INSERT INTO {clock} "))
+        found.append(Violation(name, "clock", None, f"its time may go back: {clock} has lost its row; run {make}"))
     return found
 
 

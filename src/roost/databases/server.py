@@ -118,7 +118,10 @@ class ServerConnection(Reconnecting):
         if raw.replica or raw.home != engine.home:
             if not self.is_current():
                 raise Careful
-        elif engine.moves and (time.monotonic() > self._role_known or (self._follows and engine.replicas)):
+        elif engine.moves and time.monotonic() > self._role_known and self._has_moved():
+            self._role_known = 0.0  # the batch is to ask, too
+            raise Careful
+        elif engine.moves and self._follows and engine.replicas:
             raise Careful
 
     def _next_batch(self) -> str | None:

@@ -166,6 +166,7 @@ class Dialect:
     modulo: str = "{} % {}"
     concat: Callable[..., str] = lambda *parts: " || ".join(parts)  # texts and numbers as one text
     slots: int = 1  # of a counter that names none
+    key_bytes: int = 0  # of a row's identity at most; 0: it is refused when its table is made, if at all
     nul: bool = True  # whether a text may have a NUL in it
     row_locks: bool = True  # writers wait for single rows; without, for the whole database
     exchanges: bool = True  # each round trip to a server has a cost, so statements are sent together if possible

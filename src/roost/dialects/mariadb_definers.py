@@ -21,9 +21,11 @@ SELECT CURRENT_USER(), EXISTS (
   SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') <> CURRENT_USER())"""
 ACCOUNT = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') = %s"
 OF = "(LOCATE(%s, GRANTEE) = 1 OR LOCATE('''''@', GRANTEE) = 1 OR GRANTEE = '''PUBLIC''@''''')"
+# The rights to name other definers: MariaDB's, and MySQL's.
+NAMING = "('SUPER', 'SET USER', 'SET_USER_ID', 'SET_ANY_DEFINER')"
 # Rights on the whole server, which the owner of a database has not.
-MIGHTY = """\
-SELECT CURRENT_USER(), COUNT(*), COALESCE(SUM(PRIVILEGE_TYPE IN ('SUPER', 'SET USER')), 0)
+MIGHTY = f"""\
+SELECT CURRENT_USER(), COUNT(*), COALESCE(SUM(PRIVILEGE_TYPE IN {NAMING}), 0)
   FROM information_schema.USER_PRIVILEGES
   WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') = CURRENT_USER() AND PRIVILEGE_TYPE <> 'USAGE'"""
 # A column's right counts as the table's, and the database may be a pattern, in which a backslash hides what is none.

@@ -21,7 +21,7 @@ from roost.batching.parts import SlowPath, taking
 from roost.batching.queue import Queue, Take
 from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowReads, SlowWrites
 from roost.batching.stats import Stats, summed
-from roost.catalog.doctor import Finding, examine
+from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.forks import at_fork
@@ -279,12 +279,13 @@ class Core:
     def examine(self) -> list[Finding]:
         """Examine the database, and return the findings of `doctor`."""
 
-        def ask(connection: Connection) -> Generator[Statement, Any, list[Finding]]:
-            return examine(self.engine.dialect, self.engine.durability, connection.session)
+        def ask(session: int | None) -> Generator[Statement, Any, list[Finding]]:
+            found = yield from examine(self.engine.dialect, self.engine.durability, session)
+            return found + (yield from pickled(self.known.catalog))
 
         if self.engine.memory:
-            return self.exclusive(examine(self.engine.dialect, self.engine.durability, None))
-        return self._again(lambda: self._look(ask))
+            return self.exclusive(ask(None))
+        return self._again(lambda: self._look(lambda connection: ask(connection.session)))
 
     def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]], lasts: bool = True) -> T:
         def look(link: Link) -> T:

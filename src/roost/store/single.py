@@ -126,6 +126,8 @@ class Single:
                 micros, taken = stats.micros, int((monotonic() - deadline + self._timeout) * 1e6)
                 micros.counts[taken.bit_length()] += 1  # inlined: a call of `add` would cost 0.1 µs more
                 micros.total += taken
+                if isinstance(result, Error):  # the program has refused the operation
+                    raise result
                 return result
         finally:
             if link.left:

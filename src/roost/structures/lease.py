@@ -329,8 +329,8 @@ class LeasePlan(ProgramPlan):
 
         def renewed(op: Operation[Any], context: Context) -> Answering:
             since = _since(context)
-            found = f"CASE WHEN {{granted}} > 0 THEN {{moment}} - {since} END"
-            return found, lambda answer: self._grant(op, op.args[2], since + answer)
+            found = f"CASE WHEN {{granted}} > 0 THEN {{moment}} - {since} ELSE 0 END"
+            return found, lambda answer: self._grant(op, op.args[2], since + answer) if answer else None
 
         return {
             "acquire": Write("acquire", rows, grant, answer=acquired),

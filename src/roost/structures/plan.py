@@ -239,8 +239,26 @@ class StructurePlan(TargetPlan):
     def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
         """Return a CREATE TABLE statement, and remember the layout for `check`."""
         self.layout[table] = tuple(columns)
+        identity = primary.split(", ")
+        longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
+        if self.dialect.key_bytes and longest > self.dialect.key_bytes:
+            raise Invalid(
+                f"{self.structure.name}: what identifies a row, {primary}, may have {longest:,} bytes; this database"
+                f" takes {self.dialect.key_bytes:,}, a character of a text being 4; give shorter texts, as"
+                " roost.text(100)"
+            )
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def _most_bytes(column: Column) -> int:
+    # Of a value in an index.
+    match column.type.kind:
+        case "text":
+            return 4 * (column.type.limit or 0)
+        case "binary":
+            return column.type.limit or 0
+    return 16
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:

@@ -129,12 +129,14 @@ class ProgramPlan(StructurePlan):
     A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
 
     heads: whether a key has a row in the head table, which is locked first; otherwise the rows are their own heads.
+    first: values of a created head that are not zero.
     expires: whether rows expire. The structure then has a program `sweep`.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     heads = False
+    first: Mapping[str, str] = {}
     expires = False
     own_time = True
 
@@ -177,12 +179,13 @@ class ProgramPlan(StructurePlan):
                 routines.append(door)
         self.routines: tuple[Routine, ...] = tuple(routines)
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
+        self._least = {verb: min(self.refusals(verb).values(), default=0) for verb in self._programs}
         for verb, program in self._programs.items():
             self._call(verb, program)
         if not self.heads:
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
-        if self.heads and dialect.lock_table:  # in the order of the programs
-            self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "SHARE ROW EXCLUSIVE")
+        if self.heads and dialect.lock_table:  # in the order of the programs, and against SELECT FOR UPDATE, too
+            self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "EXCLUSIVE")
         self.writes, self.asks = dict(self.written()), dict(self.asked())
         if dialect.singles:
             self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
@@ -462,8 +465,10 @@ class ProgramPlan(StructurePlan):
             found = text.format(**{each.name: out for each, out in zip(gives, outs, strict=True)})
             answer, source = _BOUNDED.format(found), f"FROM a WHERE ({found}) IS NOT NULL"
         elif gives:
-            more = [None] * (len(gives) - 1)
-            result = lambda outcome: write.result(op, [(outcome, *more) if more else outcome])  # noqa: E731
+            # A refusal is an answer, too. The application's transaction undoes it, with what was made before it.
+            least = 0 if context.joined else self._least[write.program]
+            answer, more = _BOUNDED.format(f"{outs[0]} - ({least})" if least else outs[0]), [None] * (len(gives) - 1)
+            result = lambda outcome: write.result(op, [(outcome + least, *more) if more else outcome + least])  # noqa: E731
         if on_postgresql:
             named = f'a ("{gives[0].name}")' if len(gives) == 1 else "a"
             return Exchange(f"{named} AS (SELECT o.* FROM {call} AS o)", row, answer, source, result)
@@ -500,7 +505,7 @@ class ProgramPlan(StructurePlan):
         columns = self.layout[self.head_table if self.heads else self.rows_table][self.key_width :]
         numbers, texts = ([each.name for each in columns if each.type.kind == kind] for kind in ("int", "text"))
         given = [*self.structure.key.columns, MAKES]
-        return Program("lock", given, lambda w: iter([Head(numbers, f"{w.new(MAKES.name)} = 1", texts)]))
+        return Program("lock", given, lambda w: iter([Head(numbers, f"{w.new(MAKES.name)} = 1", texts, self.first)]))
 
     def row_locks(self) -> Iterator[Program]:
         """Yield the program that locks the row of a key that is written, where the rows are their own heads."""

@@ -67,7 +67,7 @@ def _made(plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
             words.refuse(*([OWN] if SEQUENCE in relation.shown else []), *words.rules(given)),
             *words.normal(given),
             *words.call(relation.insert),
-            *words.told(relation, relation.placed),
+            *words.told(relation),
         ],
         update=[words.refuse(words.fixed(fixed, why), *words.changes(relation.changes)),
                 *words.change(relation.changes, place)],

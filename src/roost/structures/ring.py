@@ -21,12 +21,12 @@ from roost.structures.keep_for import UNTIL, leaves_earlier, reserved, seconds
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
-from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
+from roost.structures.program import ALL, MOST, NOW, Ask, Calling, ProgramPlan, Read, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
-from roost.structures.steps import Current, Do, Door, Give, Next, Now, Program, Step, number
+from roost.structures.steps import Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.wire import EntriesWire
@@ -37,7 +37,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 KEEP = number("keep")
-AFTER = number("roost_after")
+AFTER, BACK = number("roost_after"), number("roost_back")
 FEW = 50  # rows of a key that a read fetches at once and sorts; of more, it reads the two runs of slots
 
 
@@ -138,10 +138,11 @@ class RingPlan(ProgramPlan):
         key = structure.key.columns
         self.others = structure.rows.others
         self.expires = structure.keep_for is not None
+        self.first = {"keep": str(structure.keep)}
         self._row_out = dialect.encoder([*key, *self.others]) or same
         self._take = structure.rows.taking([each.name for each in (*key, *self.others)])
         self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._at_in = dialect.decoder([AT]) or same
+        self._at_in, self._at_out = dialect.decoder([AT]) or same, dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -161,65 +162,92 @@ class RingPlan(ProgramPlan):
         """Yield the programs."""
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
-        yield Program("push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, after=after, door=Door())
+        yield Program(
+            "push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, pinned=True, after=after, door=Door()
+        )
         if self.dialect.row_locks:
             gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
             yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
+        else:
+            yield Program("count_all", [*key, SEQUENCE], self._counting, many=True)
+            yield Program("push_all", [*key, *self.others, BACK, AT, NOW], self._placing, many=True)
         yield from self.removals()
         if self.expires:
             yield sweep([*key, SLOT])
 
     def _pushing(self, w: Words) -> Iterator[Step]:
-        yield Next("sequence", {"keep": str(self.structure.keep)})
-        yield Current("keep", self.structure.keep)
+        keep, key, others = self.structure.keep, w.values(self.structure.key.columns), w.values(self.others)
+        yield Next("sequence", self.first)
+        if w.loops:
+            new = f"{w['sequence']} = 1"
+            yield Fact("keep", keep, when=new)
+            yield Do(f"UPDATE {w.head} SET keep = {w['keep']} WHERE {w.mine()} AND keep <> {w['keep']}", when=new)
         if self.expires:
             yield Now()
         if w.loops:
-            yield Do(self._put(w, w["sequence"], w.values(self.structure.key.columns), w.values(self.others)))
+            yield Do(self._put(w, w["sequence"], w["keep"], key, others))
             yield Give([w["sequence"]])
         else:
-            source = f"{w.head} WHERE {w.mine()}"
-            yield Do(self._put(w, "sequence", w.values(self.structure.key.columns), w.values(self.others), source))
+            yield Do(self._put(w, "sequence", "keep", key, others, f"{w.head} WHERE {w.mine()}"))
 
-    def _put(self, w: Words, sequence: str, key: Mapping[str, str], others: Mapping[str, str], source: str = "") -> str:
+    def _put(
+        self,
+        w: Words,
+        sequence: str,
+        keep: str,
+        key: Mapping[str, str],
+        others: Mapping[str, str],
+        source: str = "",
+    ) -> str:
         # Writes a row into the slot of its sequence.
-        slot = w.dialect.modulo.format(sequence, self._keep)
+        slot = w.dialect.modulo.format(sequence, keep)
         values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
         if self.expires:
             values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, self.structure.rows.unknown)
+        unknown, there = self.structure.rows.unknown, not source
+        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
 
-    @property
-    def _keep(self) -> str:
-        return f"{self.structure.keep}::bigint" if self.dialect.family == "postgresql" else str(self.structure.keep)
+    def _counting(self, w: Words) -> Iterator[Step]:
+        # SQLite: allocates for all rows of a key at once.
+        key = w.values(self.structure.key.columns)
+        more = {"sequence": f"{w.head}.sequence + excluded.sequence"}
+        yield Do(w.put(w.head, {**key, "sequence": w.new("sequence"), **self.first}, [*key], more, w.source))
+
+    def _placing(self, w: Words) -> Iterator[Step]:
+        # SQLite: writes the last `keep` of many rows that have been allocated for, given how many are newer.
+        key, others = w.values(self.structure.key.columns), w.values(self.others)
+        mine = " AND ".join(f"h.{name} = {value}" for name, value in key.items())
+        source = f"{w.source} CROSS JOIN {w.head} h WHERE {mine} AND {w.new(BACK.name)} < h.keep"
+        others["at"] = w.new(AT.name)
+        yield Do(self._put(w, f"(h.sequence - {w.new(BACK.name)})", "h.keep", key, others, source))
 
     def _pushing_all(self, w: Words) -> Iterator[Step]:
         # Allocates for all rows of a key at once, and writes the last `keep` of them.
-        key, keep = w.values(self.structure.key.columns), self._keep
+        key = w.values(self.structure.key.columns)
         names, given = ", ".join(key), ", ".join(key.values())
         if self.expires:
             yield Now()
+        if w.dialect.lock_table:  # waits for an `alter` before it looks
+            yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
+        yield Fact("keep", self.structure.keep)
         others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
-        put = self._put(w, "s.`its sequence`", {name: f"s.{name}" for name in key}, others, "s")
-        put = f"{put.replace(' FROM s ', ' FROM s WHERE s.`its place` > s.`its count` - ' + keep + ' ')}"
+        put = self._put(w, "s.`its sequence`", "s.`its keep`", {name: f"s.{name}" for name in key}, others, "s")
+        put = put.replace(" FROM s ", " FROM s WHERE s.`its place` > s.`its count` - s.`its keep` ")
         if w.dialect.family == "mariadb":
-            heads = {**key, "sequence": "COUNT(*)", "keep": keep}
-            change = {"sequence": f"{w.head}.sequence + VALUES(sequence)", "keep": "VALUES(keep)"}
+            heads = {**key, "sequence": "COUNT(*)", "keep": w["keep"]}
+            change = {"sequence": f"{w.head}.sequence + VALUES(sequence)"}
             yield Do(w.put(w.head, heads, [*key], change, f"{w.source} GROUP BY {given} ORDER BY {given}"))
-            yield Current("keep", self.structure.keep)
             window, joined = f"PARTITION BY {given}", " AND ".join(f"h.{name} = {value}" for name, value in key.items())
             values = ", ".join(f"{value} AS {name}" for name, value in {**key, **w.values(self.others)}.items())
             numbered = (
                 f"(SELECT {values}, ROW_NUMBER() OVER ({window} ORDER BY q.ord) AS `its place`,"
-                f" COUNT(*) OVER ({window}) AS `its count`,\n"
+                f" COUNT(*) OVER ({window}) AS `its count`, h.keep AS `its keep`,\n"
                 f"    h.sequence - COUNT(*) OVER ({window}) + ROW_NUMBER() OVER ({window} ORDER BY q.ord)"
                 f" AS `its sequence`\n    FROM {w.source} JOIN {w.head} h ON {joined}) s"
             )
             yield Do(put.replace(" FROM s ", f"\n  FROM {numbered} "))
             return
-        yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
-        yield Current("keep", self.structure.keep)
         same_key = " AND ".join(f"h.{name} = q.{name}" for name in key)
         h_names = ", ".join(f"h.{name}" for name in key)
         yield Give(
@@ -228,11 +256,12 @@ class RingPlan(ProgramPlan):
     SELECT q.*, row_number() OVER (PARTITION BY {given} ORDER BY q.ord) AS "its place",
       count(*) OVER (PARTITION BY {given}) AS "its count" FROM {w.source}),
   h AS (INSERT INTO {w.head} AS h ({names}, sequence, keep)
-    SELECT {given}, count(*), {keep} FROM q GROUP BY {given} ORDER BY {given}
-    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence, keep = excluded.keep
-    RETURNING {h_names}, h.sequence),
+    SELECT {given}, count(*), {w["keep"]} FROM q GROUP BY {given} ORDER BY {given}
+    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence
+    RETURNING {h_names}, h.sequence, h.keep),
   s AS MATERIALIZED (
-    SELECT q.*, h.sequence - q."its count" + q."its place" AS "its sequence" FROM q JOIN h ON {same_key}),
+    SELECT q.*, h.keep AS "its keep", h.sequence - q."its count" + q."its place" AS "its sequence"
+      FROM q JOIN h ON {same_key}),
   r AS ({put.replace("`", '"')})
   SELECT s."its sequence" FROM s ORDER BY s.ord"""
             ]
@@ -247,8 +276,14 @@ class RingPlan(ProgramPlan):
         """Push many rows on SQLite."""
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        now = self.moment(context)
-        yield Statement(self._many["push"], [row + now for row in rows])
+        at, (now,) = self._at_out((context.clock(),))[0], self.moment(context)
+        pushes = Counter([row[: self.key_width] for row in rows])
+        yield Statement(self._many["count_all"], [(*key, n) for key, n in pushes.items()])
+        placed = []
+        for row in rows:
+            pushes[row[: self.key_width]] -= 1
+            placed.append((*row, pushes[row[: self.key_width]], at, now))
+        yield Statement(self._many["push_all"], placed)
         return (yield from self._numbered(rows))
 
     def _numbered(self, rows: Sequence[Row]) -> Calling:
@@ -336,12 +371,13 @@ class RingPlan(ProgramPlan):
     def relation(self) -> Relation:
         """Return what SQL clients see: the newest rows first on SQLite, which needs no sort for that."""
         key = self.structure.key.columns
+        keep = f"{self.structure.keep}{'::bigint' if self.dialect.family == 'postgresql' else ''}"
         return Relation(
             [*key, SEQUENCE, AT, *self.others],
             insert="push",
             identity=[*key, SEQUENCE],
             changes=self.others,
-            place=f"slot = {self.dialect.modulo.format('{sequence}', self._keep)}",
+            place=f"slot = {self.dialect.modulo.format('{sequence}', keep)}",
             query={"sqlite": self._shown_on_sqlite},
         )
 
@@ -384,15 +420,16 @@ class RingPlan(ProgramPlan):
 
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
-    # Deletes the rows that are too old, and moves the others into the slots that their sequences have now.
+    # Locks the heads, deletes the rows that are too old, and moves the others into the slots that they have now.
     keep, rows, head = new["keep"], plan.rows_table, plan.head_table
     same_key = plan.dialect.same(plan.structure.key.columns, "h.", f"{rows}.")
     slot = plan.dialect.modulo.format("sequence", keep)
     for sql in (
+        f"UPDATE {head} SET keep = {keep} WHERE keep <> {keep}",
         f"DELETE FROM {rows} WHERE sequence <= (SELECT h.sequence FROM {head} h\n  WHERE {same_key}) - {keep}",
-        f"UPDATE {rows} SET slot = -1 - {slot}",  # through negative slots, so that none overwrites one still to move
-        f"UPDATE {rows} SET slot = -1 - slot",
-        f"UPDATE {head} SET keep = {keep}",
+        # Through negative slots, so that none overwrites one still to move.
+        f"UPDATE {rows} SET slot = -1 - {slot} WHERE slot <> {slot}",
+        f"UPDATE {rows} SET slot = -1 - slot WHERE slot < 0",
     ):
         yield Statement(Template(sql), [()])
 

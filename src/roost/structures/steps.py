@@ -31,11 +31,13 @@ class Head(NamedTuple):
     makes: whether it is created where it is missing, with zeros; or the condition for that. Otherwise the program ends
         there with the outcome 0: a key without a head has no rows, and whoever adds the first may be about to commit.
     texts: columns of text, which are remembered, too, and are empty at first.
+    given: other values of a created head, by column.
     """
 
     columns: Sequence[str]
     makes: bool | str = True
     texts: Sequence[str] = ()
+    given: Mapping[str, str] = {}
 
     @property
     def remembered(self) -> Sequence[Column]:
@@ -45,17 +47,22 @@ class Head(NamedTuple):
     @property
     def first(self) -> Mapping[str, str]:
         """The values of a created head."""
-        return {**dict.fromkeys(self.columns, "0"), **dict.fromkeys(self.texts, "''")}
+        return {**dict.fromkeys(self.columns, "0"), **dict.fromkeys(self.texts, "''"), **self.given}
 
 
 class Next(NamedTuple):
     """Lock the given key's head, created where it is missing, raise a column of it by 1, and remember its new value.
 
-    sets: other columns of the head, which get these values.
+    first: other columns, with their values in a created head; they are remembered, too.
     """
 
     column: str
-    sets: Mapping[str, str] = {}
+    first: Mapping[str, str] = {}
+
+    @property
+    def remembered(self) -> Sequence[Column]:
+        """The columns that later steps can read."""
+        return [number(self.column), *map(number, self.first)]
 
 
 class Now(NamedTuple):
@@ -66,15 +73,16 @@ class Now(NamedTuple):
     """
 
 
-class Current(NamedTuple):
-    """Fail as a conflict with another transaction does, if the catalog has another value of a fact.
+class Fact(NamedTuple):
+    """Remember a number of the declaration, as the catalog has it now. Not on SQLite, where nobody writes meanwhile.
 
-    A call that waited for `alter` goes on with the text of before: it is to be made again. It looks at READ
-    COMMITTED alone, above which the catalog may be older than the program. SQLite's one writer needs no such step.
+    A call that waited for `alter` goes on with the text of before. Where the tables' owner may not read the catalog,
+    on PostgreSQL above READ COMMITTED not lock it, the value is the program's own.
     """
 
-    fact: str
+    name: str
     value: int
+    when: str = ""
 
 
 class Let(NamedTuple):
@@ -169,7 +177,7 @@ class Give(NamedTuple):
     values: Sequence[str]
 
 
-Step = Head | Next | Now | Current | Let | Fetch | Do | Put | Refuse | Leave | Take | Each | Give
+Step = Head | Next | Now | Fact | Let | Fetch | Do | Put | Refuse | Leave | Take | Each | Give
 
 
 class Door(NamedTuple):

@@ -55,7 +55,7 @@ class CachePrograms(CacheBounds):
         state = f"(SELECT max(until) AS until, max(token) AS token FROM {rows} WHERE {self._mine}) r"
         given: Callable[[str], str] = lambda name: f":{name}"  # noqa: E731
         living = f"FROM {rows} WHERE {self._mine} AND until > {self._now}"
-        yield Program("set", row, self._setting, [OUTCOME] if cache.max_bytes else [])
+        yield Program("set", row, self._setting, [OUTCOME] if cache.max_bytes else [], pinned=True)
         if self.dialect.row_locks:
             yield Program("set_all", row, self._setting_all, many=True)
         verdict = self._verdict(given, "r.until", "r.token", self._now)
@@ -140,7 +140,7 @@ class CachePrograms(CacheBounds):
         values = w.values(self.key)
         row = {**values, "value": value, "until": until, "token": self._issued(w), "flags": flags}
         if not self.cache.bounded:
-            yield Do(w.replace(w.rows, row, [*values]))
+            yield Do(w.replace(w.rows, row, [*values], there=True))
             return
         size = self._size(w, value)
         if self.cache.max_bytes:
@@ -149,7 +149,7 @@ class CachePrograms(CacheBounds):
         more = f"CASE WHEN {w['token']} IS NULL THEN 1 ELSE 0 END"
         yield from self._tally(w, more, f"{size} - coalesce({w['size']}, 0)", 1)
         row |= {"used": w["sequence"], "size": size}
-        yield Do(w.replace(w.rows, row, [*values]))
+        yield Do(w.replace(w.rows, row, [*values], there=True))
         yield from self._evicting(w)
 
     # --- storing ------------------------------------------------------------------------------------------------------
@@ -162,9 +162,6 @@ class CachePrograms(CacheBounds):
             if result:
                 yield Give(result)
             return
-        if self.family == "postgresql":  # a locking read fails where the row has gone since an old snapshot
-            old = f"NOT ({w.dialect.read_committed})"
-            yield Do(f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE", when=old)
         yield Now()
         yield Do(self._put(w))
 
@@ -181,7 +178,7 @@ class CachePrograms(CacheBounds):
         }
         change = {name: w.proposed(name) for name in row if name not in key}
         change["token"] = f"{self._greatest}({w.proposed('token')}, {w.rows}.token + 1)"
-        return w.put(w.rows, row, [*key], change, source)
+        return w.put(w.rows, row, [*key], change, source) if source else w.write(w.rows, row, [*key], change)
 
     def _setting_all(self, w: Words) -> Iterator[Step]:
         # Of different keys.

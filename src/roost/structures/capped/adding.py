@@ -64,7 +64,7 @@ def expiring(plan: CappedPlan, w: Words, full: str = "") -> Iterator[Step]:
         yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
     yield Do(f"{delete} WHERE {behind} AND sequence < {w['living']}", when=upto, counts="gone")
     left = f", n = {n} - {w['gone']}" if plan.structure.keep is not None else ""
-    yield Do(f"UPDATE {w.head} SET sequence = {w['sequence']}{left} WHERE {mine}", when=f"{w['gone']} > 0")
+    yield Do(f"UPDATE {w.head} SET sequence = {w['sequence']}{left} WHERE {w.my_head}", when=f"{w['gone']} > 0")
     yield Let("n", INT, f"{n} - {w['gone']}")
 
 

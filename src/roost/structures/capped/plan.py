@@ -53,9 +53,7 @@ class CappedPlan(ProgramPlan):
         self.values = [each for each in self.others if each not in ids]
         self.given = [*key, *self.others]
         self.expires = structure.keep_for is not None
-        self.by_head = dialect.family != "postgresql" or (  # whether the head has the sequence of the newest row
-            structure.score is not None and not self.expires and (structure.keep or 0) > FEW
-        )
+        self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
         self._row_out = dialect.encoder(self.given) or same
         self._id_out = dialect.encoder(ids) or same
         self._take = structure.rows.taking([each.name for each in self.given])
@@ -85,7 +83,7 @@ class CappedPlan(ProgramPlan):
             self.create(rows, [*key, *ids, *self.values, SEQUENCE, AT, *until], f"{names}, {dialect.names(ids)}") + room
         )
         indexes = {}
-        if structure.score is None or self.expires:
+        if structure.score is None or self.expires or not self.by_head:
             indexes[self.newest] = f"{names}, sequence"
         if structure.score is not None:
             indexes[self.best] = f"{names}, {dialect.name_of(structure.score)}, sequence DESC"
@@ -241,10 +239,8 @@ class CappedPlan(ProgramPlan):
         refreshes = structure.on_duplicate != "error"
         score = w.dialect.name_of(structure.score) if structure.score is not None else ""
         newest = f"SELECT sequence FROM {w.rows} WHERE {mine} ORDER BY sequence DESC LIMIT 1"
-        known_last = Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
-        early = not self.by_head and (structure.score is None or self.expires)
-        if early:
-            yield known_last
+        if not self.by_head:
+            yield Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
         there, rejects = w["there"], structure.keep is not None and structure.on_full == "reject"
         first = w.dialect.family == "mariadb" and structure.score is None  # `putting`
         if self.expires and (rejects or not first):
@@ -291,12 +287,6 @@ class CappedPlan(ProgramPlan):
                 yield Do(f"{self.delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count_after} ELSE {keep} END"
             yield Let("stored", INT, f"CASE {unless_there}{known}")
-        if not self.by_head and not early:  # without an index for it, so as late as can be
-            # The row that has just been evicted may have been the newest, and its sequence is not given again.
-            evicted = f", {w['victim']}" if structure.keep is not None and structure.on_full == "evict" else ""
-            yield known_last._replace(
-                value=f"greatest({w['sequence']}{evicted}, (SELECT max(sequence) FROM {w.rows} WHERE {mine}))"
-            )
         if not first:
             yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
         changes, due = {}, []
@@ -310,7 +300,7 @@ class CappedPlan(ProgramPlan):
             due.append(f"{w['cut']} - {bound} > {FAR}")
         if changes:
             assigned = ", ".join(f"{column} = {value}" for column, value in changes.items())
-            yield Do(f"UPDATE {head} SET {assigned} WHERE {mine}", when="" if self.by_head else " OR ".join(due))
+            yield Do(f"UPDATE {head} SET {assigned} WHERE {w.my_head}", when="" if self.by_head else " OR ".join(due))
 
     def _removing(self, w: Words) -> Iterator[Step]:
         this = w.mine([*self.structure.key.columns, *self.structure.id.columns])
@@ -337,7 +327,7 @@ class CappedPlan(ProgramPlan):
         if not self.by_head:
             changes.append(f"sequence = greatest({w['sequence']}, {w['last']})")
         if changes:
-            yield Do(f"UPDATE {w.head} SET {', '.join(changes)} WHERE {w.mine()}", when=f"{w['gone']} > 0")
+            yield Do(f"UPDATE {w.head} SET {', '.join(changes)} WHERE {w.my_head}", when=f"{w['gone']} > 0")
         yield Give([w["gone"]])
 
     # --- verbs ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import Any
 
 from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Dialect, Statement
-from roost.dialects.mariadb import without_introducers
+from roost.dialects.mariadb import compared
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, may, powerless
 from roost.structures.clock import CLOCK, TRIGGER_CLOCK
@@ -152,7 +152,7 @@ def _view(plan: StructurePlan, inlets: bool = True) -> View:
         columns = ",\n  ".join(f"`{each.name}` {given_type(plan.dialect, each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {digest(columns)}"
-        objects[f"roost_{inlet}"] = _compared(body)
+        objects[f"roost_{inlet}"] = compared(body)
         table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
@@ -325,7 +325,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
         objects |= {each: wanted[each] for each in _trigger_names(name) if each in wanted}
     for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
         if trigger in _trigger_names(name):
-            objects[trigger] = _compared(body or "") or wanted.get(trigger, "")
+            objects[trigger] = compared(body or "") or wanted.get(trigger, "")
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
         elif table in objects:
@@ -334,11 +334,6 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     for lost in (yield from _powerless(plan, objects)):
         objects[lost] = ""  # so that it differs from what Roost makes, and is recreated
     return FoundView(objects, tuple(own), drop=tuple(drop))
-
-
-def _compared(body: str) -> str:
-    # MySQL tells a quote within a text once.
-    return re.sub("'+", "'", without_introducers(body))
 
 
 def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Statement, Any, set[str]]:

@@ -17,7 +17,7 @@ Rules for all triggers:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -211,6 +211,18 @@ def refusing(condition: str, state: str, message: str) -> str:
     return f"IF {condition} THEN\n  {raised}\nEND IF;"
 
 
+def newest_version(key: Mapping[str, str]) -> str:
+    """Return the condition, and more, of a query for the row of a primary key, whose index is read backwards.
+
+    Forwards it would pass the dead versions, the oldest first: those of this transaction, or since an old snapshot.
+
+    key: its values, by the quoted names of all its columns.
+    """
+    names, values = ", ".join(key), ", ".join(key.values())
+    newest_first = ", ".join(f"{name} DESC" for name in key)
+    return f"({names}) >= ({values}) AND ({names}) <= ({values}) ORDER BY {newest_first} LIMIT 1"
+
+
 def given_away(tables: Iterable[str]) -> str:
     """Return the condition that a function's owner is not that of these tables any more.
 
@@ -287,13 +299,15 @@ class PostgreSQLViewWords(ViewWords):
         stops = [refusing(f"it.outcome = {outcome}", REFUSALS[outcome][0], message) for message, outcome in refusals]
         return [f"it.outcome := {called}", *stops]
 
-    def told(self, relation: Any, placed: Callable[[str, str], str]) -> list[str]:
+    def told(self, relation: Any) -> list[str]:
         """Return the statements after an INSERT: whether it counts, and Roost's own columns, which RETURNING gives."""
         lines = ["IF it.outcome = 0 THEN\n  RETURN NULL;\nEND IF;"] if relation.skips else []
         own, place = [each for each in (SEQUENCE, AT) if each in relation.shown], self.is_new(relation.identity)
         if own and SEQUENCE in self.plan.gives(relation.insert):
             lines.append("NEW.sequence := it.outcome;")
-            own, place = [AT], placed(place, "NEW.sequence")
+            column, value = relation.place.format(sequence="NEW.sequence").split(" = ")
+            key = {self.dialect.name_of(each): self.new(each) for each in self.key} | {column: value}
+            own, place = [AT], newest_version(key)
         if own:
             lines.append(f"SELECT {self.dialect.names(own)} INTO {self.news(own)} FROM {self.rows} WHERE {place};")
         return lines

@@ -15,9 +15,9 @@ from roost.dialects.dialect import Dialect
 from roost.dialects.mariadb_conditions import given_type
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
 from roost.structures.steps import (
-    Current,
     Do,
     Each,
+    Fact,
     Fetch,
     Give,
     Head,
@@ -159,21 +159,20 @@ class MySQLWords(Words):
                     lines += self._read_head(step.remembered, declared)
                     if makes is not True:
                         lines.append(f"IF {self[step.columns[0]]} IS NULL THEN {self._leave(['0'])} END IF")
-                case Next(column, more):
-                    values = {**self.values(self.key), column: "1", **more}
-                    change = {column: f"{column} + 1", **more}
-                    lines.append(self.put(self.head, values, [*values][: len(self.key)], change))
-                    lines += self._read_head([number(column)], declared)
+                case Next(column, first):
+                    values = {**self.values(self.key), column: "1", **first}
+                    lines.append(self.put(self.head, values, [*values][: len(self.key)], {column: f"{column} + 1"}))
+                    lines += self._read_head(step.remembered, declared)
                 case Now():
                     lines += self._store_time(declared)
-                case Current(fact, value):  # an older snapshot shows an older catalog
-                    found = f"JSON_UNQUOTE(JSON_EXTRACT(c.definition, '$.{fact}')) <> {value}"
-                    name = self.dialect.literal(self.name)
-                    stale = f"EXISTS (SELECT 1 FROM roost_catalog c WHERE c.name = {name} AND {found})"
-                    message = self.dialect.literal(f"{self.name} was altered meanwhile; try again")
-                    raised = f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = {message};"
-                    look = f"IF {stale} THEN {raised} END IF;"
-                    lines.append(f"IF {self.dialect.read_committed} THEN {look} END IF")
+                case Fact(fact, value, when):
+                    self._declare(number(fact), declared)
+                    found = (
+                        f"SELECT JSON_VALUE(c.definition, '$.{fact}') FROM roost_catalog c\n"
+                        f"    WHERE c.name = {self.dialect.literal(self.name)} LOCK IN SHARE MODE"
+                    )
+                    look = f"SET {self[fact]} = COALESCE(({found}), {value})"
+                    lines.append(f"IF {when} THEN {look}; END IF" if when else look)
                 case Let(variable, type_, value, locking):
                     self._declare(Column(variable, type_), declared)
                     # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.

@@ -19,10 +19,10 @@ from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import SECOND
 from roost.structures.steps import (
-    Current,
     Do,
     Door,
     Each,
+    Fact,
     Fetch,
     Give,
     Head,
@@ -37,7 +37,7 @@ from roost.structures.steps import (
     Step,
     Take,
 )
-from roost.structures.views.postgresql import given_away, refusing, revoked
+from roost.structures.views.postgresql import given_away, newest_version, refusing, revoked
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
 from roost.types.column_types import ColumnType
@@ -71,7 +71,10 @@ END $roost$"""
 
 
 # Without compilation, which what must be sorted all the same would seem to be worth.
-PINNED = " SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off"
+PINNED = "".join(
+    f" SET {each} = off"
+    for each in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort", "jit")
+)
 PINNED_MARK = " /* pinned */"  # in the text, which is compared
 
 
@@ -109,6 +112,33 @@ class PostgreSQLWords(Words):
         given = self._program.given
         holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
+
+    @property
+    def my_head(self) -> str:
+        """The condition that finds the given key's head, once it is locked."""
+        return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
+
+    def write(
+        self,
+        table: str,
+        values: Mapping[str, str],
+        key: Sequence[str],
+        change: Mapping[str, str],
+        returning: str = "",
+    ) -> str:
+        """Return what does the same as `put`, by an UPDATE first, to a row that is there most of the time.
+
+        It fails (40001) where the row was deleted since the snapshot of the application's transaction: an upsert would
+        make a second one.
+        """
+        there = f"SELECT r.ctid FROM {table} r WHERE {newest_version({name: values[name] for name in key})}"
+        assigned = ", ".join(f"{name} = {self._as_given(value, values)}" for name, value in change.items())
+        put = _if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
+        return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
+
+    def _as_given(self, value: str, values: Mapping[str, str]) -> str:
+        # What `proposed` says of a row, outside of an upsert.
+        return re.sub(r'excluded\.("(?:[^"]|"")+"|\w+)', lambda found: f"({values[found[1]]})", value)
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
         """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
@@ -187,29 +217,14 @@ class PostgreSQLWords(Words):
             match step:
                 case Head():
                     lines += self._lock_head(step, declared)
-                case Next(column, more):
-                    # At REPEATABLE READ the upsert would make a second head where one was deleted since the snapshot.
-                    self._declare(Column(column, ColumnType("int")), declared)
-                    lines.append(
-                        f"IF NOT ({self.dialect.read_committed}) THEN\n"
-                        f"  PERFORM 1 FROM {self.head} WHERE {self.mine()} FOR UPDATE;\nEND IF;"
-                    )
-                    values = {**self.values(self.key), column: "1", **more}
-                    change = {column: f"{self.head}.{column} + 1", **more}
-                    put = self.put(self.head, values, [*values][: len(self.key)], change)
-                    lines.append(f"{put}\n  RETURNING {column} INTO it.{column};")
+                case Next():
+                    lines.append(self._raise_head(step, declared))
                 case Now():
                     lines += self._store_time(declared)
-                case Current(fact, value):
-                    name = self.dialect.literal(self.name)
-                    stale = (
-                        f"EXISTS (SELECT FROM roost_catalog c WHERE c.name = {name}\n"
-                        f"    AND c.definition::json->>'{fact}' IS DISTINCT FROM '{value}')"
-                    )
-                    look = refusing(stale, "40001", f"{self.name} was altered meanwhile; try again")
-                    # An older snapshot shows an older catalog; and the tables' new owner may have no right to it.
-                    sees = f"{self.dialect.read_committed} AND has_table_privilege('roost_catalog', 'SELECT')"
-                    lines.append(_if(sees, look))
+                case Fact(fact, value, when):
+                    self._declare(Column(fact, ColumnType("int")), declared)
+                    look = self._looked_up(fact, value)
+                    lines.append(_if(when, look) if when else look)
                 case Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")
@@ -274,13 +289,32 @@ class PostgreSQLWords(Words):
             ),
         ]
 
+    def _raise_head(self, step: Next, declared: dict[str, str]) -> str:
+        for each in step.remembered:
+            self._declare(each, declared)
+        into = ", ".join(self[each.name] for each in step.remembered)
+        told = f"\n  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into}"
+        change = {step.column: f"{self.head}.{step.column} + 1"}
+        values = {**self.values(self.key), step.column: "1", **step.first}
+        return f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"
+
+    def _looked_up(self, fact: str, value: int) -> str:
+        # An older snapshot shows an older catalog: there a lock fails if it has been changed since.
+        source = f"FROM roost_catalog c WHERE c.name = {self.dialect.literal(self.name)}"
+        lock = _if(f"NOT ({self.dialect.read_committed})", f"PERFORM 1 {source} FOR SHARE;")
+        found = f"it.{fact} := coalesce((SELECT (c.definition::json->>'{fact}')::bigint\n  {source}), {value});"
+        may = "has_table_privilege('roost_catalog', '{}')"
+        sees = f"{may.format('SELECT')} AND ({self.dialect.read_committed} OR {may.format('UPDATE')})"
+        return f"it.{fact} := {value};\n" + _if(sees, f"{lock}\n{found}")
+
     def _lock_head(self, head: Head, declared: dict[str, str]) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
         # application's transaction is older than the head's last version, that fails (40001).
         for each in head.remembered:
             self._declare(each, declared)
         makes, into = head.makes, ", ".join(f"it.{each}" for each in head.first)
-        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head} WHERE {self.mine()}"
+        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head}"
+        read += f" WHERE {newest_version(self.values(self.key))}"
         lock = f"{read} FOR UPDATE;"
         if makes:
             values = {**self.values(self.key), **head.first}

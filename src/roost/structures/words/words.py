@@ -25,14 +25,22 @@ class Words(ABC):
     loops: whether there are `Each`, `Put`, and variables.
     """
 
-    clock: str
-    at: str
     loops = True
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
         self.variant = ""  # ends the names of programs that are given whole rows of a declaration with fewer columns
         self.rows, self.head, self.times = (f"roost_{name}_{table}" for table in ("rows", "head", "clock"))
+
+    @property
+    @abstractmethod
+    def clock(self) -> str:
+        """The moment by the database's clock."""
+
+    @property
+    @abstractmethod
+    def at(self) -> str:
+        """The clock as the column `at` has it."""
 
     @property
     @abstractmethod
@@ -61,6 +69,11 @@ class Words(ABC):
         return " AND ".join(
             f"{prefix}{self.dialect.name_of(each)} = {self.new(each.name)}" for each in columns or self.key
         )
+
+    @property
+    def my_head(self) -> str:
+        """The condition that finds the given key's head, once it is locked."""
+        return self.mine()
 
     @abstractmethod
     def new(self, name: str) -> str:
@@ -93,6 +106,10 @@ class Words(ABC):
             given = f"SELECT {', '.join(values.values())} FROM {source}"
         return f"INSERT INTO {table} ({', '.join(values)}) {given} {self.upsert(key, change or {})}"
 
+    def write(self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]) -> str:
+        """Return what does the same as `put` to a row that is there most of the time; not in other statements."""
+        return self.put(table, values, key, change)
+
     def replace(
         self,
         table: str,
@@ -100,14 +117,16 @@ class Words(ABC):
         key: Sequence[str],
         source: str = "",
         unknown: Sequence[Column] = (),
+        there: bool = False,
     ) -> str:
         """Return the same where an existing row gets all that a new one would have.
 
         unknown: stored columns that the declaration does not know: they get their defaults.
+        there: whether there is one most of the time, as in `write`.
         """
         change = {name: self.proposed(name) for name in values if name not in key}
         change |= {self.dialect.name_of(each): self.default(each) for each in unknown}
-        return self.put(table, values, key, change, source)
+        return self.write(table, values, key, change) if there else self.put(table, values, key, change, source)
 
     def default(self, column: Column) -> str:
         """Return the default of a column that a row of `put` does not name, in its upsert."""
