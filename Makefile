@@ -44,6 +44,10 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.boundaries --server mariadb
 	$(BIN)/python -m tests.campaigns.boundaries --server postgresql
+	$(BIN)/python -m tests.campaigns.boundaries --server mysql --pairs 20
+	$(BIN)/python -m tests.campaigns.boundaries --inside --server mariadb --pairs 20
+	$(BIN)/python -m tests.campaigns.boundaries --inside --server postgresql --pairs 20
+	$(BIN)/python -m tests.campaigns.boundaries --inside --server mysql --pairs 20
 	$(BIN)/python -m tests.campaigns.slow
 	$(BIN)/python -m tests.campaigns.suite
 	$(BIN)/python -m tests.campaigns.pooled
@@ -54,6 +58,8 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.hostile
 	$(BIN)/python -m tests.campaigns.caches
 	$(BIN)/python -m tests.campaigns.django_suite
+	$(BIN)/python -m tests.campaigns.library_suites
+	$(BIN)/python -m tests.campaigns.limits
 	$(BIN)/python -m tests.campaigns.handlersocket compare --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket twin --requests 100000
 	$(BIN)/python -m tests.campaigns.handlersocket read --requests 10000000

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,15 @@ def test_other_libraries_are_imported_in_their_rooms(path: Path) -> None:
         assert any(module == package or module.startswith(f"{package}.") for package in OPTIONAL[library]), library
 
 
+def test_entry_points_lead_somewhere() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for group, points in project["entry-points"].items():
+        for name, target in points.items():
+            module, _, attribute = target.partition(":")
+            found = importlib.import_module(module)
+            assert not attribute or hasattr(found, attribute), f"{group}: {name}"
+
+
 def test_what_one_integration_needs_is_not_imported_by_roost() -> None:
     names = ", ".join(map(repr, sorted(OPTIONAL)))
     program = f"import roost, roost.cli, sys; print(*sorted({{{names}}} & sys.modules.keys()))"
@@ -266,7 +276,8 @@ def test_the_server_and_protocols_know_no_database() -> None:
         "databases.addresses",
         "databases.urls",
         "databases.waits",
-        "batching.parts",
+        "batching.batch",
+        "batching.slow_path",
     }
     below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}

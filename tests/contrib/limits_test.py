@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import datetime as dt
 import multiprocessing
 import random
@@ -41,7 +42,7 @@ Hit = tuple[str, float, float]  # the strategy, and the times before and after t
 
 def allowed(url: str, limit: str, seconds: float, n: int) -> list[Hit]:
     """What a process is allowed that asks `n` times of each strategy, or until the time is over."""
-    storage: Any = limits.storage.storage_from_string(f"roost+{url}")
+    storage: Any = limits.storage.storage_from_string(f"roost+{url}", timeout=60.0)
     limiters = {name: STRATEGIES[name](storage) for name in STRATEGIES}
     item, end, found = limits.parse(limit), time.time() + seconds, []
     for name in [*STRATEGIES] * n:
@@ -54,16 +55,20 @@ def allowed(url: str, limit: str, seconds: float, n: int) -> list[Hit]:
     return found
 
 
-def in_processes(url: str, *work: Any) -> dict[str, list[Hit]]:
-    with spawn.Pool(4) as pool:
-        found = [hit for hits in pool.starmap(allowed, [(url, *work)] * 4, chunksize=1) for hit in hits]
+def in_processes(url: str, *work: Any, processes: int = 4) -> dict[str, list[Hit]]:
+    with spawn.Pool(processes) as pool:
+        found = [hit for hits in pool.starmap(allowed, [(url, *work)] * processes, chunksize=1) for hit in hits]
     return {name: [hit for hit in found if hit[0] == name] for name in STRATEGIES}
 
 
 def most_within(hits: list[Hit], within: float) -> int:
     """The most hits that are sure to have been within a time; each was between two moments."""
-    begins = [before for _, before, _ in hits]
-    return max(sum(before >= begin and after <= begin + within for _, before, after in hits) for begin in begins)
+    ordered = sorted((before, after) for _, before, after in hits)
+    begins, most = [before for before, _ in ordered], 0
+    for place, begin in enumerate(begins):
+        last = bisect.bisect_right(begins, begin + within)
+        most = max(most, sum(after <= begin + within for _, after in ordered[place:last]))
+    return most
 
 
 def test_processes_are_never_allowed_more_than_the_limit(any_url: str, storage: RoostStorage) -> None:
@@ -94,6 +99,20 @@ def test_a_refusal_writes_and_locks_nothing(any_url: str, storage: RoostStorage)
             assert not storage.acquire_sliding_window_entry("k", 5, 60)
         connection.execute("ROLLBACK")
     assert storage.get_sliding_window("k", 60)[2] == storage.get_moving_window("k", 5, 60)[1] == 5
+
+
+def test_what_a_transaction_has_taken_it_can_give_back(any_url: str, storage: RoostStorage) -> None:
+    windows = storage.windows
+    assert storage.acquire_entry("k", 3, 60)
+    with closing(clients.connect(any_url)) as connection:
+        connection.execute("BEGIN")
+        joined = storage.store.on(connection)
+        taken = joined.run_all(*[windows.take("k", 3, 60) for _ in range(3)], *[windows.slide("k", 1, 60)] * 2)
+        assert taken == (True, True, False, True, False)
+        assert joined.run(windows.hit("k", 60, 2)) == 2
+        connection.execute("ROLLBACK")
+    assert storage.acquire_entry("k", 3, 60, 2)
+    assert (storage.get("k"), storage.get_sliding_window("k", 60)[2]) == (0, 0)
 
 
 def test_the_limit_of_the_call_decides(storage: RoostStorage) -> None:

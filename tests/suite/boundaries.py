@@ -14,9 +14,9 @@ import psycopg
 import pymysql
 
 import roost
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from roost.structures.program import SOME
-from tests.suite.shapes import Visit
+from tests.suite.shapes import Visit, by_hand
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,17 @@ class Of:
         return self._make(key, self.last) if self.last is not None else []
 
 
+class Aged:
+    """Operations that prepare a key whose rows have expired since, and are still there."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+
+    def __call__(self, key: int) -> Operations:
+        """Return the operations."""
+        return self._make(key)
+
+
 class Case:
     """A structure: what is there before (at first nothing), what two stores may do, and what is read afterwards.
 
@@ -62,7 +73,8 @@ class Case:
         *removes: str,
     ) -> None:
         self.structure = structure
-        self.states = states
+        aged: list[Make] = [Aged(states[1])] if getattr(structure, "keep_for", None) else []
+        self.states: list[Make] = [*states, *aged]
         self.verbs = verbs
         self.after = after
         self.adds = adds
@@ -115,7 +127,7 @@ def _capped(name: str, **options: Any) -> Case:
             "remove, add": lambda key: [capped.remove(key, 1), capped.add(Egg(key, 7, 7))],
         },
         [read, add(20), read, add(21), add(22), read, lambda key: [capped.remove(key, 22)], read],
-        *("add", "clear", "forget", "remove 7"),
+        *("add", "clear", "forget", "remove 7", "remove"),
     )
 
 
@@ -248,7 +260,7 @@ def _lease() -> Case:
             "forget": lambda key: [lease.forget(key)],
         },
         [lambda key: [lease.holder(key)], lambda key: [lease.acquire(key, "zoe", 3600)]],
-        *("acquire", "acquire again", "clear"),
+        *("acquire", "clear", "acquire again", "renew"),
     )
 
 
@@ -308,7 +320,8 @@ def plain(answers: Any, operations: Operations) -> Any:
 class Boundaries:
     """Tries pairs of operations on a server; every pair on a key of its own.
 
-    second: the options of the other store.
+    first: the URL of the first store, where that is another account; second: the options of the other store, then of
+        both.
     """
 
     def __init__(self, url: str, cases: Sequence[Case], first: str = "", **second: Any) -> None:
@@ -321,7 +334,7 @@ class Boundaries:
         self.models = [roost.Store("sqlite://") for _ in range(2)]
         for each in (self.other, *self.models):
             each.create(*structures)
-        self.one = roost.Store(first or url, trace=self._trace)
+        self.one = roost.Store(first or url, trace=self._trace, **({**second} if first else {}))
         if self._is_postgresql:
             self._connection: Any = psycopg.connect(first or url)
         else:
@@ -405,6 +418,11 @@ class Boundaries:
     def _prepared(self, store: roost.Store, key: int, state: Make, *makes: Make) -> list[Operations]:
         # Returns the operations of makers, after those of the state.
         answers = outcome(store.run_all, state(key))
+        if isinstance(state, Aged):
+            structure: Any = state(key)[0].structure
+            column = structure.key.columns[0].name
+            quoted = f"`{column}`" if store.url.startswith("mysql") else f'"{column}"'
+            by_hand(store, f"UPDATE roost_{structure.name}_rows SET until = 1 WHERE {quoted} = {key}")
         for make in makes:
             if isinstance(make, Of):
                 make.last = answers[-1] if answers else None

@@ -6,7 +6,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.suite.boundaries import CASES, WAYS, Boundaries, pairs
+from tests.suite.boundaries import CASES, WAYS, Aged, Boundaries, pairs
 from tests.suite.gates import Gates, gated
 
 
@@ -37,9 +37,11 @@ def test_inside_of_its_program_an_operation_is_before_or_after_another_one(name:
     with gated([case]):
         found = Gates(store_url, [case])
         try:
-            for first in (case.adds, case.removes[0]):
-                wrong = list(found.wrong(case, "alone", case.states[1], case.verbs[first], case.verbs[case.adds]))
-                assert not wrong, f"{first} beside {case.adds}: {wrong}"
+            beside = [(each, case.adds) for each in (case.adds, case.removes[0], case.removes[-1])]
+            for state in [each for each in case.states if each is case.states[1] or isinstance(each, Aged)]:
+                for first, second in [*beside, (case.removes[-1], case.removes[0])]:
+                    wrong = list(found.wrong(case, "joined", state, case.verbs[first], case.verbs[second]))
+                    assert not wrong, f"{first} beside {second}: {wrong}"
             assert found.one.check() == []
         finally:
             found.close()

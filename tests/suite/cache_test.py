@@ -7,6 +7,7 @@ import pickle
 import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
@@ -380,3 +381,11 @@ def test_values_of_several_megabytes(make: Make) -> None:
     assert store.run(texts.get_many(["b", "c"]))["c"] == text
     with pytest.raises(roost.Invalid, match="8,000,000"):
         large.set("a", value + b"!")
+
+
+@pytest.mark.needs("second store")
+def test_what_two_clear_at_once_is_counted_once(open_store: Make) -> None:
+    one, other = open_store(pages), open_store()
+    one.run(pages.set_many({f"/{n}": b"x" for n in range(500)}))
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(lambda store: store.run(pages.clear()), (one, other))) == 500

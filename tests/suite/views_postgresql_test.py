@@ -274,6 +274,7 @@ def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: Postg
     store = open_store(visits)
     sql.execute("COMMENT ON VIEW visits IS 'who''s been here'")
     sql.execute("COMMENT ON COLUMN visits.visitor IS '100 %'")
+    sql.execute("COMMENT ON TRIGGER mine ON visits IS 'notes'")
     sql.execute("ALTER VIEW visits ALTER COLUMN visitor SET DEFAULT 7")
     sql.execute("ALTER VIEW visits SET (security_barrier)")
     sql.execute(f"GRANT SELECT ON visits TO {role} WITH GRANT OPTION")
@@ -282,6 +283,7 @@ def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: Postg
     sql.execute("INSERT INTO visits (uid) VALUES (5)")
     assert rows(sql, "SELECT visitor FROM visits") == [(7,)]
     assert rows(sql, "SELECT obj_description('visits'::regclass)") == [("who's been here",)]
+    assert rows(sql, "SELECT obj_description(oid, 'pg_trigger') FROM pg_trigger WHERE tgname = 'mine'") == [("notes",)]
     assert rows(
         sql,
         "SELECT col_description(attrelid, attnum), reloptions FROM pg_attribute JOIN pg_class c ON c.oid = attrelid\n"

@@ -32,6 +32,8 @@ FILE = "cache.db"
 LARGEST = 8_000_000  # bytes of a value
 MARK = "~"  # before a key that is no text
 MANY = 1_000  # keys that are read at once
+STORED = "SELECT count(*) FROM roost_cache_rows"  # with those that have expired
+SWEPT = 1_000  # of them, that a batch of 64 writes deletes
 SOON = 1e-6  # seconds, of a value that expires at once
 FLAGS = 2**32
 ABSENT: Any = object()
@@ -174,14 +176,10 @@ class Cache:
 
     def expire(self) -> int:
         """Remove the values that have expired, and return how many they were; later writes do so, too."""
-        before = left = self._ask("SELECT count(*) FROM roost_cache_rows")
-        while left > (living := len(self)):
-            self.store.run_all(*[self._values.delete(MARK)] * 64)  # of no key: each write deletes expired values
-            if (now := self._ask("SELECT count(*) FROM roost_cache_rows")) in (left, living):
-                left = now
-                break
-            left = now
-        return max(int(before - left), 0)
+        before = self._ask(STORED)
+        for _ in range((before - len(self)) // SWEPT + 1):  # each write deletes some: those of a key that is not there
+            self.store.run_all(*[self._values.delete(MARK)] * 64)
+        return max(int(before - self._ask(STORED)), 0)
 
     def clear(self) -> int:
         """Remove all values, and return how many there were."""
@@ -270,11 +268,12 @@ class Cache:
 
     def _told(self, key: Any, item: roost.Item[bytes] | None, default: Any, expire_time: bool, tag: bool) -> Any:
         value = ABSENT if item is None else self._codec.loads(_stored(key), item.value, ABSENT)
-        missed = item is None or value is ABSENT
-        self._hits, self._misses = self._hits + (not missed), self._misses + missed
-        told = [default if missed else value]
-        told += [None if missed or item is None else item.ttl] if expire_time else []
-        told += [None if missed or item is None else self._tag(item.flags)] if tag else []
+        if item is None or value is ABSENT:
+            self._misses += 1
+            told = [default, *[None] * (expire_time + tag)]
+        else:
+            self._hits += 1
+            told = [value, *([item.ttl] if expire_time else []), *([self._tag(item.flags)] if tag else [])]
         return tuple(told) if len(told) > 1 else told[0]
 
     def _number(self, tag: Any) -> int:

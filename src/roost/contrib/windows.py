@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from roost import own
 from roost.structures.checks import RuleWords, has_head
-from roost.structures.clock import SECOND, duration
+from roost.structures.clock import MOST_REFUSED, SECOND, duration
 from roost.structures.console import PeekConsole
-from roost.structures.plan import Careful, Context, Rule
+from roost.structures.plan import Careful, Context, Question, Rule
+from roost.structures.program import Answering, Read
 from roost.structures.steps import INT, Fetch
 from roost.types.column_types import whole
 
@@ -294,9 +296,25 @@ class WindowsPlan(own.ProgramPlan):
         def allowed(_: own.Operation[Any], outcomes: Sequence[Any]) -> bool:
             return bool(outcomes[0])
 
+        def answer(op: own.Operation[Any], context: Context) -> Answering:
+            return "{allowed}", lambda number: bool(number) or self._remember(op, context)
+
         clearing = {verb: own.Write(verb, self.key_of, own.first, makes=False) for verb in ("clear", "forget")}
-        taking = {verb: own.Write(verb, lambda op: [self._row(op)], allowed) for verb in ("take", "slide")}
+        taking = {
+            verb: own.Write(verb, lambda op: [self._row(op)], allowed, answer=answer) for verb in ("take", "slide")
+        }
         return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking, **clearing}
+
+    def _refused_lately(self, context: Context) -> dict[own.Row, None]:
+        return context.refused.setdefault(self.structure.name, {})
+
+    def _remember(self, op: own.Operation[Any], context: Context) -> bool:
+        # That an operation was refused: the next one is asked by a plain read first.
+        refused = self._refused_lately(context)
+        if len(refused) >= MOST_REFUSED:
+            refused.clear()
+        refused[(op.verb, *self.key_out(op.args[0]))] = None
+        return False
 
     def asked(self) -> Mapping[str, own.Ask]:
         """Return what the verb that reads asks."""
@@ -310,16 +328,29 @@ class WindowsPlan(own.ProgramPlan):
         return {"peek": own.Ask(read, lambda op, context: self._row(op) + self.moment(context), _window)}
 
     def verbs(self) -> dict[str, Any]:
-        """Return what lists keys; on SQLite a plain read refuses what is over the limit."""
-        if not self.dialect.row_locks and self.dialect.singles:
+        """Return what lists keys, and the plain read that refuses what is over the limit.
+
+        A server is not asked it unless the key was refused lately.
+        """
+        if self.dialect.singles:
             given = [*self.structure.key.columns, LIMIT, WITHIN, N, *self.timed]
             for verb in ("take", "slide"):
-                ask = own.Ask(self.read(self._over_limit(verb, self._named), given), self._given, _refusal)
-                self.questions[verb] = lambda op, context, ask=ask: self._question(ask, op, context)  # type: ignore[misc]
+                read = self.read(self._over_limit(verb, self._named), given)
+                self.questions[verb] = partial(self._asking, read)
         return {"keys": self.list_keys(self.head_table, f"until > {self.now}")}
 
-    def _given(self, op: own.Operation[Any], context: Context) -> own.Row:
-        return self._row(op) + self.moment(context)
+    def _asking(self, read: Read, op: own.Operation[Any], context: Context) -> Question | None:
+        lately = self._refused_lately(context).pop((op.verb, *self.key_out(op.args[0])), 1) is None
+        if self.dialect.row_locks and not lately:
+            return None
+
+        def refused(op: own.Operation[Any], found: list[own.Row]) -> bool:
+            if not found[0][0]:
+                raise Careful
+            return self._remember(op, context)
+
+        ask = own.Ask(read, lambda op, context: self._row(op) + self.moment(context), refused)
+        return self._question(ask, op, context)
 
     def rules(self) -> Iterator[Rule]:
         """Yield what `check` verifies: rows have a head, and their hits are among those that it has numbered."""
@@ -331,12 +362,6 @@ class WindowsPlan(own.ProgramPlan):
             f"SELECT {words.r_key}, {wrong} FROM {words.rows} r JOIN {words.head} h ON {words.join}\n"
             f"  WHERE r.last > h.newest OR r.n < 1 OR r.last < r.n",
         )
-
-
-def _refusal(_: own.Operation[Any], found: list[own.Row]) -> bool:
-    if not found[0][0]:
-        raise Careful
-    return False
 
 
 def _window(op: own.Operation[Any], found: list[own.Row]) -> Window:

@@ -140,6 +140,7 @@ class StructurePlan(TargetPlan):
     form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
+    settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
     together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
@@ -156,9 +157,8 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
-        self.trusted_by: set[object] = set()  # tokens of the stores that have found this declaration in their catalogs
-        self.followed: dict[object, StructurePlan] = {}  # by such tokens: the plan of what is stored, where it differs
-        self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
+        # By the tokens of stores that have looked into their catalogs: the plan by which they run, mostly this one.
+        self.found_by: dict[object, StructurePlan] = {}
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
@@ -196,7 +196,6 @@ class StructurePlan(TargetPlan):
             if len(self._as_stored) >= MOST_OVERLAPS:
                 self._as_stored.clear()
             found = self._as_stored[definition] = type(self)(structure, self.dialect)
-            found.overlaps = True
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:

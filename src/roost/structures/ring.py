@@ -26,7 +26,7 @@ from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
-from roost.structures.steps import Do, Door, Fact, Give, Next, Now, Program, Step, number
+from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.wire import EntriesWire
@@ -163,7 +163,14 @@ class RingPlan(ProgramPlan):
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
         yield Program(
-            "push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, pinned=True, after=after, door=Door()
+            "push",
+            [*key, *self.others],
+            self._pushing,
+            [SEQUENCE],
+            whole=True,
+            pinned=IN_ORDER,
+            after=after,
+            door=Door(),
         )
         if self.dialect.row_locks:
             gives = [SEQUENCE] if self.dialect.family == "postgresql" else []

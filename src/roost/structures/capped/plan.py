@@ -31,7 +31,22 @@ from roost.structures.program import ALL, MOST, Ask, ProgramPlan, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows import Entry
 from roost.structures.rules import sweep
-from roost.structures.steps import DUPLICATE, FULL, INT, Do, Give, Head, Leave, Let, Now, Program, Refuse, Step, number
+from roost.structures.steps import (
+    DUPLICATE,
+    FULL,
+    IN_ORDER,
+    INT,
+    Do,
+    Give,
+    Head,
+    Leave,
+    Let,
+    Now,
+    Program,
+    Refuse,
+    Step,
+    number,
+)
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
@@ -102,16 +117,16 @@ class CappedPlan(ProgramPlan):
         if self.structure.score is not None:  # on SQLite the head tells whether the row was stored
             head = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
             around = {"before": head, "after": head, "tell": lambda before, after: int((before or (0,))[0] < after[0])}
-        add = Program("add", given, self._adding, [STORED], whole=True, pinned=True, **around)
+        add = Program("add", given, self._adding, [STORED], whole=True, pinned=IN_ORDER, **around)
         yield add
         if self.dialect.row_locks:
             gives = [STORED] if self.dialect.family == "postgresql" else []
             yield Program(
-                "add_all", given, lambda w: sets.adding_all(self, w, add), gives, many=True, whole=True, pinned=True
+                "add_all", given, lambda w: sets.adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
             )
             yield self.lock_program()
         there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self._living()}"
-        yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=True, before=there)
+        yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=IN_ORDER, before=there)
         yield from self.removals(counted=True, remember=self.remember)
         if self.expires:
             yield sweep([*key, *ids], head=True, remember=self.remember)
@@ -471,4 +486,5 @@ class CappedPlan(ProgramPlan):
 
 
 CappedPlan.wire = CappedWire
+CappedPlan.settled = frozenset(["keep"])
 CappedPlan.alterations = {"keep": change_keep, "keep_for": change_keep_for}

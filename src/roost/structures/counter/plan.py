@@ -21,7 +21,21 @@ from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
 from roost.structures.program import MAKES, MOST, Answering, Ask, Calling, ProgramPlan, Write, first
-from roost.structures.steps import INT, TOTAL, Do, Door, Each, Give, Let, Program, Step, Take, number
+from roost.structures.steps import (
+    BY_INDEX,
+    IN_ORDER,
+    INT,
+    TOTAL,
+    Do,
+    Door,
+    Each,
+    Give,
+    Let,
+    Program,
+    Step,
+    Take,
+    number,
+)
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -67,8 +81,8 @@ class CounterPlan(ProgramPlan):
         number = {"postgresql": "pg_backend_pid()", "sqlite": "0"}.get(self.dialect.family, "CONNECTION_ID()")
         upper = f"{lower} + {self.dialect.modulo.format(number, slots - lower)}" if slots > 1 else "0"
         batches = self.dialect.modulo.format(number, lower)
-        yield Program("add", [*key, N], lambda w: self._adding(w, upper), pinned=True)
-        yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
+        yield Program("add", [*key, N], lambda w: self._adding(w, upper), pinned=IN_ORDER)
+        yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True, pinned=BY_INDEX)
         yield Program(
             "increment",
             [*key, N],
@@ -112,7 +126,7 @@ class CounterPlan(ProgramPlan):
         values |= {"slot": slot, "n": w.new("n")}
         change = {"n": f"{w.rows}.n + {w.proposed('n')}"}
         if source:
-            yield Do(w.put(w.rows, values, [*key, "slot"], change, source))
+            yield from w.write_all(w.rows, values, [*key, "slot"], change)
         else:
             yield Do(w.write(w.rows, values, [*key, "slot"], change))
 

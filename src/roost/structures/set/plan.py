@@ -41,7 +41,8 @@ from roost.structures.relation import Relation
 from roost.structures.rules import UNTIL, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
-from roost.structures.steps import INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.views.postgresql import newest_version
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -93,12 +94,12 @@ class SetPlan(ProgramPlan):
         add = self._adding if self.heads else self._renewing
         plain = not self.structure.options
         new = lambda there, _: int(there is None)  # noqa: E731
-        yield Program("add", self.pair, add, [ADDED], pinned=True, before=before, tell=new)
-        yield Program("remove", self.pair, self._removing, [REMOVED], pinned=True, before=before)
+        yield Program("add", self.pair, add, [ADDED], pinned=IN_ORDER, before=before, tell=new)
+        yield Program("remove", self.pair, self._removing, [REMOVED], pinned=IN_ORDER, before=before)
         if self.dialect.row_locks:
             if not self.keep and (self.heads or self.dialect.family == "postgresql"):
                 gives = [ADDED if self.dialect.family == "postgresql" else NEWS]
-                yield Program("add_all", self.pair, self._adding_all, gives, many=True)
+                yield Program("add_all", self.pair, self._adding_all, gives, many=True, pinned=BY_INDEX)
             yield self.lock_program()
         elif plain:  # each is one statement, for rows that are known to be new
             more = {"n": f"{self.head_table}.n + excluded.n"}
@@ -267,8 +268,7 @@ class SetPlan(ProgramPlan):
             yield Do(over)
             new = "(xmax = 0)::integer"
         else:
-            grouped = f"{w.source} GROUP BY {', '.join(key.values())} ORDER BY {', '.join(key.values())}"
-            yield Do(w.put(w.head, {**key, "n": "0"}, [*key], source=grouped))
+            yield from w.heads({"n": "0"})
             if w.dialect.family == "mariadb":
                 yield from self._counting(
                     w, f"{w.source} LEFT JOIN {w.rows} r ON {here} WHERE r.{next(iter(pair))} IS NULL"
@@ -278,10 +278,12 @@ class SetPlan(ProgramPlan):
             new = "1"
         names = ", ".join(f"i.{name}" for name in pair)
         same = " AND ".join(f"i.{name} = {value}" for name, value in pair.items())
+        newest = newest_version({name: f"i.{name}" for name in key})
         heads = f"""
   h AS (UPDATE {w.head} AS h SET n = h.n + i.n
     FROM (SELECT {", ".join(key)}, count(*) AS n FROM i GROUP BY {", ".join(key)}) i
-    WHERE {" AND ".join(f"h.{name} = i.{name}" for name in key)}),"""
+      CROSS JOIN LATERAL (SELECT r.ctid FROM {w.head} r WHERE {newest}) p
+    WHERE h.ctid = p.ctid),"""
         yield Give(
             [
                 f"""WITH i AS ({put.replace(f"INSERT INTO {w.rows}", f"INSERT INTO {w.rows} AS i", 1)}
@@ -488,4 +490,5 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
 
 
 SetPlan.wire = SetWire
+SetPlan.settled = frozenset(["keep"])
 SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

@@ -127,6 +127,10 @@ UNION ALL
 SELECT 'said', format('COMMENT ON COLUMN %%I.%%I IS %%L', c.relname, a.attname, col_description(c.oid, a.attnum))
   FROM c JOIN pg_attribute a ON a.attrelid = c.oid WHERE col_description(c.oid, a.attnum) IS NOT NULL
 UNION ALL
+SELECT 'said', format('COMMENT ON TRIGGER %%I ON %%I IS %%L', t.tgname, c.relname, obj_description(t.oid, 'pg_trigger'))
+  FROM c JOIN pg_trigger t ON t.tgrelid = c.oid
+  WHERE obj_description(t.oid, 'pg_trigger') IS NOT NULL AND t.tgname <> 'roost_' || c.relname || '_insert'
+UNION ALL
 SELECT 'said', format('ALTER VIEW %%I SET (%%s)', c.relname, array_to_string(c.reloptions, ', '))
   FROM c WHERE c.reloptions IS NOT NULL
 UNION ALL

@@ -13,7 +13,7 @@ Rules for all functions:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
@@ -68,14 +68,6 @@ DO $roost$ DECLARE other regprocedure; BEGIN
     EXECUTE format('DROP FUNCTION %s', other);
   END LOOP;
 END $roost$"""
-
-
-# Without compilation, which what must be sorted all the same would seem to be worth.
-PINNED = "".join(
-    f" SET {each} = off"
-    for each in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort", "jit")
-)
-PINNED_MARK = " /* pinned */"  # in the text, which is compared
 
 
 class PostgreSQLWords(Words):
@@ -136,6 +128,57 @@ class PostgreSQLWords(Words):
         put = _if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
         return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
 
+    def write_all(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
+    ) -> Iterator[Step]:
+        """Yield the steps that do the same as `put` to rows of the source, of different keys.
+
+        Those that are there have been locked in their order before one is written.
+        """
+        keys = ", ".join(f"{values[name]} AS {name}" for name in key)
+        yield self._locking(table, keys, key)
+        queries, insert = self._writing(table, values, key, change, self.source)
+        yield Do(f"WITH {queries}\n  {insert}")
+
+    def _writing(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], source: str
+    ) -> tuple[str, str]:
+        # The parts of a WITH, and the INSERT, that together do it to locked rows.
+        given = ", ".join(f"{value} AS {name}" for name, value in values.items())
+        newest = newest_version({name: f"w.{name}" for name in key})
+        assigned = ", ".join(
+            f"{name} = {self._as_given(value, {each: f'w.{each}' for each in values})}"
+            for name, value in change.items()
+        )
+        names = ", ".join(values)
+        queries = f"""given AS MATERIALIZED (SELECT {given} FROM {source}),
+  w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
+    LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")"""
+        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
+        return queries, f"INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}"
+
+    def heads(self, first: Mapping[str, str]) -> Iterator[Step]:
+        """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
+        key = self.values(self.key)
+        keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
+        yield self._locking(self.head, keys, [*key])
+        newest = newest_version({name: f"k.{name}" for name in key})
+        missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest}) IS NULL ORDER BY {', '.join(key)}"
+        made = {**{name: f"k.{name}" for name in key}, **first}
+        yield Do(
+            self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
+        )
+
+    def _locking(self, table: str, keys: str, names: Sequence[str]) -> Do:
+        # Locks the rows of the source's keys, those that are there.
+        distinct = f"SELECT DISTINCT {keys} FROM {self.source} ORDER BY {', '.join(names)}"
+        newest = newest_version({name: f"k.{name}" for name in names})
+        return Do(
+            f"PERFORM count(*) FROM (SELECT 1 FROM ({distinct}) k\n"
+            f"  CROSS JOIN LATERAL (SELECT 1 FROM {table} r WHERE {newest} FOR UPDATE) r) l"
+        )
+
     def _as_given(self, value: str, values: Mapping[str, str]) -> str:
         # What `proposed` says of a row, outside of an upsert.
         return re.sub(r'excluded\.("(?:[^"]|"")+"|\w+)', lambda found: f"({values[found[1]]})", value)
@@ -189,14 +232,16 @@ class PostgreSQLWords(Words):
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
         block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
-        mark = f"{MARK}{PINNED_MARK if program.pinned else ''}"
+        without = f" /* without {', '.join(program.pinned)} */" if program.pinned else ""  # as the text is compared
+        mark = f"{MARK}{without}"
         head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared.values())}\n" if declared else ""
         text = f"\n#variable_conflict use_column\n{mark}\n{head}BEGIN\n{block}\nEND\n"
         tag = dollar_tag(text)
+        pinned = "".join(f" SET {each} = off" for each in program.pinned)
         types = ", ".join(f"{self.type_of(each)}{array}" for each in program.given)
         make = (
             f"CREATE OR REPLACE FUNCTION {name}({', '.join(parameters)}) RETURNS {gives}\n"
-            f"  LANGUAGE plpgsql SECURITY DEFINER{PINNED if program.pinned else ''} AS {tag}{text}{tag}"
+            f"  LANGUAGE plpgsql SECURITY DEFINER{pinned} AS {tag}{text}{tag}"
         )
         function = f"{name}({types})"
         literal = self.dialect.literal
