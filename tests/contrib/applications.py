@@ -11,11 +11,11 @@ from typing import Any
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/doors.md").read_text(), re.DOTALL)
 
 
-def application(url: str, *names: str) -> dict[str, Any]:
-    """Run the first block of the page, and those that define these names."""
+def application(url: str, *texts: str) -> dict[str, Any]:
+    """Run the first block of the page, and those that have one of these texts; return its names."""
     os.environ["DATABASE_URL"] = url
     found: dict[str, Any] = {"__name__": "application"}
-    for each in (CODE[0], *(code for code in CODE[1:] if any(f"{name} = " in code for name in names))):
+    for each in (CODE[0], *(code for code in CODE[1:] if any(text in code for text in texts))):
         exec(compile(each, "doors.md", "exec", dont_inherit=True), found)
     return found
 
@@ -24,7 +24,7 @@ def codes(url: str, n: int) -> tuple[list[int], list[int]]:
     """What the applications of FastAPI and Flask answer, in a process of its own."""
     import httpx
 
-    found = application(url, "app")
+    found = application(url, "app = ")
     client = found["app"].test_client()
 
     async def ask() -> list[int]:

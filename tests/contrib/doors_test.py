@@ -32,7 +32,7 @@ def test_processes_share_the_limit(any_url: str) -> None:
 
 @everywhere
 def test_a_session_of_flask_is_everywhere(any_url: str) -> None:
-    first, second = (application(any_url, "app") for _ in "ab")
+    first, second = (application(any_url, "app = ") for _ in "ab")
     clients = [each["app"].test_client(use_cookies=False) for each in (first, second)]
     answer = clients[0].get("/visits")
     cookie = answer.headers["Set-Cookie"].partition(";")[0]
@@ -78,8 +78,9 @@ def test_workers_of_celery_in_processes_store_results(any_url: str, tmp_path: Pa
 
 
 @everywhere
-def test_the_other_blocks_of_the_page_run(any_url: str) -> None:
-    found = application(any_url, "region", "site", "http", "LocalCache", "Cache as LocalCache(")
+def test_the_other_blocks_of_the_page_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = application(any_url, "region = ", "site = ", "http = ", "LocalCache(")
     assert (found["summary"](7), found["summary"](7)) == ({"user": 7}, {"user": 7})
 
     async def main() -> None:
@@ -89,6 +90,7 @@ def test_the_other_blocks_of_the_page_run(any_url: str) -> None:
 
     asyncio.run(main())
     assert len(found["http"].cache.responses) == 0
+    assert (tmp_path / "thumbnails/cache.db").exists()
     found["http"].close()
     found["region"].backend.opened.store.close()
     found["limiter"].limiter.storage.store.close()

@@ -16,7 +16,7 @@ import pytest
 
 import roost
 from roost.catalog.catalog import drop
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from tests import servers
 from tests.campaigns.processes import until
 from tests.proxy import Cut, Proxy

@@ -17,7 +17,7 @@ from roost import own
 from roost.structures.checks import RuleWords, has_head
 from roost.structures.clock import MOST_REFUSED, SECOND, duration
 from roost.structures.console import PeekConsole
-from roost.structures.plan import Careful, Context, Question, Rule
+from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, Rule
 from roost.structures.program import Answering, Read
 from roost.structures.steps import INT, Fetch
 from roost.types.column_types import whole
@@ -173,8 +173,9 @@ class WindowsPlan(own.ProgramPlan):
 
     @property
     def _named(self) -> dict[str, str]:
-        # What a condition is about, as a query has it.
-        parameters = {each.name: f":{each.name}" for each in (LIMIT, WITHIN, N)}
+        # What a condition is about, as a query has it: PostgreSQL would take the divisor of a number to be an integer.
+        cast = "::bigint" if self.dialect.family == "postgresql" else ""
+        parameters = {each.name: f":{each.name}{cast}" for each in (LIMIT, WITHIN, N)}
         return {**parameters, "mine": self.mine("h."), "now": self.now, "stands": self.stands}
 
     def _words(self, w: own.Words) -> dict[str, str]:
@@ -304,6 +305,13 @@ class WindowsPlan(own.ProgramPlan):
             verb: own.Write(verb, lambda op: [self._row(op)], allowed, answer=answer) for verb in ("take", "slide")
         }
         return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking, **clearing}
+
+    def _writes(self, write: own.Write, run: Operations, context: Context, _: Locked) -> Plan:
+        results = yield from super()._writes(write, run, context, _)
+        for op, result in zip(run, results, strict=True):
+            if result is False:
+                self._remember(op, context)
+        return results
 
     def _refused_lately(self, context: Context) -> dict[own.Row, None]:
         return context.refused.setdefault(self.structure.name, {})

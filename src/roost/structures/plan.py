@@ -157,9 +157,8 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
-        self.trusted_by: set[object] = set()  # tokens of the stores that have found this declaration in their catalogs
-        self.followed: dict[object, StructurePlan] = {}  # by such tokens: the plan of what is stored, where it differs
-        self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
+        # By the tokens of stores that have looked into their catalogs: the plan by which they run, mostly this one.
+        self.found_by: dict[object, StructurePlan] = {}
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
@@ -197,7 +196,6 @@ class StructurePlan(TargetPlan):
             if len(self._as_stored) >= MOST_OVERLAPS:
                 self._as_stored.clear()
             found = self._as_stored[definition] = type(self)(structure, self.dialect)
-            found.overlaps = True
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
