@@ -57,4 +57,4 @@ def test_the_pictures_are_those_that_their_text_draws() -> None:
 def test_the_files_that_the_chapter_on_the_code_names_are_there() -> None:
     named = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", (DOCS / "design.md").read_text())
     assert len(named) > 10
-    assert [path for path in named if not ((ROOT / "src/roost" / path).exists() or (ROOT / path).exists())] == []
+    assert [path for path in named if not [*ROOT.glob(f"src/**/{path}"), *ROOT.glob(path)]] == []
