@@ -52,3 +52,9 @@ def test_the_pictures_are_those_that_their_text_draws() -> None:
     names = runpy.run_path(str(DOCS / "_site/draw.py"))
     drawn = {name: draw(theme) for name, (draw, theme) in names["DRAWN"].items()}
     assert drawn == {path.name: path.read_text() for path in (DOCS / "pictures").glob("*.svg")}
+
+
+def test_the_files_that_the_chapter_on_the_code_names_are_there() -> None:
+    named = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", (DOCS / "design.md").read_text())
+    assert len(named) > 10
+    assert [path for path in named if not [*ROOT.glob(f"src/**/{path}"), *ROOT.glob(path)]] == []
