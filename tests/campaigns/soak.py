@@ -24,10 +24,6 @@ from tests.model.operations import Points, alike, is_small, lasting, operation
 
 LIMIT, WITHIN = 1_000, 600
 SHARED = 0  # the key that every thread uses
-# They read all keys. On servers they also show a key that a later operation of their own atom makes, since its head is
-# locked first: so each is an atom of its own here.
-WHOLE = ("keys", "top")
-
 values = roost.Cache("cached", key=int, value=str)
 bounded = roost.Cache("bounded", key=int, value=str, max_items=50)
 takes = roost.RateLimit("takes", key=int, limit=LIMIT, within=WITHIN)
@@ -68,9 +64,6 @@ class Thread:
         atom: list[Any] = []
         for _ in range(self.chance.choice((1, 1, 1, 2, 5))):
             drawn = operation(self.chance, self.chance.choice(self.structures))
-            if drawn.verb in WHOLE:
-                atom = [drawn]
-                break
             atom += [drawn] if is_small(drawn) else []
         wanted = self.model.run_all(atom)
         try:

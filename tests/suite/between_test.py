@@ -18,7 +18,7 @@ from tests.suite.application import Application
 from tests.suite.boundaries import plain
 from tests.suite.clients import MariaDBClient, connect
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, visits
-from tests.suite.views_mariadb_mixed_test import until_done
+from tests.suite.views_mixed_test import until_done
 
 Open = Callable[..., Any]
 KEEP, IDS = 20, [7 * n % 61 for n in range(60)]  # in an order that is not theirs
@@ -102,7 +102,7 @@ def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_dec
     def insert() -> None:
         client = connect(store_url)
         try:
-            until_done(client, into + row.format(next(numbers)))
+            until_done(client.execute, into + row.format(next(numbers)))
         except BaseException as error:
             errors.append(error)
         finally:
@@ -118,7 +118,7 @@ def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_dec
     store = open_store(declare(7), trace=trace)
     for boundary in count(1, length(4, 1)):
         for _ in range(7):
-            until_done(sql, into + row.format(next(numbers)))
+            until_done(sql.execute, into + row.format(next(numbers)))
         left[0] = boundary
         store.alter(declare(3))
         reached, left[0] = left[0] <= 0, 0

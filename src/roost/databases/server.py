@@ -1,4 +1,7 @@
-"""The common part of connections to servers: running statements on a cursor, and handling a lost connection."""
+"""The common part of connections to servers: running statements, and handling a lost connection.
+
+Longer than 500 lines: what a connection does between BEGIN and COMMIT, and what becomes of it when it breaks, are one.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,6 @@ LOOKUP = 5.0  # seconds for asking whether the server is there, and after an int
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
 PARTING = 0.5  # seconds for the last statement of each connection that is closed
 SILENCE = 10.0  # seconds of a long statement after which another connection checks whether the server still responds
-
-
 USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
 
 
