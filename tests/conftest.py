@@ -120,6 +120,20 @@ def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
+def any_url(database: str, tmp_path: Path) -> Iterator[str]:
+    """A database of the test's own, on the one that the parameter `database` names."""
+    if database == "sqlite":
+        yield f"sqlite:///{tmp_path}/own.db"
+        return
+    try:
+        servers.SERVERS[database]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(database) as url:
+        yield url
+
+
+@pytest.fixture
 def handlersocket_plugin() -> servers.Plugin:
     """The original: a MariaDB with HandlerSocket, the same for all tests of a process."""
     try:

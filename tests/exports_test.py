@@ -9,6 +9,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,14 @@ OPTIONAL = {
     "click": {"cli"},
     "rich": {"cli"},
     "alembic": {"contrib.alembic"},
+    "aiocache": {"contrib.aiocache"},
     "cachelib": {"contrib.cachelib"},
+    "celery": {"contrib.celery"},
+    "dogpile": {"contrib.dogpile"},
+    "limits": {"contrib.limits"},
+    "msgpack": {"contrib.serializers"},
+    "requests_cache": {"contrib.requests_cache"},
+    "starsessions": {"contrib.starsessions"},
     "django": {"contrib.django"},
     "sqlalchemy": {"contrib.alembic"},
     "greenlet": {"server.tasks"},
@@ -223,6 +231,15 @@ def test_other_libraries_are_imported_in_their_rooms(path: Path) -> None:
     module = module_of(path).removeprefix("roost.")
     for library in third_party(path):
         assert any(module == package or module.startswith(f"{package}.") for package in OPTIONAL[library]), library
+
+
+def test_entry_points_lead_somewhere() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for group, points in project["entry-points"].items():
+        for name, target in points.items():
+            module, _, attribute = target.partition(":")
+            found = importlib.import_module(module)
+            assert not attribute or hasattr(found, attribute), f"{group}: {name}"
 
 
 def test_what_one_integration_needs_is_not_imported_by_roost() -> None:
@@ -262,7 +279,8 @@ def test_the_server_and_protocols_know_no_database() -> None:
         "databases.addresses",
         "databases.urls",
         "databases.waits",
-        "batching.parts",
+        "batching.batch",
+        "batching.slow_path",
     }
     below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}

@@ -69,7 +69,7 @@ def accounts(kind: str) -> Iterator[tuple[str, str, str]]:
 
 
 def names(kind: str) -> str:
-    return {"postgresql": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL"}[kind]
+    return {"postgresql": "PostgreSQL", "mariadb": "MariaDB and MySQL", "mysql": "MariaDB and MySQL"}[kind]
 
 
 @pytest.mark.parametrize("kind", CALLS)

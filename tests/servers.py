@@ -384,7 +384,7 @@ def mariadb_connection(url: str) -> Any:
     """Connect to a MariaDB by PyMySQL."""
     import pymysql
 
-    from roost.databases.mariadb.engine import arguments
+    from roost.databases.mariadb.address import arguments
 
     return pymysql.connect(**arguments(f"{url}/mysql")[0], autocommit=True)
 
@@ -422,6 +422,7 @@ def mysql_daemon(*options: str, tls: bool = False) -> Daemon:
     command = [
         *(*program, *_mysql_options(folder), f"--port={port}", f"--socket={folder}/mysqld.sock"),
         *("--bind-address=127.0.0.1", "--max-connections=400", "--skip-name-resolve", *options),
+        *("--log-bin-trust-function-creators=ON", "--event-scheduler=OFF"),  # as MariaDB comes; tests switch it on
         *([] if tls else ["--tls-version="]),
     ]
     return Daemon(url, command, None, folder, lambda: mariadb_connection(url).close())
@@ -478,7 +479,7 @@ class Plugin:
         """Open a connection for SQL (PyMySQL): autocommit, in the database mysql, unless told otherwise."""
         import pymysql
 
-        from roost.databases.mariadb.engine import arguments
+        from roost.databases.mariadb.address import arguments
 
         return pymysql.connect(**{**arguments(f"{self.daemon.url}/mysql")[0], "autocommit": True, **options})
 
@@ -676,7 +677,7 @@ def wait_for_silence(url: str) -> None:
     else:
         import pymysql
 
-        from roost.databases.mariadb.engine import arguments
+        from roost.databases.mariadb.address import arguments
 
         asked = "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
         connection = pymysql.connect(**arguments(url)[0])

@@ -47,6 +47,7 @@ class Seen:
     site: str
     page: int
     who: int
+    points: int = 0
 
 
 pageviews = roost.Counter("pageviews")
@@ -60,13 +61,19 @@ by_colour = roost.Counter("by_colour", key=Colour)
 by_day = roost.Counter("by_day", key=dt.date)
 by_uuid = roost.Counter("by_uuid", key=uuid.UUID)
 
+hourly = roost.Counter("hourly", window="hour", keep=72)  # F121: options, whatever the class has
+hourly_by_id = roost.Counter("hourly_by_id", key=int, window=dt.timedelta(minutes=5), keep=2)
+
 visits = roost.Ring("visits", Visit, per="uid", keep=5)
 pairs = roost.Ring("pairs", Seen, per=("site", "page"), keep=5)
 seen = roost.Ring("seen", Seen, per=Place, keep=5)
 friends = roost.Capped("friends", Visit, per="uid", keep=5, unique="visitor", on_duplicate="refresh")
 callers = roost.Capped("callers", Seen, per=Place, keep=5, unique=("who",), on_full="reject")
+ranked = roost.Capped("ranked", Seen, per="site", keep=5, unique="page", order="points", on_duplicate="best")
+ranked_by_place = roost.Capped("ranked_by_place", Seen, per=Place, keep=5, unique="who", order="points", keep_for=60)
 
 words = roost.Set("words")
+recent = roost.Set("recent", key=int, keep=9, keep_for=60)
 likes = roost.Set("likes", key=int)
 tagged = roost.Set("tagged", member=Colour)
 lists = roost.Set("lists", key=Place, member=roost.text(40))
@@ -74,6 +81,7 @@ lists = roost.Set("lists", key=Place, member=roost.text(40))
 STRUCTURES: list[Structure] = [
     pageviews, slotted, by_id, by_text, by_bytes, by_price, by_place, by_colour, by_day, by_uuid,
     visits, pairs, seen, friends, callers, words, likes, tagged, lists,
+    hourly, hourly_by_id, ranked, ranked_by_place, recent,
 ]  # fmt: skip
 HOME, VISIT, LOOK = Place("a", 1), Visit(1, 2), Seen("a", 1, 3)
 
@@ -94,6 +102,11 @@ def test_declarations() -> None:
     assert_type(seen, roost.Ring[Seen, Place])
     assert_type(friends, roost.Capped[Visit, Any])
     assert_type(callers, roost.Capped[Seen, Place])
+    assert_type(hourly, roost.Counter[str])
+    assert_type(hourly_by_id, roost.Counter[int])
+    assert_type(ranked, roost.Capped[Seen, Any, bool])
+    assert_type(ranked_by_place, roost.Capped[Seen, Place, bool])
+    assert_type(recent, roost.Set[int, str])
     assert_type(words, roost.Set[str, str])
     assert_type(likes, roost.Set[int, str])
     assert_type(tagged, roost.Set[str, Colour])
@@ -143,6 +156,8 @@ def test_operations_of_counters() -> None:
     assert_type(by_uuid.keys(uuid.UUID(int=1), 5), roost.Operation[list[uuid.UUID]])
     assert_type(by_day.clear(dt.date(2008, 1, 1)), roost.Operation[int])
     assert_type(by_text.forget("a"), roost.Operation[int])
+    assert_type(hourly.total("/home", last=24), roost.Operation[int])
+    assert_type(hourly_by_id.series(5, last=2), roost.Operation[list[tuple[dt.datetime, int]]])
     assert assert_type(pageviews.add("/home").verb, str) == "add"
 
 
@@ -178,6 +193,9 @@ def test_operations_of_capped_collections() -> None:
     assert_type(callers.keys(), roost.Operation[list[Place]])
     assert_type(friends.clear(1), roost.Operation[int])
     assert_type(callers.forget(HOME), roost.Operation[int])
+    assert_type(ranked.top("a"), roost.Operation[list[Seen]])
+    assert_type(ranked_by_place.rank(HOME, 3), roost.Operation[int | None])
+    assert_type(ranked.add(LOOK), roost.Operation[bool])
     assert assert_type(callers.on_full, str) == "reject"
 
 

@@ -124,7 +124,7 @@ def run() -> bool:
             "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions", "cache", "sessions_tests",
             "roost.contrib.django",
         ],
-        CACHES={"default": {"BACKEND": BACKEND}, "cull": as_roost({"OPTIONS": {"MAX_ENTRIES": 30}}),
+        CACHES={"default": as_roost({}), "cull": as_roost({"OPTIONS": {"MAX_ENTRIES": 30}}),
                 "other": as_roost({"LOCATION": "other"})},
         LANGUAGE_CODE="en",
         TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
@@ -187,6 +187,7 @@ def as_roost(params: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **params,
         "BACKEND": BACKEND,
+        "OPTIONS": {"SERIALIZER": "signed"},  # the tests store classes and whole responses
         "LOCATION": params.get("LOCATION", "") if bound is None else f"culled_{bound}",
     }
 

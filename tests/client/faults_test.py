@@ -128,7 +128,7 @@ def test_what_was_answered_before_the_connection_broke_counts(
     assert isinstance(third, roost.OutcomeUnknown)
 
 
-def test_what_tls_may_have_sent_is_not_done_twice(server: Server, connect: Connect) -> None:
+def test_f135_what_tls_may_have_sent_is_not_done_twice(server: Server, connect: Connect) -> None:
     authority = trustme.CA()
     ours, theirs = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(theirs)
@@ -147,7 +147,7 @@ def test_what_tls_may_have_sent_is_not_done_twice(server: Server, connect: Conne
         assert unknown
 
 
-def test_an_unknown_outcome_at_the_server_is_one_for_the_client(
+def test_f136_an_unknown_outcome_at_the_server_is_one_for_the_client(
     server: Server, middle: Middle, connect: Connect, fruit: Index
 ) -> None:
     client = connect(middle.address, secret=server.write_secret)
@@ -159,7 +159,7 @@ def test_an_unknown_outcome_at_the_server_is_one_for_the_client(
     assert isinstance(read, roost.Refused)
 
 
-def test_the_timeout_begins_before_the_connection_is_free(
+def test_f134_the_timeout_begins_before_the_connection_is_free(
     server: Server, middle: Middle, connect: Connect, fruit: Index
 ) -> None:
     client = connect(middle.address, secret=server.write_secret, timeout=SHORT)

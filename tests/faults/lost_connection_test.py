@@ -14,8 +14,10 @@ import pytest
 
 import roost
 from roost.databases import reconnecting, server
+from tests.campaigns.processes import until
 from tests.faults.messages import expected
 from tests.proxy import Cut, Proxy
+from tests.suite.application import Application
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 CUTS = (Cut.BEFORE, Cut.AFTER, Cut.ORPHAN)
@@ -37,11 +39,26 @@ def through(proxy: Proxy, url: str, **options: Any) -> roost.Store:
     return roost.Store(proxy.url(url), **{"random": random.Random(3), "timeout": 20, **options})
 
 
+MOST = 2  # connections of a store that one thread uses: its writer's and a reader's
+
+
+def connected(url: str) -> int:
+    """Return how many clients the server has in a database, beside who asks."""
+    sql = Application(url)
+    listed = "information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    if sql.kind == "postgresql":
+        listed = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    ((number,),) = sql(f"SELECT count(*) FROM {listed}")
+    sql.close()
+    return int(number)
+
+
 @pytest.fixture
 def store(server_url: str, proxy: Proxy) -> Iterator[roost.Store]:
     with through(proxy, server_url) as store:
         store.create(pageviews, visits, baskets, likes)
         yield store
+        until(lambda: connected(server_url) <= MOST, "the end of connections that were lost")
     with roost.Store(server_url) as direct:
         assert direct.check() == []
 

@@ -74,7 +74,7 @@ def test_requests_of_many_connections_are_few_operations(store: roost.Store) -> 
     assert verbs == [["fetch"], ["fetch"], ["set"], ["fetch"], ["increment"], ["fetch"]]
 
 
-def test_many_keys_are_a_few_operations(store: roost.Store) -> None:
+def test_f139_many_keys_are_a_few_operations(store: roost.Store) -> None:
     player = Player(store, pages, 2)
     store.run(pages.set("/2999", b"x"))
     names = b" ".join([b"/%d" % n for n in range(3000)])
@@ -221,7 +221,7 @@ def test_flush_all_takes_no_delay(store: roost.Store) -> None:
     )
 
 
-def test_any_bytes_are_framed_alike_in_any_pieces_and_parsed_as_they_are_framed() -> None:
+def test_f138_any_bytes_are_framed_alike_in_any_pieces_and_parsed_as_they_are_framed() -> None:
     generator = random.Random(7)
     requests = Requests(Values(pages, lambda: NOW))
     words = [

@@ -188,7 +188,7 @@ def test_who_is_hostile_costs_itself_alone(serve: Serve) -> None:
             assert b"ERROR Too many open connections\r\n" in [client.ask(b"mn\r\n") for client in clients]
 
 
-def test_a_malformed_line_is_answered_alone(common: Common) -> None:
+def test_f138_a_malformed_line_is_answered_alone(common: Common) -> None:
     with raw(common.served) as bad, raw(common.served) as innocent:
         for _ in range(5):
             bad.socket.sendall(b"cas a 0 0 1 \r\nx\r\nmn\r\n")
@@ -202,7 +202,7 @@ def peak(served: Any) -> int:
     return max(map(int, found)) // 1024
 
 
-def test_values_that_writes_return_are_bounded(serve: Serve) -> None:
+def test_f132_values_that_writes_return_are_bounded(serve: Serve) -> None:
     served = serve("--max-answer", "2M", "--timeout", "60")
     size, times = 100_000, 2000
     with raw(served) as client, raw(served) as innocent:
@@ -222,7 +222,7 @@ def test_values_that_writes_return_are_bounded(serve: Serve) -> None:
         assert peak(served) < before + 60
 
 
-def test_many_keys_are_looked_up_in_lots(common: Common) -> None:
+def test_f139_many_keys_are_looked_up_in_lots(common: Common) -> None:
     with raw(common.served) as client:
         names = [b"%0200d" % n for n in range(10_000)]
         assert client.ask(b"set %b 0 0 1\r\nx\r\nset %b 0 0 1\r\ny\r\n" % (names[0], names[-1]), 2) == b"STORED\r\n" * 2
@@ -285,7 +285,7 @@ def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> Non
         assert other.ask(b"incr locked 1\r\n")[:1] in b"26"
 
 
-def test_flush_all_beside_a_locked_row_costs_itself_alone(db: Database, serve: Serve) -> None:
+def test_f140_flush_all_beside_a_locked_row_costs_itself_alone(db: Database, serve: Serve) -> None:
     if db.name == "sqlite":
         return  # a file has one lock, for which all that writes waits
     with roost.Store(db.url) as store:

@@ -104,6 +104,8 @@ def _set(connection: sqlite3.Connection, operation: Any) -> Any:
     size = f"SELECT count(*) FROM {name} WHERE key = ?"
     before = _one(connection, size, key)
     match operation.verb, operation.args[1:]:
+        case "add", _ if operation.structure.keep:
+            return NotImplemented
         case "add", (added,):
             if added:
                 marks = ", ".join(["(?, ?)"] * len(added))

@@ -1,11 +1,11 @@
-"""A dumb model of every structure: what a store must answer, in the simplest Python there is."""
+"""A dumb model of every structure, with all its options: what a store must answer, in the simplest Python there is."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter as Totals
-from collections import OrderedDict, deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import roost
 from roost.structures.operation import RUNS
@@ -13,15 +13,26 @@ from roost.structures.operation import RUNS
 MOST = 2**63 - 1
 
 
+class Held(NamedTuple):
+    """A row of a key; until: the second in which it expires."""
+
+    sequence: int
+    row: Any
+    until: float
+
+
 class Model:
-    """Dictionaries, deques and sets. `run_all` answers like a store: a tuple of results, or an error's class."""
+    """Dictionaries and lists. `run_all` answers like a store: a tuple of results, or an error's class.
+
+    now: seconds that have passed; a counter's windows, which are longer than any test, are told by `next_window`.
+    """
 
     def __init__(self) -> None:
-        self.totals: dict[str, Totals[Any]] = {}
+        self.now = 0.0
+        self.totals: dict[str, list[Totals[Any]]] = {}  # by a counter's name, its windows, the current one first
         self.adding: dict[str, str] = {}  # by a counter's name, the verb of the last operation of the atom
-        self.rings: dict[str, dict[Any, tuple[int, deque[tuple[int, Any]]]]] = {}
-        self.collections: dict[str, dict[Any, tuple[int, OrderedDict[Any, tuple[int, Any]]]]] = {}
-        self.sets: dict[str, dict[Any, set[Any]]] = {}
+        self.rows: dict[str, dict[Any, tuple[int, list[Held]]]] = {}  # by key: the last sequence, oldest rows first
+        self.sets: dict[str, dict[Any, dict[Any, float]]] = {}  # by key: members, oldest first, with their ends
 
     def run_all(self, operations: Any) -> Any:
         """Run an atom: all of it, or nothing and the class of the first error."""
@@ -34,162 +45,150 @@ class Model:
                 self.__dict__ = before
                 return result
             results.append(result)
-        if any(map(_overflows, self.totals.values())):
+        if any(_overflows(each) for windows in self.totals.values() for each in windows):
             self.__dict__ = before
             return roost.Overflow
         return tuple(results)
 
     def _run(self, operation: Any) -> Any:
-        play = self.ranked if getattr(operation.structure, "score", None) else getattr(self, operation.structure.kind)
+        structure = operation.structure
+        answer = {roost.Counter: self._counter, roost.Set: self._set}.get(type(structure), self._rows)
         if operation.verb not in RUNS:
-            return play(operation)
-        results = [play(each) for each in _each(operation)]
+            return answer(operation)
+        results = [answer(each) for each in _each(operation)]
         error = next((result for result in results if isinstance(result, type)), None)
-        says = operation.structure.kind not in ("counter", "capped") or getattr(operation.structure, "score", None)
-        if error is not None or not says:
-            return error
-        return results
+        says = isinstance(structure, roost.Ring | roost.Set) or getattr(structure, "score", None)
+        return results if error is None and says else error
 
-    def counter(self, operation: Any) -> Any:
-        totals = self.totals.setdefault(operation.structure.name, Totals())
-        before = self.adding.get(operation.structure.name)
-        self.adding[operation.structure.name] = operation.verb
-        if (operation.verb, before) != ("add", "add") and _overflows(totals):
+    def next_window(self, counter: Any) -> None:
+        """Let a window of time go by."""
+        self.totals[counter.name] = [Totals(), *self.totals.get(counter.name, [Totals()])][: counter.keep]
+
+    def _counter(self, operation: Any) -> Any:
+        counter, verb, args = operation.structure, operation.verb, operation.args
+        windows = self.totals.setdefault(counter.name, [Totals()])
+        current, before = windows[0], self.adding.get(counter.name)
+        self.adding[counter.name] = verb
+        if (verb, before) != ("add", "add") and _overflows(current):
             return roost.Overflow  # judged on the sum of the adds up to the next other operation, not on each of them
-        args = operation.args
-        if operation.structure.window and operation.verb in ("total", "totals", "top"):
-            args = args[:1]  # no time goes by: its window is longer than any test
-        match operation.verb, args:
+        last = None
+        if counter.window and verb in ("total", "totals", "top", "series"):
+            args, last = args[:1], args[1]
+        totals = dict[Any, int]()
+        for each in windows[:last]:
+            for key, n in each.items():
+                totals[key] = totals.get(key, 0) + n
+        match verb, args:
             case (("add" | "increment"), ((key,), n)):
-                totals[key] += n
-                return None if operation.verb == "add" else totals[key]
+                current[key] += n
+                return None if verb == "add" else current[key]
             case "total", ((key,),):
                 return totals.get(key, 0)
             case "totals", (keys,):
                 return {key: totals.get(key, 0) for (key,) in keys}
+            case "series", ((key,),):
+                found = [each.get(key, 0) for each in windows] + [0] * counter.keep
+                return found[: min(last or counter.keep, counter.keep)][::-1]
             case "top", (n,):
                 return sorted(totals.items(), key=lambda item: (-item[1], item[0].encode()))[:n]
             case "keys", (after, n):
                 return _page(totals, after, n)
             case (("clear" | "forget"), ((key,),)):
-                return totals.pop(key, 0)
+                for each in windows:
+                    each.pop(key, None)
+                return totals.get(key, 0)
         return None
 
-    def ring(self, operation: Any) -> Any:
-        ring = operation.structure
-        heads = self.rings.setdefault(ring.name, {})
-        if operation.verb == "push":
-            row = ring.rows.make(operation.args[0])
-            sequence, rows = heads.get(row.uid, (0, deque(maxlen=ring.keep)))
-            rows.append((sequence + 1, row))
-            heads[row.uid] = (sequence + 1, rows)
-            return sequence + 1
+    def _rows(self, operation: Any) -> Any:
+        structure = operation.structure
+        heads = self.rows.setdefault(structure.name, {})
         if operation.verb == "keys":
             return _page(heads, *operation.args)
+        if operation.verb in ("push", "add"):
+            return self._add(structure, structure.rows.make(operation.args[0]))
         (key,) = operation.args[0]
-        sequence, rows = heads.get(key, (0, deque(maxlen=ring.keep)))
+        last, there = self.living(structure, key)
+        ids = [_id(structure, each.row) for each in there]
         match operation.verb, operation.args[1:]:
             case "latest", (n,):
-                return [row for _, row in reversed(rows)][:n]
+                return [each.row for each in reversed(there)][:n]
             case "entries", (after, n):
-                return [entry for entry in rows if entry[0] > after][:n]
+                return [(each.sequence, each.row) for each in there if each.sequence > after][:n]
+            case "top", (n,):
+                return [each.row for each in _best_first(structure, there)][:n]
+            case "rank", (id_,):
+                ranked = [_id(structure, each.row) for each in _best_first(structure, there)]
+                return ranked.index(id_) + 1 if id_ in ranked else None
+            case "get", (id_,):
+                return there[ids.index(id_)].row if id_ in ids else None
+            case "remove", (id_,):
+                if id_ in ids:
+                    heads[key] = last, [each for each, its in zip(there, ids, strict=True) if its != id_]
+                return id_ in ids
             case "clear", ():
                 if key in heads:
-                    heads[key] = (sequence, deque(maxlen=ring.keep))
+                    heads[key] = last, []
             case "forget", ():
                 heads.pop(key, None)
-        return len(rows)
+        return len(there)
 
-    def _add(self, collection: Any, row: Any) -> Any:
-        heads = self.collections.setdefault(collection.name, {})
-        sequence, rows = heads.get(row.uid, (0, OrderedDict()))
-        if row.visitor in rows:
-            if collection.on_duplicate == "error":
+    def living(self, structure: Any, key: Any) -> tuple[int, list[Held]]:
+        """Return the last sequence of a key, and the rows that have not expired, oldest first."""
+        heads = self.rows.setdefault(structure.name, {})
+        last, rows = heads.get(key, (0, []))
+        there = [each for each in rows if each.until > self.now]
+        if key in heads:
+            heads[key] = last, there
+        return last, there
+
+    def _add(self, structure: Any, row: Any) -> Any:
+        key = getattr(row, structure.rows.per[0])
+        last, there = self.living(structure, key)
+        ordered = getattr(structure, "score", None)
+        if isinstance(structure, roost.Capped):
+            gone = next((each for each in there if _id(structure, each.row) == _id(structure, row)), None)
+            if gone is not None and structure.on_duplicate == "error":
                 return roost.Duplicate
-            del rows[row.visitor]
-        elif len(rows) >= collection.keep:
-            if collection.on_full == "reject":
-                return roost.Full
-            rows.popitem(last=False)
-        rows[row.visitor] = (sequence + 1, row)
-        heads[row.uid] = (sequence + 1, rows)
-        return None
+            only_if_better = structure.on_duplicate == "best"
+            if gone is None and len(there) == structure.keep:
+                if structure.on_full == "reject":
+                    return roost.Full
+                gone = _best_first(structure, there)[-1] if ordered else there[0]
+                only_if_better = bool(ordered)
+            if gone is not None and only_if_better and _score(structure, row) <= _score(structure, gone.row):
+                return False
+            there = [each for each in there if each is not gone]
+        there = [*there, Held(last + 1, row, self._until(structure))]
+        self.rows[structure.name][key] = last + 1, there[-structure.keep :] if structure.keep else there
+        return last + 1 if isinstance(structure, roost.Ring) else True if ordered else None
 
-    def capped(self, operation: Any) -> Any:
-        collection = operation.structure
-        heads = self.collections.setdefault(collection.name, {})
-        if operation.verb == "add":
-            return self._add(collection, collection.rows.make(operation.args[0]))
+    def _until(self, structure: Any) -> float:
+        return self.now + (structure.keep_for or math.inf)
+
+    def _set(self, operation: Any) -> Any:
+        structure = operation.structure
+        heads = self.sets.setdefault(structure.name, {})
+        for key, held in list(heads.items()):
+            heads[key] = {member: until for member, until in held.items() if until > self.now}
+            if structure.keep_for and not heads[key]:
+                del heads[key]
         if operation.verb == "keys":
             return _page(heads, *operation.args)
         (key,) = operation.args[0]
-        sequence, rows = heads.get(key, (0, OrderedDict()))
-        match operation.verb, operation.args[1:]:
-            case "remove", ((id_,),):
-                return rows.pop(id_, None) is not None
-            case "get", ((id_,),):
-                return rows[id_][1] if id_ in rows else None
-            case "count", ():
-                return len(rows)
-            case "latest", (n,):
-                return [row for _, row in reversed(rows.values())][:n]
-            case "entries", (after, n):
-                return [entry for entry in rows.values() if entry[0] > after][:n]
-            case "clear", ():
-                if key in heads:
-                    heads[key] = (sequence, OrderedDict())
-            case "forget", ():
-                heads.pop(key, None)
-        return len(rows)
-
-    def ranked(self, operation: Any) -> Any:
-        collection = operation.structure
-        heads = self.collections.setdefault(collection.name, {})
-        if operation.verb == "add":
-            row = collection.rows.make(operation.args[0])
-            sequence, rows = heads.get(row.uid, (0, OrderedDict()))
-            there = rows.get(row.visitor)
-            if there is not None:
-                if collection.on_duplicate == "error":
-                    return roost.Duplicate
-                if collection.on_duplicate == "best" and row.points <= there[1].points:
-                    return False
-                del rows[row.visitor]
-            elif len(rows) >= collection.keep:
-                worst = _best_first(rows)[-1]
-                if row.points <= worst[1].points:
-                    return False
-                del rows[worst[1].visitor]
-            rows[row.visitor] = (sequence + 1, row)
-            heads[row.uid] = (sequence + 1, rows)
-            return True
-        if operation.verb in ("top", "rank"):
-            _, rows = heads.get(operation.args[0][0], (0, OrderedDict()))
-            ranked = [row for _, row in _best_first(rows)]
-            if operation.verb == "top":
-                return ranked[: operation.args[1]]
-            return next((place for place, row in enumerate(ranked, 1) if (row.visitor,) == operation.args[1]), None)
-        return self.capped(operation)
-
-    def set(self, operation: Any) -> Any:
-        heads = self.sets.setdefault(operation.structure.name, {})
-        if operation.verb == "keys":
-            return _page(heads, *operation.args)
-        (key,) = operation.args[0]
-        members = heads.get(key, set())
+        members = heads.get(key, {})
         match operation.verb, operation.args[1:]:
             case "add", (added,):
-                if added:
-                    new = {member for (member,) in added}
-                    if new - members:
-                        heads[key] = members | new
-                    return len(new - members)
-                return 0
+                new = 0
+                for (member,) in added:
+                    new += members.pop(member, None) is None
+                    members[member] = self._until(structure)
+                    if structure.keep and len(members) > structure.keep:
+                        del members[next(iter(members))]
+                if members:
+                    heads[key] = members
+                return new
             case "remove", (removed,):
-                gone = {member for (member,) in removed} & members
-                if gone:
-                    heads[key] = members - gone
-                return len(gone)
+                return sum([members.pop(member, None) is not None for (member,) in removed])
             case "members", ():
                 return set(members)
             case "contains", ((member,),):
@@ -198,7 +197,7 @@ class Model:
                 return len(members)
             case "clear", ():
                 if key in heads:
-                    heads[key] = set()
+                    heads[key] = {}
             case "forget", ():
                 heads.pop(key, None)
         return len(members)
@@ -207,17 +206,22 @@ class Model:
 def _each(operation: Any) -> list[Any]:
     # The operations of one row that an operation of many rows stands for.
     structure = operation.structure
-    match structure:
-        case roost.Counter():
-            return [structure.add(key, n) for key, n in operation.args]
-        case roost.Set():
-            return [structure.add(key, member) for key, member in operation.args]
+    if isinstance(structure, roost.Counter | roost.Set):
+        return [structure.add(key, value) for (key, value) in operation.args]
     add = structure.push if isinstance(structure, roost.Ring) else structure.add
     return [add(structure.rows.make(row)) for row in operation.args]
 
 
-def _best_first(rows: Any) -> list[Any]:
-    return sorted(rows.values(), key=lambda entry: (-entry[1].points, entry[0]))
+def _id(structure: Any, row: Any) -> Any:
+    return tuple([getattr(row, name) for name in getattr(structure, "unique", ())])
+
+
+def _score(structure: Any, row: Any) -> Any:
+    return getattr(row, structure.score.name)
+
+
+def _best_first(structure: Any, rows: list[Held]) -> list[Held]:
+    return sorted(rows, key=lambda each: (-_score(structure, each.row), each.sequence))
 
 
 def _overflows(totals: Totals[Any]) -> bool:

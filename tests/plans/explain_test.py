@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -10,13 +11,12 @@ from typing import Any
 import pytest
 
 import roost
-from roost.databases.sqlite.statements import text_of
+from roost.databases.sqlite.engine import text_of
 from roost.dialects import SQLITE, Gather, Statement, render
 from roost.dialects.dialect import Template
 from roost.structures.plan import Context
 from roost.structures.registry import plan_for
 from roost.structures.structure import Structure
-from tests.plans.script import NOW
 from tests.values.shapes import (
     Colour,
     Place,
@@ -37,6 +37,7 @@ from tests.values.shapes import (
 wide = roost.Ring("wide", Visit, per="uid", keep=1000)
 STRUCTURES: list[Structure] = [pageviews, places, visits, wide, seen, baskets, sightings, likes, tags, ranking, hourly]
 KEYS, EACH = 200, 12
+NOW = dt.datetime(2008, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture(scope="module", params=["empty", "full", "analyzed"])
@@ -189,7 +190,7 @@ def test_every_query_of_every_plan_is_named_here(database: sqlite3.Connection) -
         for name, template in vars(plan).items():
             if not isinstance(template, Template):
                 continue
-            row = [1] * (template.sql.count("?") // template.copies)
+            row = [1] * template.sql.count("?")
             found = explained(database, template, *row)
             all_are_read = name == "top" or (structure is ranking and name in ("latest", "entries"))
             assert all_are_read or not [line for line in found if "TEMP B-TREE" in line], (structure, name)

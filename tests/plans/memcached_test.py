@@ -1,11 +1,11 @@
-"""The plan of a set in memcached, with answers given beforehand: which commands it sends, and how many.
+"""The plan of a set in memcached, with answers given beforehand: lost races, shards, compaction.
 
-Longer than 500 lines: every exchange with the servers stands here.
+`tests/suite/memcached_test.py` has on real servers what an operation sends when nobody interferes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -27,18 +27,29 @@ from roost.structures.memcached_set.commands import (
     TooLarge,
     Touch,
     Work,
-)
+)  # fmt: skip
 from roost.structures.memcached_set.plan import GRACE, LOOK, MemcachedPlan
 from roost.structures.memcached_set.records import Binary, Header, Readable, home
 
 NOW = 1_700_000_000
 likes = roost.MemcachedSet("likes", int, str)
 brief = roost.MemcachedSet("brief", int, str, ttl=100)
-single = roost.MemcachedSet("single", int, str, shards=0)
+days = roost.MemcachedSet("brief", int, str, ttl=31 * 86_400)
 recipe = roost.MemcachedSet("recipe", int, str, encoding="readable")
+numbers = roost.MemcachedSet("likes", int, int)
 BINARY, READABLE = Binary(raw=False), Readable(raw=False)
-PLAIN = BINARY.header(Header())
+NO_HEADER = Header()
+PLAIN = BINARY.header(NO_HEADER)
 SMALL = 4096  # bytes of an item: what is shorter than an eighth of it is one
+ADA, NO_ADA = b"+\3ada", b"-\3ada"
+WASTE = PLAIN + ADA * 500
+MANY = [f"{n:04}" for n in range(400)]  # 2,000 bytes in one block: two shards of SMALL items
+ROOT = BINARY.header(Header(generation=0xABC, shards=2))
+TWO = ("likes:7%%abc%0", "likes:7%%abc%1")
+ROOT_ONLY = ("likes:7",)
+KNOWN = {"likes:7": (0xABC, 2)}
+
+Script = list[tuple[Command, Any]]
 
 
 class Dice(Random):
@@ -55,222 +66,21 @@ class Dice(Random):
         return 0xABC - 1
 
 
-def plan_of(structure: Any, fate: float = 1.0, limit: int | None = SMALL) -> MemcachedPlan:
-    return MemcachedPlan(structure, Memory(lambda: NOW + 0.5, Dice(fate), limit=limit))
-
-
-def play(work: Work[Any], *script: tuple[Command, Any]) -> Any:
-    """Drive a plan: every command must be the next one of the script, which has its answer or the error it meets."""
-    rest: Sequence[tuple[Command, Any]] = script
-    try:
-        wanted = next(work)
-        while True:
-            assert rest, f"not in the script: {wanted}"
-            (expected, answer), rest = rest[0], rest[1:]
-            assert wanted == expected
-            wanted = work.throw(answer) if isinstance(answer, Exception) else work.send(answer)
-    except StopIteration as stop:
-        assert not rest, f"never sent: {rest}"
-        return stop.value
-
-
-def change(plan: MemcachedPlan, *changes: tuple[bool, list[str]]) -> Work[None]:
-    return plan.change(plan.structure.item((7,)), changes, lambda: False)
-
-
-def found(data: bytes, cas: Any = b"1", flags: int = 0) -> dict[str, Item]:
-    return {"likes:7": Item(data, flags, cas)}
-
-
-ADA, NO_ADA = b"+\3ada", b"-\3ada"
-
-
-# --- writing -----------------------------------------------------------------------------------------------------
-
-
-def test_an_add_is_one_append() -> None:
-    play(change(plan_of(likes), (True, ["ada"])), (Append("likes:7", ADA), True))
-
-
-def test_a_remove_is_one_append() -> None:
-    play(change(plan_of(likes), (False, ["ada"])), (Append("likes:7", NO_ADA), True))
-
-
-def test_adds_and_removes_together_are_one_append_in_their_order() -> None:
-    changes = (True, ["ada"]), (False, ["ada"]), (True, ["bob"])
-    play(change(plan_of(likes), *changes), (Append("likes:7", ADA + NO_ADA + b"+\3bob"), True))
-
-
-def test_nothing_is_sent_for_no_members() -> None:
-    play(change(plan_of(likes), (True, []), (False, [])))
-
-
-def test_the_first_add_makes_the_set_with_its_expiry() -> None:
-    begin = BINARY.header(Header(expires=NOW + 100))
-    play(
-        change(plan_of(brief), (True, ["ada"])),
-        (Append("brief:7", ADA), False),
-        (Add("brief:7", begin + ADA, 100), True),
-    )
-
-
-def test_a_long_expiry_is_a_date() -> None:
-    days = roost.MemcachedSet("brief", int, str, ttl=31 * 86_400)
-    expires = NOW + 31 * 86_400
-    play(
-        change(plan_of(days), (True, ["ada"])),
-        (Append("brief:7", ADA), False),
-        (Add("brief:7", BINARY.header(Header(expires=expires)) + ADA, expires), True),
-    )
-
-
-def test_append_and_add_are_looped_when_both_lose_the_race() -> None:
-    play(
-        change(plan_of(likes), (True, ["ada"])),
-        (Append("likes:7", ADA), False),
-        (Add("likes:7", PLAIN + ADA, 0), False),
-        (Append("likes:7", ADA), True),
-    )
-
-
-def test_a_remove_from_a_set_that_is_not_there_makes_none() -> None:
-    play(
-        change(plan_of(likes), (False, ["ada"])),
-        (Append("likes:7", NO_ADA), False),
-        (Get(("likes:7",)), {}),
-    )
-
-
-def test_pitfall_full_looks_like_missing_and_is_written_anew() -> None:
-    waste = PLAIN + ADA * 500
-    play(
-        change(plan_of(likes), (True, ["bob"])),
-        (Append("likes:7", b"+\3bob"), False),
-        (Add("likes:7", PLAIN + b"+\3bob", 0), False),
-        (Append("likes:7", b"+\3bob"), False),
-        (Add("likes:7", PLAIN + b"+\3bob", 0), False),
-        (Get(("likes:7",)), found(waste, b"5", flags=9)),
-        (Cas("likes:7", Root(PLAIN, {"ada", "bob"}), 0, Item(waste, 9, b"5")), True),
-    )
-
-
-def test_pitfall_a_remove_from_a_full_set_is_not_lost() -> None:
-    waste = PLAIN + ADA * 500
-    play(
-        change(plan_of(likes), (False, ["ada"])),
-        (Append("likes:7", NO_ADA), False),
-        (Get(("likes:7",)), found(waste)),
-        (Cas("likes:7", PLAIN, 0, Item(waste, 0, b"1")), True),
-    )
-
-
-def test_who_loses_the_race_for_a_full_set_begins_again() -> None:
-    waste = PLAIN + ADA * 500
-    play(
-        change(plan_of(likes), (False, ["ada"])),
-        (Append("likes:7", NO_ADA), False),
-        (Get(("likes:7",)), found(waste)),
-        (Cas("likes:7", PLAIN, 0, Item(waste, 0, b"1")), False),
-        (Append("likes:7", NO_ADA), True),
-    )
-
-
-def test_who_never_wins_is_told_so() -> None:
-    waste = PLAIN + ADA * 500
-    with pytest.raises(roost.Busy, match="likes:7 is full"):
-        play(
-            plan_of(likes).change("likes:7", [(False, ["ada"])], late=lambda: True),
-            (Append("likes:7", NO_ADA), False),
-            (Get(("likes:7",)), found(waste)),
-            (Cas("likes:7", PLAIN, 0, Item(waste, 0, b"1")), None),
-        )
-
-
 class Root(bytes):
     """A root with these members in any order."""
+
+    members: set[str]
 
     def __new__(cls, begin: bytes, members: set[str]) -> Root:
         made = super().__new__(cls, begin)
         made.members = members
         return made
 
-    members: set[str]
-
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, bytes) and other.startswith(bytes(self)) and self.members == BINARY.read("", other).added
-        )
+        begins = isinstance(other, bytes) and other.startswith(bytes(self))
+        return begins and self.members == BINARY.read("", other).added  # type: ignore[arg-type]
 
     __hash__ = bytes.__hash__
-
-
-NO_HEADER = Header()
-MANY = [f"{n:04}" for n in range(400)]  # 2,000 bytes in one block: two shards of SMALL items
-
-
-def shards_of(item: str, members: list[str], header: Header = NO_HEADER) -> dict[str, bytes]:
-    begin = BINARY.header(header._replace(generation=0xABC, shards=2))
-    parts: list[list[str]] = [[] for _ in range(2)]
-    for member in members:
-        parts[home(member, 2)].append(member)
-    return {f"{item}%%abc%{n}": begin + BINARY.net(part, ()) for n, part in enumerate(parts)}
-
-
-def test_what_is_large_goes_to_shards_first_and_then_the_root_names_them() -> None:
-    shards = shards_of("likes:7", MANY, header=Header(complete=True))
-    root = BINARY.header(Header(True, False, 0, 0xABC, 2))
-    plan = plan_of(likes)
-    play(
-        plan.replace("likes:7", MANY),
-        (Put(shards, 0), None),
-        (Put({"likes:7": root}, 0), None),
-    )
-    assert plan.memory.hints == {"likes:7": (0xABC, 2)}
-
-
-def test_shards_outlive_their_root() -> None:
-    expires = NOW + 100
-    header = Header(True, False, expires)
-    play(
-        plan_of(brief).replace("brief:7", MANY),
-        (Put(shards_of("brief:7", MANY, header=header), 100 + GRACE), None),
-        (Put({"brief:7": BINARY.header(header._replace(generation=0xABC, shards=2))}, 100), None),
-    )
-
-
-def test_replace_asks_for_the_limit_once_and_lets_old_shards_go() -> None:
-    plan = plan_of(likes, limit=None)
-    plan.memory.hints["likes:7"] = 5, 2
-    play(
-        plan.replace("likes:7", ["ada"]),
-        (Limit(), SMALL),
-        (Put({"likes:7": BINARY.header(Header(complete=True)) + ADA}, 0), None),
-        (Touch(("likes:7%%5%0", "likes:7%%5%1"), GRACE), None),
-    )
-    play(plan.replace("likes:7", []), (Put({"likes:7": BINARY.header(Header(complete=True))}, 0), None))
-
-
-def test_a_set_in_one_item_is_full_when_it_is_and_nothing_is_sent() -> None:
-    with pytest.raises(roost.Full, match=r"single:7: its 2,000 members take .* one item .* 4,096 bytes"):
-        play(plan_of(single).replace("single:7", [f"{n:04}" for n in range(2000)]))
-
-
-def test_more_than_the_shards_hold_is_full() -> None:
-    two = roost.MemcachedSet("likes", int, str, shards=2)
-    with pytest.raises(roost.Full, match="shards=2"):
-        play(plan_of(two).replace("likes:7", [f"{n:04}" for n in range(2000)]))
-
-
-def test_what_is_more_than_an_item_is_written_to_shards() -> None:
-    plan = plan_of(likes)
-    data = BINARY.records(True, MANY)
-    play(
-        change(plan, (True, MANY)),
-        (Append("likes:7", data), TooLarge()),
-        (Get(("likes:7",)), {}),
-        (AnyPut(), None),
-        (Add("likes:7", BINARY.header(Header(generation=0xABC, shards=2)), 0), True),
-    )
 
 
 class AnyPut(Put):
@@ -288,152 +98,264 @@ class AnyPut(Put):
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_who_makes_a_large_set_second_begins_again() -> None:
-    root = BINARY.header(Header(generation=0xABC, shards=2))
-    play(
-        change(plan_of(likes), (True, MANY)),
-        (Append("likes:7", BINARY.records(True, MANY)), TooLarge()),
-        (Get(("likes:7",)), {}),
-        (AnyPut(), None),
-        (Add("likes:7", root, 0), False),
-        (Touch(("likes:7%%abc%0", "likes:7%%abc%1"), GRACE), None),
-        (Append("likes:7", BINARY.records(True, MANY)), True),
-    )
+def plan_of(structure: Any, fate: float = 1.0, limit: int | None = SMALL, hints: Any = None) -> MemcachedPlan:
+    plan = MemcachedPlan(structure, Memory(lambda: NOW + 0.5, Dice(fate), limit=limit))
+    plan.memory.hints.update(hints or {})
+    return plan
 
 
-def test_clear_deletes_the_root_and_then_its_shards() -> None:
-    plan = plan_of(likes)
-    play(plan.clear("likes:7"), (Get(("likes:7",)), {}))
-    play(plan.clear("likes:7"), (Get(("likes:7",)), found(b"whatever")), (Delete(("likes:7",)), None))
-    root = BINARY.header(Header(generation=5, shards=2))
-    play(
-        plan.clear("likes:7"),
-        (Get(("likes:7",)), found(root)),
-        (Delete(("likes:7",)), None),
-        (Delete(("likes:7%%5%0", "likes:7%%5%1")), None),
-    )
+def play(work: Work[Any], script: Sequence[tuple[Command, Any]]) -> Any:
+    """Drive a plan: every command must be the next one of the script, which has its answer or the error it meets."""
+    rest = script
+    try:
+        wanted = next(work)
+        while True:
+            assert rest, f"not in the script: {wanted}"
+            (expected, answer), rest = rest[0], rest[1:]
+            assert wanted == expected
+            wanted = work.throw(answer) if isinstance(answer, Exception) else work.send(answer)
+    except StopIteration as stop:
+        assert not rest, f"never sent: {rest}"
+        return stop.value
+
+
+def change(plan: MemcachedPlan, *changes: tuple[bool, list[str]], late: bool = False) -> Work[None]:
+    return plan.change(plan.structure.item((7,)), changes, lambda: late)
+
+
+def add(*members: str) -> Callable[[MemcachedPlan], Work[None]]:
+    return lambda plan: change(plan, (True, list(members)))
+
+
+def remove_ada(plan: MemcachedPlan) -> Work[None]:
+    return change(plan, (False, ["ada"]))
+
+
+def found(data: bytes, cas: Any = b"1", flags: int = 0) -> dict[str, Item]:
+    return {"likes:7": Item(data, flags, cas)}
+
+
+def shards_of(item: str, members: list[str], header: Header = NO_HEADER) -> dict[str, bytes]:
+    begin = BINARY.header(header._replace(generation=0xABC, shards=2))
+    parts: list[list[str]] = [[] for _ in range(2)]
+    for member in members:
+        parts[home(member, 2)].append(member)
+    return {f"{item}%%abc%{n}": begin + BINARY.net(part, ()) for n, part in enumerate(parts)}
+
+
+def kept(root: bytes = ROOT) -> dict[str, Item]:
+    shards = {name: Item(data, 0, b"1") for name, data in shards_of("likes:7", MANY).items()}
+    return {"likes:7": Item(root, 0, b"1"), **shards}
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+NEW, EXPIRES = BINARY.header(Header(expires=NOW + 100)), NOW + 31 * 86_400
+MANY_AT_ONCE = BINARY.records(True, MANY)
+COMPLETE = Header(complete=True)
+BRIEFLY = Header(True, False, NOW + 100)
+LOST_TWICE: Script = [(Append("likes:7", b"+\3bob"), False), (Add("likes:7", PLAIN + b"+\3bob", 0), False)] * 2
+
+WRITES: dict[str, tuple[Any, Callable[[MemcachedPlan], Work[None]], Script]] = {
+    "adds and removes together are one append in their order": (
+        likes,
+        lambda plan: change(plan, (True, ["ada"]), (False, ["ada"]), (True, ["bob"])),
+        [(Append("likes:7", ADA + NO_ADA + b"+\3bob"), True)],
+    ),
+    "nothing is sent for no members": (likes, lambda plan: change(plan, (True, []), (False, [])), []),
+    "the first add makes the set with its expiry": (
+        brief, add("ada"), [(Append("brief:7", ADA), False), (Add("brief:7", NEW + ADA, 100), True)],
+    ),
+    "a long expiry is a date": (
+        days,
+        add("ada"),
+        [
+            (Append("brief:7", ADA), False),
+            (Add("brief:7", BINARY.header(Header(expires=EXPIRES)) + ADA, EXPIRES), True),
+        ],
+    ),
+    "append and add are looped when both lose the race": (
+        likes,
+        add("ada"),
+        [(Append("likes:7", ADA), False), (Add("likes:7", PLAIN + ADA, 0), False), (Append("likes:7", ADA), True)],
+    ),
+    "a remove from a set that is not there makes none": (
+        likes, remove_ada, [(Append("likes:7", NO_ADA), False), (Get(ROOT_ONLY), {})],
+    ),
+    "pitfall: full looks like missing and is written anew": (
+        likes,
+        add("bob"),
+        [
+            *LOST_TWICE,
+            (Get(ROOT_ONLY), found(WASTE, b"5", flags=9)),
+            (Cas("likes:7", Root(PLAIN, {"ada", "bob"}), 0, Item(WASTE, 9, b"5")), True),
+        ],
+    ),
+    "pitfall: a remove from a full set is not lost": (
+        likes,
+        remove_ada,
+        [
+            (Append("likes:7", NO_ADA), False),
+            (Get(ROOT_ONLY), found(WASTE)),
+            (Cas("likes:7", PLAIN, 0, Item(WASTE, 0, b"1")), True),
+        ],
+    ),
+    "who loses the race for a full set begins again": (
+        likes,
+        remove_ada,
+        [
+            (Append("likes:7", NO_ADA), False),
+            (Get(ROOT_ONLY), found(WASTE)),
+            (Cas("likes:7", PLAIN, 0, Item(WASTE, 0, b"1")), False),
+            (Append("likes:7", NO_ADA), True),
+        ],
+    ),
+    "what is large goes to shards first and then the root names them": (
+        likes,
+        lambda plan: plan.replace("likes:7", MANY),
+        [
+            (Put(shards_of("likes:7", MANY, COMPLETE), 0), None),
+            (Put({"likes:7": BINARY.header(Header(True, False, 0, 0xABC, 2))}, 0), None),
+        ],
+    ),
+    "shards outlive their root": (
+        brief,
+        lambda plan: plan.replace("brief:7", MANY),
+        [
+            (Put(shards_of("brief:7", MANY, BRIEFLY), 100 + GRACE), None),
+            (Put({"brief:7": BINARY.header(BRIEFLY._replace(generation=0xABC, shards=2))}, 100), None),
+        ],
+    ),
+    "what is more than an item is written to shards": (
+        likes,
+        add(*MANY),
+        [
+            (Append("likes:7", MANY_AT_ONCE), TooLarge()),
+            (Get(ROOT_ONLY), {}),
+            (AnyPut(), None),
+            (Add("likes:7", ROOT, 0), True),
+        ],
+    ),
+    "who makes a large set second begins again": (
+        likes,
+        add(*MANY),
+        [
+            (Append("likes:7", MANY_AT_ONCE), TooLarge()),
+            (Get(ROOT_ONLY), {}),
+            (AnyPut(), None),
+            (Add("likes:7", ROOT, 0), False),
+            (Touch(TWO, GRACE), None),
+            (Append("likes:7", MANY_AT_ONCE), True),
+        ],
+    ),
+    "clear of nothing": (likes, lambda plan: plan.clear("likes:7"), [(Get(ROOT_ONLY), {})]),
+    "clear of whatever": (
+        likes, lambda plan: plan.clear("likes:7"), [(Get(ROOT_ONLY), found(b"whatever")), (Delete(ROOT_ONLY), None)],
+    ),
+    "clear deletes the root and then its shards": (
+        likes,
+        lambda plan: plan.clear("likes:7"),
+        [(Get(ROOT_ONLY), found(ROOT)), (Delete(ROOT_ONLY), None), (Delete(TWO), None)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write(name: str) -> None:
+    structure, work, script = WRITES[name]
+    assert play(work(plan_of(structure)), script) is None
+
+
+def test_what_cannot_be_written_is_told() -> None:
+    full: Script = [(Append("likes:7", NO_ADA), False), (Get(ROOT_ONLY), found(WASTE))]
+    lost: tuple[Command, Any] = (Cas("likes:7", PLAIN, 0, Item(WASTE, 0, b"1")), None)
+    with pytest.raises(roost.Busy, match="likes:7 is full"):
+        play(change(plan_of(likes), (False, ["ada"]), late=True), [*full, lost])
+    foreign = {"recipe:7": Item(b"+ada ", 0, b"1")}
+    with pytest.raises(roost.Full, match="made by another program"):
+        play(
+            remove_ada(plan_of(recipe)),
+            [(Append("recipe:7", b"-ada "), False), (Get(("recipe:7",)), foreign), (Left("recipe:7"), None)],
+        )
+    with pytest.raises(roost.Mismatch, match="likes:7"):
+        play(plan_of(numbers).read([numbers.members(7)]), [(Get(ROOT_ONLY), found(PLAIN + ADA))])
+
+
+def test_replace_asks_for_the_limit_once_and_lets_old_shards_go() -> None:
+    plan, begin = plan_of(likes, limit=None, hints={"likes:7": (5, 2)}), BINARY.header(COMPLETE)
+    old = Touch(("likes:7%%5%0", "likes:7%%5%1"), GRACE)
+    play(plan.replace("likes:7", ["ada"]), [(Limit(), SMALL), (Put({"likes:7": begin + ADA}, 0), None), (old, None)])
+    play(plan.replace("likes:7", []), [(Put({"likes:7": begin}, 0), None)])
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_is_one_get() -> None:
-    assert play(plan_of(likes).read([likes.members(7)]), (Get(("likes:7",)), found(PLAIN + ADA))) == [{"ada"}]
-    assert play(plan_of(likes).read([likes.members(7)]), (Get(("likes:7",)), {})) == [set()]
-
-
 def test_operations_on_several_keys_are_one_get() -> None:
     asked = [likes.size(7), likes.members(8), likes.contains(7, "ada"), likes.contains(9, "ada"), likes.members(7)]
     got = {"likes:7": Item(PLAIN + ADA, 0, b"1"), "likes:9": Item(PLAIN + NO_ADA, 0, b"2")}
-    assert play(plan_of(likes).read(asked), (Get(("likes:7", "likes:8", "likes:9")), got)) == [
-        1, set(), True, False, {"ada"},
-    ]  # fmt: skip
-
-
-ROOT = BINARY.header(Header(generation=0xABC, shards=2))
-TWO = ("likes:7%%abc%0", "likes:7%%abc%1")
-
-
-def kept(root: bytes = ROOT, members: list[str] = MANY) -> dict[str, Item]:
-    shards = {name: Item(data, 0, b"1") for name, data in shards_of("likes:7", members).items()}
-    return {"likes:7": Item(root, 0, b"1"), **shards}
-
-
-def test_a_fetch_of_a_set_whose_shards_are_known_is_one_get() -> None:
-    plan = plan_of(likes)
-    plan.memory.hints["likes:7"] = 0xABC, 2
-    root = ROOT + b"-\0040000+\3ada"
-    answer = play(plan.read([likes.members(7)]), (Get(("likes:7", *TWO)), kept(root)))
-    assert answer == [set(MANY) - {"0000"} | {"ada"}]
+    script = [(Get(("likes:7", "likes:8", "likes:9")), got)]
+    assert play(plan_of(likes).read(asked), script) == [1, set(), True, False, {"ada"}]
 
 
 @pytest.mark.parametrize("stale", [None, (5, 1)])
 def test_a_fetch_of_one_whose_shards_are_not_known_is_two(stale: tuple[int, int] | None) -> None:
-    plan = plan_of(likes, fate=0.0)
-    first: tuple[str, ...] = ("likes:7",)
-    if stale is not None:
-        plan.memory.hints["likes:7"] = stale
-        first = ("likes:7", "likes:7%%5%0")
+    plan = plan_of(likes, fate=0.0, hints=stale and {"likes:7": stale})
+    first = ROOT_ONLY if stale is None else ("likes:7", "likes:7%%5%0")
     everything = kept(ROOT + ADA * 300)  # also where compaction would be worth it: never three
-    two = {name: everything[name] for name in TWO}
-    one = {"likes:7": everything["likes:7"]}
-    assert play(plan.read([likes.members(7)]), (Get(first), one), (Get(TWO), two)) == [{*MANY, "ada"}]
-    assert plan.memory.hints == {"likes:7": (0xABC, 2)}
+    script = [
+        (Get(first), {"likes:7": everything["likes:7"]}),
+        (Get(TWO), {name: everything[name] for name in TWO}),
+    ]
+    assert play(plan.read([likes.members(7)]), script) == [{*MANY, "ada"}]
+    assert plan.memory.hints == KNOWN
 
 
 def test_contains_reads_one_shard() -> None:
-    plan = plan_of(likes)
-    plan.memory.hints["likes:7"] = 0xABC, 2
     there = kept(ROOT + b"-\0040001")
-    shard = {n: next(name for name in TWO if n.encode() in there[name].data) for n in ("0000", "0001")}
     for member, answer in (("0000", True), ("0001", False)):
-        got = {name: there[name] for name in ("likes:7", shard[member])}
-        asked = Get(("likes:7", shard[member]))
-        assert play(plan.read([likes.contains(7, member)]), (asked, got)) == [answer]
+        shard = next(name for name in TWO if member.encode() in there[name].data)
+        got = {name: there[name] for name in ("likes:7", shard)}
+        work = plan_of(likes, hints=KNOWN).read([likes.contains(7, member)])
+        assert play(work, [(Get(("likes:7", shard)), got)]) == [answer]
 
 
 def test_a_shard_that_is_gone_is_noted_in_the_root_unless_the_root_is_another_by_then() -> None:
-    plan = plan_of(likes)
-    plan.memory.hints["likes:7"] = 0xABC, 2
+    plan = plan_of(likes, hints=KNOWN)
     complete = BINARY.header(Header(True, False, 0, 0xABC, 2)) + ADA
     lost = BINARY.header(Header(False, True, 0, 0xABC, 2)) + ADA
     part = {name: each for name, each in kept(complete).items() if name != TWO[1]}
     remaining = BINARY.read("", part[TWO[0]].data).added
-    before = Item(complete, 0, b"1")
+    left: tuple[Command, Any] = (Get(TWO), {TWO[0]: part[TWO[0]]})
     (info,) = play(
         plan.read([likes.info(7)]),
-        (Get(("likes:7", *TWO)), part),
-        (Get(("likes:7",)), {"likes:7": before}),
-        (Get(TWO), {TWO[0]: part[TWO[0]]}),
-        (Cas("likes:7", lost, 0, before), False),
-        (Get(("likes:7",)), {"likes:7": Item(complete, 0, b"2")}),
-        (Get(TWO), {TWO[0]: part[TWO[0]]}),
-        (Cas("likes:7", lost, 0, Item(complete, 0, b"2")), True),
-        (Get(("likes:7",)), {"likes:7": Item(lost, 0, b"3")}),
-        (Get(TWO), {TWO[0]: part[TWO[0]]}),
+        [
+            (Get(("likes:7", *TWO)), part),
+            *[(Get(ROOT_ONLY), found(complete)), left, (Cas("likes:7", lost, 0, Item(complete, 0, b"1")), False)],
+            *[(Get(ROOT_ONLY), found(complete, b"2")), left, (Cas("likes:7", lost, 0, Item(complete, 0, b"2")), True)],
+            *[(Get(ROOT_ONLY), found(lost, b"3")), left],
+        ],
     )
     assert (info.complete, info.size, info.shards) == (False, len(remaining) + 1, 2)
     # From then on it is one get again.
     part["likes:7"] = Item(lost, 0, b"3")
-    assert play(plan.read([likes.size(7)]), (Get(("likes:7", *TWO)), part)) == [len(remaining) + 1]
+    assert play(plan.read([likes.size(7)]), [(Get(("likes:7", *TWO)), part)]) == [len(remaining) + 1]
 
 
 def test_a_set_that_was_replaced_while_its_shards_were_looked_for() -> None:
-    plan = plan_of(likes)
-    plan.memory.hints["likes:7"] = 0xABC, 2
-    assert play(
-        plan.read([likes.members(7)]),
-        (Get(("likes:7", *TWO)), {"likes:7": Item(ROOT, 0, b"1")}),
-        (Get(("likes:7",)), found(PLAIN + ADA)),
-    ) == [{"ada"}]
+    script = [(Get(("likes:7", *TWO)), found(ROOT)), (Get(ROOT_ONLY), found(PLAIN + ADA))]
+    assert play(plan_of(likes, hints=KNOWN).read([likes.members(7)]), script) == [{"ada"}]
 
 
 # --- compaction --------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_that_compacts_is_two_exchanges_and_keeps_flags_and_expiry() -> None:
-    expires = NOW + 60
-    begin = BINARY.header(Header(expires=expires, complete=True))
+@pytest.mark.parametrize("answer", [True, False, None, roost.OutcomeUnknown("the connection broke")], ids=repr)
+def test_a_fetch_that_compacts_keeps_flags_and_expiry_and_has_its_answer_whatever_comes_of_it(answer: Any) -> None:
+    begin = BINARY.header(Header(expires=NOW + 60, complete=True))
     there = Item(begin + ADA * 100, 7, b"5")
-    assert play(
-        plan_of(brief, fate=0.0).read([brief.members(7)]),
-        (Get(("brief:7",)), {"brief:7": there}),
-        (Cas("brief:7", begin + ADA, 60, there), True),
-    ) == [{"ada"}]
-
-
-@pytest.mark.parametrize("answer", [False, None])
-def test_a_compaction_that_loses_the_race_is_left_alone(answer: bool | None) -> None:
-    there = Item(PLAIN + ADA * 100, 0, b"5")
-    script = (Get(("likes:7",)), {"likes:7": there}), (Cas("likes:7", PLAIN + ADA, 0, there), answer)
-    assert play(plan_of(likes, fate=0.0).read([likes.members(7)]), *script) == [{"ada"}]
-
-
-def test_a_fetch_whose_compaction_fails_has_its_answer() -> None:
-    there = Item(PLAIN + ADA * 100, 0, b"5")
-    lost = roost.OutcomeUnknown("the connection broke")
-    script = (Get(("likes:7",)), {"likes:7": there}), (Cas("likes:7", PLAIN + ADA, 0, there), lost)
-    assert play(plan_of(likes, fate=0.0).read([likes.members(7)]), *script) == [{"ada"}]
+    script: Script = [(Get(("brief:7",)), {"brief:7": there}), (Cas("brief:7", begin + ADA, 60, there), answer)]
+    assert play(plan_of(brief, fate=0.0).read([brief.members(7)]), script) == [{"ada"}]
 
 
 WORTH = [
@@ -441,7 +363,7 @@ WORTH = [
     (PLAIN + ADA * 100, 0.13, False),  # not every reader at once
     (PLAIN + ADA * 25, 0.0, False),  # too little to matter
     (PLAIN + (ADA + NO_ADA) * 50, 0.1, True),
-    (PLAIN + BINARY.records(True, MANY), 0.0, False),
+    (PLAIN + MANY_AT_ONCE, 0.0, False),
     (PLAIN + b"".join(BINARY.records(True, [m]) for m in MANY), 0.1, True),  # one block is read faster
     (PLAIN + b"".join(BINARY.records(True, [m]) for m in MANY[:200]), 0.0, False),
 ]
@@ -459,70 +381,53 @@ def test_compaction_is_for_much_waste_and_some_readers(data: bytes, fate: float,
 
 
 def test_the_log_of_a_set_in_shards_is_compacted_alone() -> None:
-    plan = plan_of(likes, fate=0.0)
-    plan.memory.hints["likes:7"] = 0xABC, 2
     there = kept(ROOT + ADA * 100 + b"-\0040000" * 30)
-    play(
-        plan.read([likes.size(7)]),
-        (Get(("likes:7", *TWO)), there),
-        (Cas("likes:7", ROOT + b"-\0040000" + ADA, 0, there["likes:7"]), True),
-    )
+    compacted = (Cas("likes:7", ROOT + b"-\0040000" + ADA, 0, there["likes:7"]), True)
+    work = plan_of(likes, fate=0.0, hints=KNOWN).read([likes.size(7)])
+    play(work, [(Get(("likes:7", *TWO)), there), compacted])
 
 
-def test_a_writer_looks_by_chance_and_what_was_appended_meanwhile_is_carried_over() -> None:
-    data = PLAIN + ADA * 100
-    play(
-        change(plan_of(likes, fate=4.9 / LOOK), (True, ["ada"])),
-        (Append("likes:7", ADA), True),
-        (Get(("likes:7",)), found(data)),
-        (Cas("likes:7", PLAIN + ADA, 0, Item(data, 0, b"1")), False),
-        (Get(("likes:7",)), found(data + NO_ADA, b"2")),
-        (Cas("likes:7", PLAIN + ADA + NO_ADA, 0, Item(data + NO_ADA, 0, b"2")), True),
-    )
+AGAIN, BEFORE = PLAIN + ADA * 100, Item(PLAIN + ADA * 100, 0, b"1")
+LOOKS: Script = [(Append("likes:7", ADA), True), (Get(ROOT_ONLY), found(AGAIN))]
+LOOKING: dict[str, Script] = {
+    "what was appended meanwhile is carried over": [
+        *LOOKS,
+        (Cas("likes:7", PLAIN + ADA, 0, BEFORE), False),
+        (Get(ROOT_ONLY), found(AGAIN + NO_ADA, b"2")),
+        (Cas("likes:7", PLAIN + ADA + NO_ADA, 0, Item(AGAIN + NO_ADA, 0, b"2")), True),
+    ],
+    "what is another set by then is not": [
+        *LOOKS,
+        (Cas("likes:7", PLAIN + ADA, 0, BEFORE), False),
+        (Get(ROOT_ONLY), found(PLAIN, b"2")),
+    ],
+    "the write is done even if looking fails": [LOOKS[0], (Get(ROOT_ONLY), roost.ConnectionLost("gone"))],
+}
 
 
-def test_a_writer_does_not_carry_over_what_is_another_set() -> None:
-    data = PLAIN + ADA * 100
-    play(
-        change(plan_of(likes, fate=0.0), (True, ["ada"])),
-        (Append("likes:7", ADA), True),
-        (Get(("likes:7",)), found(data)),
-        (Cas("likes:7", PLAIN + ADA, 0, Item(data, 0, b"1")), False),
-        (Get(("likes:7",)), found(PLAIN, b"2")),
-    )
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_writer_looks_by_chance_whether_there_is_something_to_compact(name: str) -> None:
+    play(add("ada")(plan_of(likes, fate=4.9 / LOOK)), LOOKING[name])
 
 
 def test_a_writer_who_finds_much_moves_it_to_shards_and_later_to_new_ones() -> None:
-    plan = plan_of(likes, fate=0.0)
-    data = PLAIN + BINARY.records(True, MANY)
+    plan, data = plan_of(likes, fate=0.0), PLAIN + MANY_AT_ONCE
+    written: tuple[Command, Any] = (Append("likes:7", b"+\0040000"), True)
+    moved = (Cas("likes:7", ROOT, 0, Item(data, 0, b"1")), True)
+    play(add("0000")(plan), [written, *[(Get(ROOT_ONLY), found(data))] * 2, (AnyPut(), None), moved])
+    older = BINARY.header(Header(generation=5, shards=1)) + MANY_AT_ONCE
+    names, old = ("likes:7%%5%0",), Item(older, 0, b"1")
     play(
-        change(plan, (True, ["0000"])),
-        (Append("likes:7", b"+\0040000"), True),
-        (Get(("likes:7",)), found(data)),
-        (Get(("likes:7",)), found(data)),
-        (AnyPut(), None),
-        (Cas("likes:7", ROOT, 0, Item(data, 0, b"1")), True),
-    )
-    older = BINARY.header(Header(generation=5, shards=1)) + BINARY.records(True, MANY)
-    old = Item(BINARY.header(Header(generation=5, shards=1)) + BINARY.records(True, MANY), 0, b"1")
-    names = ("likes:7%%5%0",)
-    play(
-        change(plan, (True, ["0000"])),
-        (Append("likes:7", b"+\0040000"), True),
-        (Get(("likes:7",)), {"likes:7": old}),
-        (Get(("likes:7", *TWO)), {"likes:7": old}),
-        (Get(names), {names[0]: Item(older, 0, b"1")}),
-        (AnyPut(), None),
-        (Cas("likes:7", ROOT, 0, old), True),
-        (Touch(names, GRACE), None),
-    )
-
-
-def test_a_write_is_done_even_if_looking_after_the_set_fails() -> None:
-    play(
-        change(plan_of(likes, fate=0.0), (True, ["ada"])),
-        (Append("likes:7", ADA), True),
-        (Get(("likes:7",)), roost.ConnectionLost("gone")),
+        add("0000")(plan),
+        [
+            written,
+            (Get(ROOT_ONLY), found(older)),
+            (Get(("likes:7", *TWO)), found(older)),
+            (Get(names), {names[0]: old}),
+            (AnyPut(), None),
+            (Cas("likes:7", ROOT, 0, old), True),
+            (Touch(names, GRACE), None),
+        ],
     )
 
 
@@ -530,37 +435,15 @@ def test_a_write_is_done_even_if_looking_after_the_set_fails() -> None:
 
 
 def test_what_another_program_made_keeps_its_expiry_so_a_writer_asks_for_it() -> None:
-    data = b"+ada " * 100
-    there = {"recipe:7": Item(data, 3, b"1")}
-    read = (Get(("recipe:7",)), there)
-    assert play(plan_of(recipe, fate=0.0).read([recipe.members(7)]), read) == [{"ada"}]
-    header = READABLE.header(Header(expires=NOW + 50))
-    play(
-        change(plan_of(recipe, fate=0.0), (True, ["ada"])),
-        (Append("recipe:7", b"+ada "), True),
-        read,
-        (Left("recipe:7"), 50),
-        (Cas("recipe:7", header + b"+ada ", 50, there["recipe:7"]), True),
-    )
-
-
-def test_one_that_is_full_and_cannot_be_asked_is_left_alone_and_said_so() -> None:
-    with pytest.raises(roost.Full, match="made by another program"):
-        play(
-            change(plan_of(recipe), (False, ["ada"])),
-            (Append("recipe:7", b"-ada "), False),
-            (Get(("recipe:7",)), {"recipe:7": Item(b"+ada ", 0, b"1")}),
-            (Left("recipe:7"), None),
-        )
+    there = {"recipe:7": Item(b"+ada " * 100, 3, b"1")}
+    read: tuple[Command, Any] = (Get(("recipe:7",)), there)
+    assert play(plan_of(recipe, fate=0.0).read([recipe.members(7)]), [read]) == [{"ada"}]
+    written = READABLE.header(Header(expires=NOW + 50)) + b"+ada "
+    script = [(Append("recipe:7", b"+ada "), True), read, (Left("recipe:7"), 50)]
+    play(add("ada")(plan_of(recipe, fate=0.0)), [*script, (Cas("recipe:7", written, 50, there["recipe:7"]), True)])
 
 
 def test_info_of_what_another_program_made() -> None:
     there = {"recipe:7": Item(b"+ada +bob -bob ", 0, b"1")}
-    (info,) = play(plan_of(recipe).read([recipe.info(7)]), (Get(("recipe:7",)), there))
+    (info,) = play(plan_of(recipe).read([recipe.info(7)]), [(Get(("recipe:7",)), there)])
     assert info == roost.SetInfo(size=1, bytes=15, shards=0, waste=6, complete=False, expires=None)
-
-
-def test_a_member_of_another_type_is_told() -> None:
-    numbers = roost.MemcachedSet("likes", int, int)
-    with pytest.raises(roost.Mismatch, match="likes:7"):
-        play(plan_of(numbers).read([numbers.members(7)]), (Get(("likes:7",)), found(PLAIN + ADA)))

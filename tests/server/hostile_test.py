@@ -110,7 +110,7 @@ def test_a_line_is_refused_when_it_is_too_long_and_not_before(tmp_path: Path) ->
         assert [client.answer(), client.answer(), client.answer()] == ["0\t2\t7\tv7", "2\t1\ttoolong", ""]
 
 
-def test_before_the_secret_lines_are_short(tmp_path: Path) -> None:
+def test_f130_before_the_secret_lines_are_short(tmp_path: Path) -> None:
     with hostile.a_server(tmp_path, "--read-secret", "s" * 5000) as served:
         for line in ("P" * 20_000, "A\t1\t" + "x" * 20_000 + "\n"):
             with served.connect() as client:
@@ -146,7 +146,7 @@ def test_a_find_after_the_secret_was_revoked_is_refused(tmp_path: Path) -> None:
             assert client.ask("A\t1\twrong", *finds) == ["3\t1\tunauth"] * (1 + len(finds))
 
 
-def test_long_lines_that_wait_are_counted(tmp_path: Path) -> None:
+def test_f130_long_lines_that_wait_are_counted(tmp_path: Path) -> None:
     with hostile.a_server(tmp_path) as served, contextlib.ExitStack() as stack:
         lock = stack.enter_context(contextlib.closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)))
         lock.execute("BEGIN IMMEDIATE")  # lines that modify wait for it

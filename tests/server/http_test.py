@@ -126,7 +126,7 @@ def test_a_client_that_says_nothing_is_in_nobodys_way(serve: Serve) -> None:
     assert "Traceback" not in served.log
 
 
-def test_connections_are_few_and_short(serve: Serve) -> None:
+def test_f133_connections_are_few_and_short(serve: Serve) -> None:
     served = serve(*PLACES, listeners=3)
     address = served.addresses["http"][0]
     files = Path(f"/proc/{served.process.pid}/fd")
@@ -167,7 +167,7 @@ def get_or_none(served: Serving) -> tuple[int, str] | None:
     return None
 
 
-def test_what_is_no_request_is_closed(serve: Serve) -> None:
+def test_f133_what_is_no_request_is_closed(serve: Serve) -> None:
     served = serve(*PLACES, listeners=3)
     for sent in (b"\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n", b"x" * 20_000, b"GET\n\n"):
         with contextlib.closing(connected(served.addresses["http"][0])) as client, contextlib.suppress(ConnectionError):

@@ -90,7 +90,7 @@ def test_connections_beyond_the_limit_are_told_over_tls_too(serve: Serve, author
         assert client.ask("a") == ["0\t1"]
 
 
-def test_handshakes_count(serve: Serve, authority: Authority) -> None:
+def test_f137_handshakes_count(serve: Serve, authority: Authority) -> None:
     served = serve(*TLS, "--max-connections", "5")
     files = Path(f"/proc/{served.pids('read')[0]}/fd")
     before = len(list(files.iterdir()))

@@ -298,7 +298,7 @@ def test_there_is_a_limit_to_indexes(made: Database) -> None:
     found.close()
 
 
-def test_there_is_a_limit_to_columns_and_filters(read: Bench) -> None:
+def test_f131_there_is_a_limit_to_columns_and_filters(read: Bench) -> None:
     session = opened(read)
     many = ",".join(["v"] * 4096)
     assert (
@@ -413,7 +413,7 @@ def test_what_a_trigger_fails_is_undone_wholly(tmp_path: Path) -> None:
         made.database.close()
 
 
-def test_a_line_that_cannot_be_answered_closes_its_connection_alone(
+def test_f138_a_line_that_cannot_be_answered_closes_its_connection_alone(
     write: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, bad, other = [opened(write) for _ in range(3)]

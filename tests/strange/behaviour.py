@@ -332,7 +332,7 @@ def play_by_sql(client: SQLClient, refused: type[Exception], model: Model, choos
             if member in chooser.texts and key in chooser.texts:
                 client.remove("members", {"key": key, "member": member})
                 model.run_all([members.remove(key, member)])
-    shown = sum(len(rows) for _, rows in model.collections.get("evicting", {}).values())
+    shown = sum(len(rows) for _, rows in model.rows.get("evicting", {}).values())
     assert client.count("evicting") == shown, message
 
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import roost
-from tests import servers
+from tests import npm, servers
 from tests.strange.postgresql import play_everything
 
 WHOLE = os.environ.get("ROOST_TEST_STRANGE") == "all"
@@ -107,6 +107,21 @@ def made(server: str, strange: Strange, monkeypatch: pytest.MonkeyPatch) -> str:
         case "environment":
             monkeypatch.setenv(strange.name, strange.value)
     return url
+
+
+def test_everything_works_on_the_oldest_version_that_is_promised(request: pytest.FixtureRequest) -> None:
+    try:
+        daemon = servers.postgresql_daemon(programs=npm.postgresql13(request.config))
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with daemon:
+        with psycopg.connect(f"{daemon.url}/postgres", autocommit=True) as connection:
+            assert connection.info.server_version // 10000 == 13
+            connection.execute("CREATE DATABASE oldest")
+        url = f"{daemon.url}/oldest"
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE SCHEMA tenant")
+        play_everything(url, "utf8", WHOLE, False)
 
 
 @pytest.mark.parametrize(("server", "strange"), CASES)

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from roost.databases.mariadb.engine import CREATE_LOCK
+from roost.databases.mariadb.statements import CREATE_LOCK
+from tests.model.operations import Points
+from tests.suite.age_test import KINDS
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, rows, visits
 
 Make = Callable[..., Any]
@@ -32,8 +34,8 @@ class LongVisit:
     raw: bytes = field(default=b"\x00'")
 
 
-def ring(keep: int) -> Any:
-    return roost.Ring("visits", Visit, per="uid", keep=keep)
+def ring(keep: int, name: str = "visits") -> Any:
+    return roost.Ring(name, Visit, per="uid", keep=keep)
 
 
 def capped(**options: Any) -> Any:
@@ -50,37 +52,42 @@ def test_altering_what_is_not_there_is_missing(open_store: Make) -> None:
         open_store(visits).alter(pageviews)
 
 
-@pytest.mark.parametrize("keep", [1, 3, 4, 6, 11])
-def test_a_ring_keeps_its_newest_rows_and_its_sequence(open_store: Make, keep: int) -> None:
+def test_a_ring_keeps_its_newest_rows_and_its_sequence(open_store: Make) -> None:
     """Pitfall: shrinking 5 to 3 leaves slots 3 and 4 readable for ever."""
-    store = open_store(visits)
+    keeps = (1, 3, 4, 6, 11)
+    store = open_store(*[ring(5, f"visits_{keep}") for keep in keeps])
     pushed = dict(enumerate((3, 4, 5, 6, 12, 13), 1))  # fewer than it keeps, as many, and more
-    for uid, last in pushed.items():
-        store.run_all(*[visits.push(Visit(uid, n)) for n in range(1, last + 1)])
-    assert store.alter(ring(keep)) == [f"keep: 5 -> {keep}"]
-    changed = ring(keep)
-    for uid, last in pushed.items():
-        there = list(range(max(1, last - min(5, keep) + 1), last + 1))
-        assert [visit.visitor for visit in store.run(changed.latest(uid))] == there[::-1]
-        assert [entry.sequence for entry in store.run(changed.entries(uid))] == there
-        for n in range(last + 1, last + 15):
-            assert store.run(changed.push(Visit(uid, n))) == n
-            there = [*there, n][-keep:]
+    for keep in keeps:
+        before, changed = ring(5, f"visits_{keep}"), ring(keep, f"visits_{keep}")
+        for uid, last in pushed.items():
+            store.run_all(*[before.push(Visit(uid, n)) for n in range(1, last + 1)])
+        assert store.alter(changed) == [f"keep: 5 -> {keep}"]
+        for uid, last in pushed.items():
+            there = list(range(max(1, last - min(5, keep) + 1), last + 1))
             assert [visit.visitor for visit in store.run(changed.latest(uid))] == there[::-1]
-    assert store.check() == []
+            assert [entry.sequence for entry in store.run(changed.entries(uid))] == there
+            for n in range(last + 1, last + 15):
+                assert store.run(changed.push(Visit(uid, n))) == n
+                there = [*there, n][-keep:]
+                assert [visit.visitor for visit in store.run(changed.latest(uid))] == there[::-1]
 
 
-def test_a_capped_collection_shrinks_to_its_newest(open_store: Make) -> None:
-    store = open_store(baskets)
-    store.run_all(*[baskets.add(Egg(basket, n)) for basket in (1, 2) for n in range(basket * 6)])
-    smaller = capped(keep=5)
-    assert store.alter(smaller) == ["keep: 12 -> 5"]
-    assert [egg.egg for egg in store.run(smaller.latest(2))] == [11, 10, 9, 8, 7]
-    assert store.run_all(smaller.count(1), smaller.count(2)) == (5, 5)
-    larger = capped(keep=7)
-    store.alter(larger)
-    store.run_all(*[larger.add(Egg(1, n)) for n in range(20, 24)])
-    assert [egg.egg for egg in store.run(larger.latest(1))] == [23, 22, 21, 20, 5, 4, 3]
+@pytest.mark.parametrize("keep_for", [None, 300], ids=["for ever", "keep_for"])
+def test_a_smaller_keep_leaves_the_newest_or_the_best(open_store: Make, keep_for: int | None) -> None:
+    tried = [kind for kind in KINDS if "keep" in kind.options and kind.name != "rejecting"]
+    store = open_store(*[kind.declare(keep_for) for kind in tried])
+    for kind in tried:
+        three, two, four = [kind.declare(keep_for, keep=keep) for keep in (3, 2, 4)]
+        store.run_all(*[kind.put(three, (5, n)) for n in (3, 1, 2)], kind.put(three, (6, 1)))
+        assert store.alter(two) == ["keep: 3 -> 2"]
+        left = [2, 3] if "order" in kind.options else [1, 2]
+        assert kind.numbers(store, two, 5) == left
+        store.run(kind.put(three, (5, 4)))  # by an older release
+        assert kind.numbers(store, two, 5) == [left[1], 4]
+        assert store.alter(four) == ["keep: 2 -> 4"]
+        store.run_all(*[kind.put(four, (5, n)) for n in (5, 6, 7)])
+        assert kind.numbers(store, four, 5) == [4, 5, 6, 7]
+        assert kind.numbers(store, four, 6) == [1]
 
 
 def test_on_full_and_on_duplicate(open_store: Make) -> None:
@@ -152,6 +159,7 @@ class Fewer:
     uid: int
 
 
+best = roost.Capped("best", Points, per="uid", keep=3, unique="visitor", order="points")
 REFUSED: list[tuple[Any, Any, str]] = [
     (visits, roost.Ring("visits", NoDefault, per="uid", keep=5), "without a default"),
     (visits, roost.Ring("visits", OtherType, per="uid", keep=5), "column visitor cannot change from int"),
@@ -159,20 +167,19 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (visits, roost.Ring("visits", Visit, per="visitor", keep=5), "per cannot change.*other keys"),
     (visits, roost.Set("visits"), "kind cannot change from ring to set: it is another structure"),
     (baskets, capped(unique="colour"), "unique cannot change"),
+    (best, roost.Capped("best", Points, per="uid", keep=3, unique="visitor"), "order cannot change"),
     (pageviews, roost.Counter("pageviews", key=int), "key cannot change"),
     (likes, roost.Set("likes", key=int, member=int), "member cannot change"),
 ]
 
 
-@pytest.mark.parametrize(("stored", "changed", "reason"), REFUSED, ids=[reason for _, _, reason in REFUSED])
-def test_what_cannot_be_changed_is_refused_with_the_reason(
-    open_store: Make, stored: Any, changed: Any, reason: str
-) -> None:
-    store = open_store(stored)
-    with pytest.raises(roost.Invalid, match=reason):
-        store.alter(changed)
-    assert store.ddl(stored) != store.ddl(changed)
-    store.create(stored)
+def test_what_cannot_be_changed_is_refused_with_the_reason(open_store: Make) -> None:
+    store = open_store(visits, baskets, best, pageviews, likes)
+    for stored, changed, reason in REFUSED:
+        with pytest.raises(roost.Invalid, match=reason):
+            store.alter(changed)
+        assert store.ddl(stored) != store.ddl(changed)
+        store.create(stored)
 
 
 @pytest.mark.needs("pymysql")

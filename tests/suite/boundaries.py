@@ -14,8 +14,9 @@ import psycopg
 import pymysql
 
 import roost
-from roost.databases.mariadb.engine import arguments
-from tests.suite.shapes import Visit
+from roost.databases.mariadb.address import arguments
+from roost.structures.program import SOME
+from tests.suite.shapes import Visit, by_hand
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,31 @@ Operations = Sequence[roost.Operation[Any]]
 Make = Callable[[int], Operations]  # operations of a key
 
 KEEP = 2
-WAYS = ("alone", "batch", "joined", "joined at REPEATABLE READ")
+WAYS = ("alone", "batch", "joined", "joined at REPEATABLE READ", "joined at SERIALIZABLE")
+REFUSED = ("Busy", "Conflict", "ConnectionLost")  # because of the other one's locks: nothing was done
+
+
+class Of:
+    """Operations of a key and of the last answer that prepared it."""
+
+    def __init__(self, make: Callable[[int, Any], Operations]) -> None:
+        self._make = make
+        self.last: Any = None
+
+    def __call__(self, key: int) -> Operations:
+        """Return the operations."""
+        return self._make(key, self.last) if self.last is not None else []
+
+
+class Aged:
+    """Operations that prepare a key whose rows have expired since, and are still there."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+
+    def __call__(self, key: int) -> Operations:
+        """Return the operations."""
+        return self._make(key)
 
 
 class Case:
@@ -48,7 +73,8 @@ class Case:
         *removes: str,
     ) -> None:
         self.structure = structure
-        self.states = states
+        aged: list[Make] = [Aged(states[1])] if getattr(structure, "keep_for", None) else []
+        self.states: list[Make] = [*states, *aged]
         self.verbs = verbs
         self.after = after
         self.adds = adds
@@ -67,6 +93,7 @@ def _ring(name: str, **options: Any) -> Case:
         {
             "push": push(7),
             "push three": lambda key: [ring.push_all([Visit(key, n) for n in (7, 8, 9)])],
+            "push many": lambda key: [ring.push_all([Visit(key, n) for n in range(7, 7 + SOME)])],
             "clear": lambda key: [ring.clear(key)],
             "forget": lambda key: [ring.forget(key)],
             "forget, push": lambda key: [ring.forget(key), ring.push(Visit(key, 7))],
@@ -77,7 +104,7 @@ def _ring(name: str, **options: Any) -> Case:
 
 
 def _capped(name: str, **options: Any) -> Case:
-    capped = roost.Capped(name, Egg, per="basket", keep=KEEP, unique="egg", **options)
+    capped: Any = roost.Capped(name, Egg, per="basket", unique="egg", **{"keep": KEEP, **options})
 
     def add(*eggs: int) -> Make:
         return lambda key: [capped.add(Egg(key, egg, egg)) for egg in eggs]
@@ -92,6 +119,7 @@ def _capped(name: str, **options: Any) -> Case:
             "add": add(7),
             "add 1": add(1),
             "add two": lambda key: [capped.add_all([Egg(key, 8, 8), Egg(key, 9, 9)])],
+            "add many": lambda key: [capped.add_all([Egg(key, n, n) for n in range(3, 3 + SOME)])],
             "remove": lambda key: [capped.remove(key, 1)],
             "remove 7": lambda key: [capped.remove(key, 7)],
             "clear": lambda key: [capped.clear(key)],
@@ -99,7 +127,7 @@ def _capped(name: str, **options: Any) -> Case:
             "remove, add": lambda key: [capped.remove(key, 1), capped.add(Egg(key, 7, 7))],
         },
         [read, add(20), read, add(21), add(22), read, lambda key: [capped.remove(key, 22)], read],
-        *("add", "clear", "forget", "remove 7"),
+        *("add", "clear", "forget", "remove 7", "remove"),
     )
 
 
@@ -115,6 +143,7 @@ def _set(name: str, **options: Any) -> Case:
         {
             "add": lambda key: [members.add(key, "a")],
             "add two": lambda key: [members.add(key, "a", "b")],
+            "add many": lambda key: [members.add_all([(key, f"{n:x}") for n in range(2, 2 + SOME)])],
             "remove": lambda key: [members.remove(key, "a")],
             "remove two": lambda key: [members.remove(key, "a", "b")],
             "clear": lambda key: [members.clear(key)],
@@ -150,6 +179,91 @@ def _cache(name: str, **options: Any) -> Case:
     )
 
 
+def _texts() -> Case:
+    texts = roost.Cache("texts", key=int, value=roost.text(100))
+
+    def read(key: int) -> Operations:
+        return [texts.get(key)]
+
+    return Case(
+        texts,
+        [lambda key: [], lambda key: [texts.set(key, "1"), texts.lease(key, 60), texts.gets(key)]],
+        {
+            "append": lambda key: [texts.append(key, "a")],
+            "prepend": lambda key: [texts.prepend(key, "b")],
+            "increment": lambda key: [texts.increment(key)],
+            "decrement": lambda key: [texts.decrement(key)],
+            "set": lambda key: [texts.set(key, "5")],
+            "set many": lambda key: [texts.set_many({key: "6", -key: "6"})],
+            "cas": Of(lambda key, last: [texts.cas(key, "7", last.token)]),
+            "lease": lambda key: [texts.lease(key, 60)],
+            "touch": lambda key: [texts.touch(key, 60)],
+            "delete": lambda key: [texts.delete(key)],
+            "forget": lambda key: [texts.forget(key)],
+        },
+        [read, lambda key: [texts.append(key, "z")], read, lambda key: [texts.add(key, "30")], read],
+        *("append", "increment", "cas", "delete"),
+    )
+
+
+def _counter(name: str, **options: Any) -> Case:
+    counter = roost.Counter(name, key=int, **options)
+
+    def read(key: int) -> Operations:
+        return [counter.total(key)]
+
+    return Case(
+        counter,
+        [lambda key: [], lambda key: [counter.add(key, 5)]],
+        {
+            "add": lambda key: [counter.add(key, 2)],
+            "increment": lambda key: [counter.increment(key, 3)],
+            "add two": lambda key: [counter.add_all({key: 4, -key: 1})],
+            "add many": lambda key: [counter.add_all({key: 4} | {-key - n: 1 for n in range(SOME)})],
+            "clear": lambda key: [counter.clear(key)],
+            "forget": lambda key: [counter.forget(key)],
+        },
+        [read, lambda key: [counter.increment(key)], read],
+        *("increment", "add", "clear"),
+    )
+
+
+def _limit() -> Case:
+    limit = roost.RateLimit("limits", key=int, limit=3, within=36_000)
+    return Case(
+        limit,
+        [lambda key: [], lambda key: [limit.take(key, 2)], lambda key: [limit.take(key, 3)]],
+        {
+            "take": lambda key: [limit.take(key)],
+            "take two": lambda key: [limit.take(key, 2)],
+            "take many": lambda key: [limit.take(key), *(limit.take(-key - n) for n in range(SOME))],
+            "clear": lambda key: [limit.clear(key)],
+            "forget": lambda key: [limit.forget(key)],
+        },
+        [lambda key: [limit.peek(key)], lambda key: [limit.take(key)] * 3],
+        *("take", "take two", "clear"),
+    )
+
+
+def _lease() -> Case:
+    lease = roost.Lease("leases", key=int)
+    return Case(
+        lease,
+        [lambda key: [], lambda key: [lease.acquire(key, "ada", 3600)]],
+        {
+            "acquire": lambda key: [lease.acquire(key, "bob", 3600)],
+            "acquire again": lambda key: [lease.acquire(key, "ada", 3600)],
+            "renew": Of(lambda key, last: [lease.renew(last, 3600)]),
+            "release": Of(lambda key, last: [lease.release(last)]),
+            "release, acquire": Of(lambda key, last: [lease.release(last), lease.acquire(key, "eve", 3600)]),
+            "clear": lambda key: [lease.clear(key)],
+            "forget": lambda key: [lease.forget(key)],
+        },
+        [lambda key: [lease.holder(key)], lambda key: [lease.acquire(key, "zoe", 3600)]],
+        *("acquire", "clear", "acquire again", "renew"),
+    )
+
+
 CASES = {
     case.structure.name: case
     for case in [
@@ -160,11 +274,21 @@ CASES = {
         _capped("refreshing", on_duplicate="refresh"),
         _capped("refreshing_reject", on_duplicate="refresh", on_full="reject"),
         _capped("best", order="points", on_duplicate="best"),
+        _capped("best_of_many", order="points", on_duplicate="refresh", keep=60),
         _capped("fading_capped", keep_for=3600),
+        _capped("unbounded", keep=None, on_duplicate="refresh", keep_for=3600),
         _set("sets"),
         _set("fading_sets", keep_for=3600),
+        _set("short_sets", keep=KEEP),
+        _set("short_fading_sets", keep=KEEP, keep_for=3600),
         _cache("caches"),
         _cache("bounded", max_items=10_000),
+        _texts(),
+        _counter("counters", slots=1),
+        _counter("slotted"),
+        _counter("windows", window="hour", keep=2),
+        _limit(),
+        _lease(),
     ]
 }
 
@@ -177,25 +301,44 @@ def outcome(run: Callable[..., Any], operations: Operations) -> Any:
         return type(error).__name__
 
 
-class Boundaries:
-    """Tries pairs of operations on a server; every pair on a key of its own."""
+def plain(answers: Any, operations: Operations) -> Any:
+    """Return answers without what differs from database to database: tokens and moments."""
 
-    def __init__(self, url: str, cases: Sequence[Case]) -> None:
+    def one(answer: Any, operation: roost.Operation[Any]) -> Any:
+        match answer:
+            case roost.Grant():
+                return answer.holder
+            case roost.Taken():
+                return answer.allowed, answer.remaining
+            case roost.Item():
+                return answer.value
+        return answer is not None if operation.verb == "lease" else answer
+
+    return tuple(map(one, answers, operations)) if isinstance(answers, tuple) else answers
+
+
+class Boundaries:
+    """Tries pairs of operations on a server; every pair on a key of its own.
+
+    first: the URL of the first store, where that is another account; second: the options of the other store, then of
+        both.
+    """
+
+    def __init__(self, url: str, cases: Sequence[Case], first: str = "", **second: Any) -> None:
         self._keys = count(1)
         self._at = self._left = -1
         self._second: Callable[[], Any] = lambda: None
         self._is_postgresql = url.startswith("postgresql")
         structures = [case.structure for case in cases]
-        self.one = roost.Store(url, trace=self._trace)
-        self.other = roost.Store(url, timeout=0.3, lock_wait=0.05)
+        self.other = roost.Store(url, **{"timeout": 0.3, "lock_wait": 0.05, **second})
         self.models = [roost.Store("sqlite://") for _ in range(2)]
-        self.one.create(*structures)
-        for model in self.models:
-            model.create(*structures)
+        for each in (self.other, *self.models):
+            each.create(*structures)
+        self.one = roost.Store(first or url, trace=self._trace, **({**second} if first else {}))
         if self._is_postgresql:
-            self._connection: Any = psycopg.connect(url)
+            self._connection: Any = psycopg.connect(first or url)
         else:
-            self._connection = pymysql.connect(**arguments(url)[0])
+            self._connection = pymysql.connect(**arguments(first or url)[0])
         for case in cases:
             for make in [*case.states, *case.verbs.values()]:  # what is compared and prepared only at first
                 for store in (self.one, self.other):
@@ -214,25 +357,38 @@ class Boundaries:
 
     def wrong(self, case: Case, way: str, state: Make, first: Make, second: Make) -> Iterator[str]:
         """Return what no order of two operations explains, for each boundary of the first one."""
-        for boundary in count(1):
+        for boundary in self.boundaries():
             key = next(self._keys)
-            outcome(self.other.run_all, state(key))
-            answers: list[Any] = []
-            self._second = lambda key=key, answers=answers: answers.append(  # type: ignore[misc]
-                outcome(self.other.run_all, second(key))
-            )
-            self._at = boundary
-            mine = self._first(way, first(key))
-            reached, self._at = self._at <= 0, -1
+            ours, theirs = self._prepared(self.other, key, state, first, second)
+            found = self.play(boundary, way, ours, theirs)
             self.tried += 1
-            if not reached:
-                return
-            found = [mine, *answers, *[outcome(self.other.run_all, make(key)) for make in case.after]]
-            possible = list(self._orders(case, key, state, first, second, mine, answers[0]))
-            if found not in possible:
-                yield f"boundary {boundary}: {found}, not one of {possible}"
+            if found is None:
+                if self.ends:
+                    return
+                continue
+            mine, other = plain(found[0], ours), plain(found[1], theirs)
+            whole = [mine, other, *self._after(self.other, case, key)]
+            possible = [self._in_order(n, case, key, (state, first, second), (mine, other)) for n in range(2)]
+            if whole not in possible:
+                yield f"boundary {boundary}: {whole}, not one of {possible}"
 
-    def _first(self, way: str, operations: Operations) -> Any:
+    ends = True  # whether a boundary that is not reached is the last one
+
+    def boundaries(self) -> Iterator[int]:
+        """Return the numbers of the boundaries to try."""
+        return count(1)
+
+    def play(self, boundary: int, way: str, ours: Operations, theirs: Operations) -> tuple[Any, Any] | None:
+        """Run the first operations with the second ones at a boundary; None if it was not reached."""
+        answers: list[Any] = []
+        self._second = lambda: answers.append(outcome(self.other.run_all, theirs))
+        self._at = boundary
+        mine = self.first(way, ours)
+        reached, self._at = self._at <= 0, -1
+        return (mine, *answers) if reached else None
+
+    def first(self, way: str, operations: Operations) -> Any:
+        """Run the first operations in a way."""
         if way == "alone":
             if len(operations) == 1:
                 return outcome(lambda op: (self.one.run(op),), operations)
@@ -241,7 +397,7 @@ class Boundaries:
             structure: Any = operations[0].structure
             answers = outcome(self.one.run_all, [*operations, structure.keys(n=1)])
             return answers[:-1] if isinstance(answers, tuple) else answers
-        level = "REPEATABLE READ" if "REPEATABLE" in way else "READ COMMITTED"
+        level = way.partition(" at ")[2] or "READ COMMITTED"
         cursor = self._connection.cursor()
         if self._is_postgresql:
             cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
@@ -252,25 +408,40 @@ class Boundaries:
         answers = outcome(self.one.on(self._connection).run_all, operations)
         if answers == "Conflict":
             self._connection.rollback()
-        else:
+            return answers
+        try:
             self._connection.commit()
+        except psycopg.errors.SerializationFailure:
+            return "Conflict"
         return answers
 
-    def _orders(
-        self, case: Case, key: int, state: Make, first: Make, second: Make, mine: Any, other: Any
-    ) -> Iterator[Sequence[Any]]:
-        # Who was refused because of the other one's locks has done nothing.
-        for model, mine_first in zip(self.models, (True, False), strict=True):
+    def _prepared(self, store: roost.Store, key: int, state: Make, *makes: Make) -> list[Operations]:
+        # Returns the operations of makers, after those of the state.
+        answers = outcome(store.run_all, state(key))
+        if isinstance(state, Aged):
+            structure: Any = state(key)[0].structure
+            column = structure.key.columns[0].name
+            quoted = f"`{column}`" if store.url.startswith("mysql") else f'"{column}"'
+            by_hand(store, f"UPDATE roost_{structure.name}_rows SET until = 1 WHERE {quoted} = {key}")
+        for make in makes:
+            if isinstance(make, Of):
+                make.last = answers[-1] if answers else None
+        return [make(key) for make in makes]
 
-            def played(make: Make, answer: Any, model: roost.Store = model) -> Any:
-                return answer if answer in ("Busy", "Conflict", "ConnectionLost") else outcome(model.run_all, make(key))
+    def _after(self, store: roost.Store, case: Case, key: int) -> list[Any]:
+        return [plain(outcome(store.run_all, make(key)), make(key)) for make in case.after]
 
-            outcome(model.run_all, state(key))
-            if mine_first:
-                answers = [played(first, mine), played(second, other)]
-            else:
-                answers = [played(second, other), played(first, mine)][::-1]
-            yield [*answers, *[outcome(model.run_all, make(key)) for make in case.after]]
+    def _in_order(
+        self, number: int, case: Case, key: int, makes: tuple[Make, Make, Make], answered: tuple[Any, Any]
+    ) -> list[Any]:
+        # What a model says where the first operations (number 0) or the second ones were first.
+        model = self.models[number]
+        both = self._prepared(model, key, *makes)
+        answers: list[Any] = list(answered)
+        for place in (number, 1 - number):
+            if answers[place] not in REFUSED:
+                answers[place] = plain(outcome(model.run_all, both[place]), both[place])
+        return [*answers, *self._after(model, case, key)]
 
 
 def pairs(case: Case) -> Iterator[tuple[Make, str, str]]:
@@ -278,4 +449,5 @@ def pairs(case: Case) -> Iterator[tuple[Make, str, str]]:
     for state in case.states:
         for first in case.verbs:
             for second in case.verbs:
-                yield state, first, second
+                if state(0) or not any(isinstance(case.verbs[each], Of) for each in (first, second)):
+                    yield state, first, second

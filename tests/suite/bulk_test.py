@@ -14,16 +14,12 @@ import pytest
 
 import roost
 from roost.batching.atoms import Atom
-from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, inner, likes, pageviews, visits
+from tests.suite.shapes import Egg, Place, Visit, baskets, inner, likes, pageviews, visits
 
 Make = Callable[..., Any]
 
 # More than the rows of one text on SQLite, and not a multiple of them.
 MANY = 333
-
-seen = roost.Ring("seen", Seen, per=Place, keep=2)
-refreshing = roost.Capped("refreshing", Egg, per="basket", keep=4, unique="egg", on_duplicate="refresh")
-rejecting = roost.Capped("rejecting", Egg, per="basket", keep=4, unique="egg", on_full="reject")
 
 
 def sorted_visits(n: int) -> list[Visit]:
@@ -43,17 +39,6 @@ def test_pushes_answer_the_sequences_that_single_ones_would(make: Make) -> None:
         ]
 
 
-def test_single_pushes_between_those_of_many_keep_the_order(make: Make) -> None:
-    store = make(visits)
-    assert store.run_all(
-        visits.push(Visit(5, 1)),
-        visits.push_all([Visit(5, 2), Visit(6, 1), Visit(5, 3)]),
-        visits.push_all([]),
-        visits.push(Visit(5, 4)),
-    ) == (1, [2, 1, 3], [], 4)
-    assert [visit.visitor for visit in store.run(visits.latest(5))] == [4, 3, 2, 1]
-
-
 def test_nothing_to_do(make: Make) -> None:
     store = make(visits, baskets, likes, pageviews)
     assert store.run(visits.push_all([])) == []
@@ -69,22 +54,6 @@ def test_nothing_to_do(make: Make) -> None:
     assert store.run_all(visits.keys(), baskets.keys(), likes.keys(), pageviews.keys()) == ([], [], [], [])
 
 
-def test_composite_keys_and_rows_from_a_generator(make: Make) -> None:
-    store = make(seen)
-    assert store.run(seen.push_all(Seen("shop", page % 3, page) for page in range(40))) == [
-        page // 3 + 1 for page in range(40)
-    ]
-    assert store.run(seen.latest(Place("shop", 0))) == [Seen("shop", 0, 39), Seen("shop", 0, 36)]
-
-
-def test_a_full_collection_evicts_the_oldest(make: Make) -> None:
-    store = make(baskets)
-    for begin in 0, 20, 40, 41 * 20:
-        store.run(baskets.add_all([Egg(basket, begin + egg) for egg in range(20) for basket in range(30)]))
-        assert store.run_all(baskets.count(0), baskets.count(29)) == (12, 12)
-        assert [egg.egg for egg in store.run(baskets.latest(17))] == [begin + egg for egg in range(19, 7, -1)]
-
-
 @pytest.mark.needs("capped", "second store")
 def test_a_full_collection_is_not_looked_up_first(open_store: Make, statements: list[str]) -> None:
     store = open_store(baskets)
@@ -93,14 +62,6 @@ def test_a_full_collection_is_not_looked_up_first(open_store: Make, statements: 
         store.run(baskets.add_all([Egg(basket, begin + egg) for egg in range(12) for basket in range(30)]))
     assert not [sql for sql in statements if sql.startswith("SELECT sequence FROM roost_baskets_rows")]
     assert store.stats().retries == 0
-
-
-def test_a_full_collection_with_holes_evicts_the_oldest(make: Make) -> None:
-    store = make(baskets)
-    store.run(baskets.add_all([Egg(basket, egg) for egg in range(12) for basket in range(20)]))
-    store.run_all(*[baskets.remove(basket, egg) for basket in range(20) for egg in (0, 3, 7)])
-    store.run(baskets.add_all([Egg(basket, 100 + egg) for egg in range(5) for basket in range(20)]))
-    assert [egg.egg for egg in store.run(baskets.latest(3))] == [104, 103, 102, 101, 100, 11, 10, 9, 8, 6, 5, 4]
 
 
 def test_one_that_is_there_refuses_all_of_them_and_no_others(make: Make) -> None:
@@ -116,21 +77,6 @@ def test_one_that_is_there_refuses_all_of_them_and_no_others(make: Make) -> None
     with pytest.raises(roost.Duplicate):
         store.run(baskets.add_all([Egg(8, 1), Egg(8, 2), Egg(8, 1)]))
     assert store.run(baskets.count(8)) == 0
-
-
-def test_a_full_collection_that_rejects_refuses_all_of_them(make: Make) -> None:
-    store = make(rejecting)
-    store.run(rejecting.add_all([Egg(1, egg) for egg in range(4)]))
-    with pytest.raises(roost.Full, match="keep is 4"):
-        store.run(rejecting.add_all([Egg(2, 1), Egg(1, 4), Egg(2, 2)]))
-    assert store.run_all(rejecting.count(1), rejecting.count(2)) == (4, 0)
-
-
-def test_rows_that_are_there_are_refreshed(make: Make) -> None:
-    store = make(refreshing)
-    store.run(refreshing.add_all([Egg(basket, egg) for egg in range(4) for basket in range(20)]))
-    store.run(refreshing.add_all([Egg(basket, egg, "brown") for egg in (1, 9) for basket in range(20)]))
-    assert store.run(refreshing.latest(19)) == [Egg(19, 9, "brown"), Egg(19, 1, "brown"), Egg(19, 3), Egg(19, 2)]
 
 
 def test_members_say_which_of_them_were_new(make: Make) -> None:

@@ -1,22 +1,23 @@
-"""What a cache promises: memcached's verbs, and that what is over is never answered and goes away.
-
-Longer than 500 lines: a cache has many verbs, and each is asked in every way.
-"""
+"""What a cache promises: memcached's verbs, and that what has expired is never answered and goes away."""
 
 from __future__ import annotations
 
 import datetime as dt
 import pickle
+import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
 
 import roost
 from roost.structures.registry import from_definition
+from tests.lengths import length
 from tests.memcached.cases import CONVERSATIONS
 from tests.memcached.player import Player, without_tokens
+from tests.model.cache import Model, cache, play
 from tests.suite.clients import Client
 from tests.suite.passing import passes
 from tests.suite.ways import App
@@ -49,55 +50,10 @@ def rows(sql: Client, structure: Any = pages) -> int:
     return int(found[0])
 
 
-def test_an_empty_cache(make: Make) -> None:
-    store = make(pages)
-    for _ in range(2):
-        assert store.run(pages.get("/")) is None
-        assert store.run(pages.gets("/")) is None
-        assert store.run(pages.get_many(["/", "/a"])) == {}
-        assert store.run(pages.replace("/", b"x")) is False
-        assert store.run(pages.cas("/", b"x", 1)) is None
-        assert store.run(pages.touch("/", 10)) is False
-        assert store.run(pages.append("/", b"x")) is False
-        assert store.run(pages.prepend("/", b"x")) is False
-        assert store.run(pages.increment("/")) is None
-        assert store.run(pages.decrement("/")) is None
-        assert store.run(pages.delete("/")) is False
-        assert store.run_all(pages.clear("/"), pages.forget("/"), pages.clear(), pages.keys()) == (0, 0, 0, [])
-
-
-def test_set_get_and_delete(make: Make) -> None:
-    store = make(pages)
-    assert store.run(pages.set("/", b"one")) is None
-    assert store.run(pages.get("/")) == b"one"
-    assert store.run(pages.set("/", b"two")) is None
-    assert store.run(pages.get("/")) == b"two"
-    assert store.run(pages.delete("/")) is True
-    assert store.run(pages.get("/")) is None
-    assert store.run(pages.set_many({"/a": b"a", "/b": b"", "/c": b"c"})) is None
-    assert store.run(pages.get_many(["/c", "/", "/b"])) == {"/c": b"c", "/b": b""}
-    assert store.run(pages.keys()) == ["/a", "/b", "/c"]
-    assert store.run(pages.keys(after="/a", n=1)) == ["/b"]
-    assert store.run(pages.set_many({})) is None
-    assert store.run(pages.clear()) == 3
-    assert store.run(pages.keys()) == []
-
-
-def test_add_and_replace(make: Make) -> None:
-    store = make(words)
-    assert store.run(words.replace(1, "no")) is False
-    assert store.run(words.add(1, "one")) is True
-    assert store.run(words.add(1, "two")) is False
-    assert store.run(words.get(1)) == "one"
-    assert store.run(words.replace(1, "three")) is True
-    assert store.run(words.get(1)) == "three"
-    assert store.run_all(words.add(2, "a"), words.add(2, "b"), words.delete(2), words.add(2, "c"), words.get(2)) == (
-        True,
-        False,
-        True,
-        True,
-        "c",
-    )
+@pytest.mark.needs("second store")
+def test_it_answers_like_a_dictionary(make: Make, sql: Client) -> None:
+    store = make(cache)
+    play(store, Model(), random.Random(3), lambda seconds: passes(sql, cache, seconds), length(150, 2000))
 
 
 def test_cas_stores_over_the_same_value_only(make: Make) -> None:
@@ -149,16 +105,6 @@ def test_an_int_is_a_number_of_64_bits(make: Make) -> None:
     assert store.run(numbers.keys()) == [home]
 
 
-def test_append_and_prepend_stay_within_the_limit(make: Make) -> None:
-    store = make(words)
-    store.run(words.set(1, "é" * 10))
-    assert store.run_all(words.append(1, "b" * 10), words.prepend(1, "a" * 10)) == (True, True)
-    assert store.run(words.get(1)) == "a" * 10 + "é" * 10 + "b" * 10
-    with pytest.raises(roost.Invalid, match=r"longer than text\(30\)"):
-        store.run(words.append(1, "c"))
-    assert store.run(words.get(1)) == "a" * 10 + "é" * 10 + "b" * 10
-
-
 def test_flags_are_kept_beside_a_value(make: Make) -> None:
     store, most = make(pages, numbers), 2**32 - 1
 
@@ -197,72 +143,6 @@ def test_memcacheds_protocol_on_every_database(make: Make) -> None:
             assert without_tokens(Player(store, pages).one(asked)) == without_tokens(Player(other, pages).one(asked))
             other.run(pages.clear())
             store.run(pages.clear())
-
-
-@pytest.mark.needs("second store")
-def test_what_is_over_is_not_there_for_any_verb(make: Make, sql: Client) -> None:
-    store = make(pages)
-    token = 0
-    for verb in (
-        lambda _: pages.get("/"),
-        lambda _: pages.gets("/"),
-        lambda token: pages.cas("/", b"x", token),
-        lambda _: pages.increment("/"),
-    ):
-        store.run(pages.set("/", b"1", ttl=10))
-        token = store.run(pages.gets("/")).token
-        passes(sql, pages, 9)
-        assert store.run(pages.get("/")) == b"1"
-        passes(sql, pages, 1)
-        assert store.run(verb(token)) is None
-    for refusing in (
-        pages.replace("/", b"x"),
-        pages.touch("/", 100),
-        pages.append("/", b"x"),
-        pages.delete("/"),
-    ):
-        store.run(pages.set("/", b"1", ttl=dt.timedelta(seconds=10)))
-        passes(sql, pages, 10)
-        assert store.run(refusing) is False
-        assert store.run(pages.get("/")) is None
-    store.run(pages.set_many({"/": b"1", "/a": b"2"}, ttl=10))
-    store.run(pages.set("/b", b"3", ttl=12))
-    passes(sql, pages, 11)
-    assert store.run(pages.get_many(["/", "/a", "/b"])) == {"/b": b"3"}
-    assert store.run(pages.keys()) == ["/b"]
-    assert store.run(pages.add("/a", b"4", ttl=10)) is True
-    assert store.run(pages.clear()) == 2
-
-
-@pytest.mark.needs("second store")
-def test_touch_moves_the_end_and_none_takes_it_away(make: Make, sql: Client) -> None:
-    store = make(pages)
-    store.run(pages.set("/", b"1", ttl=10))
-    passes(sql, pages, 6)
-    assert store.run(pages.touch("/", 10)) is True
-    passes(sql, pages, 6)
-    assert store.run(pages.get("/")) == b"1"
-    assert store.run(pages.touch("/", 2)) is True  # earlier
-    passes(sql, pages, 2)
-    assert store.run(pages.get("/")) is None
-    store.run(pages.set("/", b"1", ttl=10))
-    assert store.run(pages.touch("/")) is True
-    passes(sql, pages, HOUR)
-    assert store.run(pages.get("/")) == b"1"
-    assert store.run(pages.touch("/", 10)) is True
-    passes(sql, pages, 10)
-    assert store.run(pages.get("/")) is None
-
-
-@pytest.mark.needs("second store")
-def test_what_changes_a_value_leaves_its_end(make: Make, sql: Client) -> None:
-    store = make(pages)
-    store.run(pages.set_many({"/": b"1", "/a": b"a"}, ttl=10))
-    store.run_all(pages.increment("/"), pages.append("/a", b"b"))
-    passes(sql, pages, 9)
-    assert store.run(pages.get_many(["/", "/a"])) == {"/": b"2", "/a": b"ab"}
-    passes(sql, pages, 1)
-    assert store.run(pages.get_many(["/", "/a"])) == {}
 
 
 @pytest.mark.needs("second store")
@@ -321,18 +201,6 @@ def test_values_are_of_any_type_and_compared_by_nobody(make: Make) -> None:
     assert store.run(days.gets(1)).value == NOON
     store.run(pages.set("E\n", b"another"))
     assert store.run(pages.keys()) == ["E\n", "é\n"]
-
-
-def test_random_keys_at_once_in_batches(make: Make) -> None:
-    store = make(words)
-    store.run_all(*[words.set(n, f"{n}") for n in range(100, 0, -1)], words.add(1, "x"), words.set(200, "y"))
-    assert store.run(words.get_many(range(100, 104))) == {100: "100"}
-    assert len(store.run(words.keys(n=1000))) == 101
-    results = store.run_all(
-        words.set(1, "a"), words.clear(), words.add(1, "b"), words.clear(1), words.set_many({1: "c", 2: "d"}),
-        words.append(2, "e"), words.get_many([1, 2]), words.clear(), words.get(1),
-    )  # fmt: skip
-    assert results == (None, 101, True, 1, None, True, {1: "c", 2: "de"}, 2, None)
 
 
 @pytest.mark.needs("second store")
@@ -513,3 +381,11 @@ def test_values_of_several_megabytes(make: Make) -> None:
     assert store.run(texts.get_many(["b", "c"]))["c"] == text
     with pytest.raises(roost.Invalid, match="8,000,000"):
         large.set("a", value + b"!")
+
+
+@pytest.mark.needs("second store")
+def test_what_two_clear_at_once_is_counted_once(open_store: Make) -> None:
+    one, other = open_store(pages), open_store()
+    one.run(pages.set_many({f"/{n}": b"x" for n in range(500)}))
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(lambda store: store.run(pages.clear()), (one, other))) == 500

@@ -1,29 +1,68 @@
-"""What a capped collection promises."""
+"""What a capped collection promises, with an order and without; `model_test.py` has what every operation answers."""
 
 from __future__ import annotations
 
+import datetime as dt
+import random
+import threading
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, inner
+from tests.suite.clients import Client
+from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, by_hand, inner, rows
 
 Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("capped")
 
+
+@dataclass(frozen=True)
+class Score:
+    board: str
+    player: int
+    points: int
+
+
+class Level(NamedTuple):
+    site: str
+    level: int
+
+
+@dataclass(frozen=True)
+class Run:
+    site: str
+    level: int
+    runner: str
+    when: dt.datetime
+    seconds: float
+    note: str | None = None
+
+
+def board(name: str, keep: int = 3, **options: Any) -> roost.Capped[Score, Any, bool]:
+    return roost.Capped(name, Score, per="board", keep=keep, unique="player", order="points", **options)
+
+
 rejecting = roost.Capped("rejecting", Egg, per="basket", keep=3, unique="egg", on_full="reject")
 refreshing = roost.Capped("refreshing", Visit, per="uid", keep=3, unique="visitor", on_duplicate="refresh")
 small = roost.Capped("small", Egg, per="basket", keep=3, unique="egg")
+best = board("best", on_duplicate="best")
+replacing = board("replacing", on_duplicate="refresh")
+unequal = board("unequal")
 
 
 def eggs(store: Any, collection: Any, basket: int = 42) -> list[int]:
     return [egg.egg for egg in reversed(store.run(collection.latest(basket)))]
 
 
-def visitors(store: Any, uid: int = 5) -> list[int]:
-    return [visit.visitor for visit in store.run(refreshing.latest(uid))]
+def top(store: Any, collection: Any) -> list[int]:
+    return [row.player for row in store.run(collection.top("go"))]
+
+
+def scored(structure: Any, *pairs: tuple[int, int]) -> list[roost.Operation[bool]]:
+    return [structure.add(Score("go", player, points)) for player, points in pairs]
 
 
 def raw(store: Any) -> Any:
@@ -39,40 +78,13 @@ def test_source_text_thirteen_eggs_into_basket_42_leave_2_to_13(make: Make) -> N
     assert store.run(baskets.count(42)) == 12
 
 
-def test_an_empty_key(make: Make) -> None:
-    store = make(small)
-    assert store.run_all(
-        small.latest(1), small.entries(1), small.count(1), small.get(1, 1), small.remove(1, 1), small.clear(1)
-    ) == ([], [], 0, None, False, 0)
-
-
-def test_get_remove_and_count(make: Make) -> None:
-    store = make(small)
-    store.run_all(small.add(Egg(1, 7, "brown")), small.add(Egg(1, 8)))
-    assert store.run(small.get(1, 7)) == Egg(1, 7, "brown")
-    assert store.run(small.remove(1, 7)) is True
-    assert store.run(small.remove(1, 7)) is False
-    assert store.run_all(small.get(1, 7), small.count(1)) == (None, 1)
-
-
-def test_the_oldest_row_of_a_full_key_is_a_duplicate_too(make: Make) -> None:
-    store = make(small)
-    for egg in (1, 2, 3):
-        store.run(small.add(Egg(1, egg)))
-    for collect in (store.run, store.run_all):
-        with pytest.raises(roost.Duplicate):
-            collect(small.add(Egg(1, 1, "brown")))
-    assert eggs(store, small, 1) == [1, 2, 3]
-
-
-def test_a_removed_row_makes_room(make: Make) -> None:
-    store = make(small)
-    store.run_all(*[small.add(Egg(1, n)) for n in (1, 2, 3)])
-    store.run(small.remove(1, 2))
-    store.run(small.add(Egg(1, 4)))
-    assert eggs(store, small, 1) == [1, 3, 4]
-    store.run(small.add(Egg(1, 5)))
-    assert eggs(store, small, 1) == [3, 4, 5]
+def test_the_best_are_kept_and_add_says_whether_a_row_is_among_them(make: Make) -> None:
+    store = make(best)
+    found = [store.run(op) for op in scored(best, (1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (7, 10))]
+    assert found == [True, True, True, False, True, True]
+    assert store.run_all(*[best.rank("go", player) for player in (7, 2, 3, 5)]) == (1, 2, 3, None)
+    assert [row.player for row in store.run(best.latest("go"))] == [7, 3, 2]  # in the order of adding
+    assert store.run(best.add_all([Score("go", 1, 8), Score("chess", 1, 1), Score("go", 2, 4)])) == [True, True, False]
 
 
 def test_pitfall_random_ids_within_one_second_lose_nothing(make: Make) -> None:
@@ -84,14 +96,17 @@ def test_pitfall_random_ids_within_one_second_lose_nothing(make: Make) -> None:
         assert store.run(small.latest(1, 1)) == [Egg(1, egg)]
 
 
-def test_duplicate_is_an_error_of_that_atom_alone(make: Make) -> None:
-    store = make(small)
-    store.run(small.add(Egg(1, 7, "brown")))
-    with pytest.raises(roost.Duplicate, match=r"small\.add.*7 is there already"):
-        store.run(small.add(Egg(1, 7, "white")))
+def test_what_is_refused_is_told_with_the_row_and_the_limit(make: Make) -> None:
+    store = make(small, rejecting)
+    store.run_all(*[each.add(Egg(1, egg)) for each in (small, rejecting) for egg in (1, 2, 3)])
+    for collect in (store.run, store.run_all):  # the oldest row of a full key is a duplicate, too
+        with pytest.raises(roost.Duplicate, match=r"small\.add.*1 is there already"):
+            collect(small.add(Egg(1, 1, "brown")))
+        with pytest.raises(roost.Full, match="keep is 3"):
+            collect(rejecting.add(Egg(1, 4)))
     with pytest.raises(roost.Duplicate):
-        store.run_all(small.add(Egg(1, 8)), small.add(Egg(1, 7)))
-    assert store.run(small.latest(1)) == [Egg(1, 7, "brown")]
+        store.run_all(small.add(Egg(1, 8)), small.add(Egg(1, 3)))
+    assert store.run(small.latest(1)) == [Egg(1, 3), Egg(1, 2), Egg(1, 1)]
 
 
 def test_pitfall_an_id_evicted_earlier_in_the_batch_is_no_duplicate(make: Make) -> None:
@@ -103,90 +118,62 @@ def test_pitfall_an_id_evicted_earlier_in_the_batch_is_no_duplicate(make: Make) 
         store.run_all(small.add(Egg(1, 6)), small.add(Egg(1, 1)))
 
 
-def test_more_adds_than_keep_in_one_batch(make: Make) -> None:
-    store = make(small)
-    store.run_all(*[small.add(Egg(1, n)) for n in range(10)])
-    assert eggs(store, small, 1) == [7, 8, 9]
-    assert store.run(small.entries(1))[0].sequence == 8
-
-
-def test_reject_refuses_the_one_too_many_and_names_the_limit(make: Make) -> None:
-    store = make(rejecting)
-    store.run_all(*[rejecting.add(Egg(1, n)) for n in (1, 2, 3)])
-    with pytest.raises(roost.Full, match="keep is 3"):
-        store.run(rejecting.add(Egg(1, 4)))
-    with pytest.raises(roost.Duplicate):
-        store.run(rejecting.add(Egg(1, 2)))
-    store.run_all(rejecting.remove(1, 2), rejecting.add(Egg(1, 4)))
-    assert eggs(store, rejecting, 1) == [1, 3, 4]
-
-
-def test_refresh_replaces_the_row_and_makes_it_the_newest(make: Make) -> None:
-    store = make(refreshing)
-    for visitor in (1, 2, 3, 1):
-        store.run(refreshing.add(Visit(5, visitor)))
-    assert visitors(store) == [1, 3, 2]
-    store.run(refreshing.add(Visit(5, 4)))
-    assert visitors(store) == [4, 1, 3]
-    assert store.run(refreshing.count(5)) == 3
-
-
-def test_refresh_in_one_batch_with_evictions(make: Make) -> None:
-    store = make(refreshing)
-    store.run_all(*[refreshing.add(Visit(5, n)) for n in (1, 2, 3)])
-    store.run_all(*[refreshing.add(Visit(5, n)) for n in (1, 4, 2, 1, 5)])
-    assert visitors(store) == [5, 1, 2]
-
-
 def test_pitfall_one_insistent_visitor_does_not_fill_the_collection(make: Make) -> None:
     store = make(refreshing)
     store.run_all(*[refreshing.add(Visit(5, n)) for n in (1, 2, *[9] * 20)])
-    assert visitors(store) == [9, 2, 1]
-
-
-def test_refresh_on_full_reject_is_no_new_row(make: Make) -> None:
-    both = roost.Capped("both", Egg, per="basket", keep=2, unique="egg", on_full="reject", on_duplicate="refresh")
-    store = make(both)
-    store.run_all(both.add(Egg(1, 1)), both.add(Egg(1, 2)), both.add(Egg(1, 1, "brown")))
-    assert store.run(both.latest(1)) == [Egg(1, 1, "brown"), Egg(1, 2)]
-    with pytest.raises(roost.Full):
-        store.run(both.add(Egg(1, 3)))
-
-
-def test_clear_and_forget(make: Make) -> None:
-    store = make(small)
-    store.run_all(*[small.add(Egg(1, n)) for n in range(5)])
-    assert store.run(small.clear(1)) == 3
-    assert store.run_all(small.count(1), small.keys()) == (0, [1])
-    store.run(small.add(Egg(1, 9)))
-    assert store.run(small.entries(1))[0].sequence == 6
-    assert store.run(small.forget(1)) == 1
-    assert store.run(small.keys()) == []
-    store.run(small.add(Egg(1, 9)))
-    assert store.run(small.entries(1))[0].sequence == 1
-
-
-def test_entries_go_on_from_a_sequence(make: Make) -> None:
-    store = make(refreshing)
-    store.run_all(*[refreshing.add(Visit(5, n)) for n in (1, 2, 3, 2)])
-    assert [(entry.sequence, entry.row.visitor) for entry in store.run(refreshing.entries(5))] == [
-        (1, 1), (3, 3), (4, 2)
-    ]  # fmt: skip
-    assert [entry.sequence for entry in store.run(refreshing.entries(5, after=1, n=1))] == [3]
+    assert [visit.visitor for visit in store.run(refreshing.latest(5))] == [9, 2, 1]
 
 
 def test_composite_keys_and_ids(make: Make) -> None:
     seen = roost.Capped("seen", Seen, per="site", keep=2, unique=("page", "who"), on_duplicate="refresh")
-    store = make(seen)
-    rows = [Seen("a", 1, 10), Seen("a", 2, 10), Seen("a", 1, 10), Seen("a", 3, 10)]
-    store.run_all(*[seen.add(row) for row in rows])
-    assert store.run(seen.latest("a")) == [rows[3], rows[2]]
-    assert store.run(seen.get("a", (3, 10))) == rows[3]
-    assert store.run(seen.remove("a", (1, 10))) is True
     per_place = roost.Capped("per_place", Seen, per=Place, keep=1, unique="who")
-    other = make(per_place)
-    other.run(per_place.add(Seen("a", 1, 7)))
-    assert other.run(per_place.get(Place("a", 1), 7)) == Seen("a", 1, 7)
+    store = make(seen, per_place)
+    found = [Seen("a", 1, 10), Seen("a", 2, 10), Seen("a", 1, 10), Seen("a", 3, 10)]
+    store.run_all(*[seen.add(row) for row in found])
+    assert store.run(seen.latest("a")) == [found[3], found[2]]
+    assert store.run(seen.get("a", (3, 10))) == found[3]
+    assert store.run(seen.remove("a", (1, 10))) is True
+    store.run(per_place.add(Seen("a", 1, 7)))
+    assert store.run(per_place.get(Place("a", 1), 7)) == Seen("a", 1, 7)
+
+
+def test_moments_and_floats_are_scores(make: Make) -> None:
+    start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    runs = [Run("a", 1, f"r{n}", start + dt.timedelta(microseconds=n % 4), n / 3 - 1) for n in range(9)]
+    latest: Any = roost.Capped("latest", Run, per=Level, keep=4, unique="runner", order="when")
+    longest: Any = roost.Capped("longest", Run, per=Level, keep=4, unique="runner", order="seconds")
+    store = make(latest, longest)
+    for run in runs:
+        store.run_all(latest.add(run), longest.add(run))
+    key = Level("a", 1)
+    assert [row.runner for row in store.run(latest.top(key))] == ["r3", "r7", "r2", "r6"]
+    assert store.run(longest.top(key)) == runs[:4:-1]
+    assert store.run_all(latest.rank(key, "r6"), longest.rank(key, "r6")) == (4, 3)
+
+
+def test_many_callers_at_once_keep_the_best(open_store: Make, store_url: str) -> None:
+    stores = [open_store(best)]
+    if store_url != "sqlite://":
+        stores.append(open_store(random=random.Random(8)))
+    scores = [[Score("go", player * 50 + n, (player * 53 + n * 7919) % 1009) for n in range(25)] for player in range(6)]
+    start = threading.Barrier(6)
+
+    def work(me: int) -> None:
+        start.wait()
+        for row in scores[me]:
+            stores[me % len(stores)].run(best.add(row))
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wanted = sorted([row.points for mine in scores for row in mine], reverse=True)[:3]
+    assert [row.points for row in stores[0].run(best.top("go"))] == wanted
+    assert stores[0].run(best.count("go")) == 3
+
+
+# --- what somebody else has done to the rows ---------------------------------------------------------------------
 
 
 @pytest.mark.needs("sqlite3")
@@ -234,3 +221,72 @@ def test_reading_the_newest_does_not_depend_on_ids_or_clock(make: Make) -> None:
     store.run_all(*[small.add(Egg(1, n)) for n in (9, 1, 5)])
     raw(store).execute("UPDATE roost_small_rows SET at = '1999-01-01 00:00:00.000000' WHERE egg = 5")
     assert eggs(store, small, 1) == [9, 1, 5]
+
+
+def test_a_wrong_count_of_the_best_heals_within_keep_adds(make: Make) -> None:
+    store = make(best)
+    store.run_all(*scored(best, (1, 5), (2, 9), (3, 7)))
+    by_hand(store, "DELETE FROM roost_best_rows")
+    assert store.run(best.add(Score("go", 4, 1))) is True
+    assert store.run_all(best.count("go"), best.top("go")) == (1, [Score("go", 4, 1)])
+    store.run_all(*scored(best, (5, 2), (6, 3)))
+    by_hand(store, "DELETE FROM roost_best_rows WHERE player = 6")
+    store.run_all(*[op for n in range(4) for op in scored(best, (10 + n, 10 + n))])
+    assert store.run_all(best.count("go"), best.rank("go", 13)) == (3, 1)
+
+
+@pytest.mark.needs("application", "capped tables")
+def test_sql_clients_see_and_keep_the_best(open_store: Make, sql: Client, store_url: str) -> None:
+    store = open_store(best, replacing, unequal)
+    mariadb = store_url.startswith("mysql")
+
+    def insert(structure: Any, *pairs: tuple[int, int]) -> None:
+        values = ", ".join(f"('go', {player}, {points})" for player, points in pairs)
+        sql.execute(f"INSERT INTO {structure.name}{'_in' * mariadb} (board, player, points) VALUES {values}")
+
+    for structure in (best, replacing, unequal):
+        for pair in [(1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (6, 4), (7, 10)]:
+            insert(structure, pair)
+        shown = f"SELECT player FROM {structure.name} WHERE board = 'go' ORDER BY points DESC, sequence"
+        assert [player for (player,) in rows(sql, shown)] == [7, 2, 3]
+        assert store.run_all(structure.count("go"), structure.rank("go", 3)) == (3, 3)
+    for structure in (best, replacing):
+        for points in (3, 12):
+            insert(structure, (3, points))
+            assert store.run(structure.get("go", 3)).points == (7 if structure is best and points == 3 else points)
+    with pytest.raises(Exception, match="is there already"):
+        insert(unequal, (3, 12))
+    gone = "INSERT INTO best_out (board, player) VALUES ('go', 7)" if mariadb else "DELETE FROM best WHERE player = 7"
+    sql.execute(gone)
+    insert(best, (8, 1), (9, 1), (10, 2))
+    assert top(store, best) == [3, 2, 10]
+    by_hand(store, "DELETE FROM roost_best_rows WHERE player = 2", "UPDATE roost_best_head SET n = 3")
+    insert(best, (4, 1))  # a count that is wrong heals
+    assert top(store, best) == [3, 10, 4]
+
+
+# --- what can be declared ----------------------------------------------------------------------------------------
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "keep says how many rows a key has, keep_for how old they get"),
+    ({"order": "seconds", "keep_for": 60}, "keep says how many"),
+    ({"keep_for": 60, "on_full": "reject"}, "without it no key is ever full"),
+    ({"keep": 3, "order": "seconds", "on_full": "reject"}, "on_full='reject' does not go with order"),
+    ({"keep": 3, "on_duplicate": "best"}, "on_duplicate='best' goes with order"),
+    ({"keep": 3, "order": "runner"}, "order names a field .*not in per"),
+    ({"keep": 3, "order": "nothing"}, "order names a field .*not in per"),
+    ({"keep": 3, "order": "note"}, "note is text"),
+    ({"keep": 3, "order": 5}, "not 5"),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), REFUSED, ids=[str(options) for options, _ in REFUSED])
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(roost.Invalid, match=why):
+        roost.Capped("runs", Run, per=Level, unique="runner", **options)
+
+
+@pytest.mark.parametrize("verb", ["top", "rank"])
+def test_what_needs_an_order_says_so(verb: str) -> None:
+    with pytest.raises(roost.Invalid, match=f"small: {verb} goes with order="):
+        small.top(1) if verb == "top" else small.rank(1, 2)

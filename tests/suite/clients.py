@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pymysql
 
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 
 
 class SQLiteClient(sqlite3.Connection):
@@ -114,6 +114,11 @@ class MariaDBClient(pymysql.connections.Connection):
     def private_tables(self) -> list[str]:
         """Return the names of Roost's tables."""
         return [name for (name,) in self.execute("SHOW TABLES LIKE 'roost%'").fetchall()]
+
+
+def is_mariadb(sql: MariaDBClient) -> bool:
+    """Return whether it is not MySQL."""
+    return "MariaDB" in sql.execute("SELECT VERSION()").fetchone()[0]
 
 
 def _in_format(query: str) -> str:

@@ -230,3 +230,14 @@ def test_many_threads_begin_at_once(open_store: Make, sql: Client) -> None:
         thread.join()
     assert all(len(mine) == 40 and mine == sorted(mine) for mine in moments)
     assert (row(sql) or (0, 1))[1] == 0
+
+
+def test_a_clock_that_was_emptied_is_told_and_made_again(open_store: Make, sql: Client) -> None:
+    fading = roost.Set("fading", key=int, member=int, keep_for=HOUR)
+    store = open_store(fading)
+    assert store.check() == []
+    sql.execute("DELETE FROM roost_fading_clock")
+    (violation,) = store.check()
+    assert (violation.structure, violation.rule) == ("fading", "clock")
+    sql.execute(violation.detail.partition("run ")[2])
+    assert store.check() == []

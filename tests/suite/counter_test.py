@@ -1,53 +1,57 @@
-"""What a counter promises."""
+"""What a counter promises, with windows of time and without; `model_test.py` has what every operation answers."""
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import re
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import roost
+from tests.lengths import length
 from tests.suite.application import Application
-from tests.suite.shapes import Place, by_hand, pageviews
+from tests.suite.clients import Client
+from tests.suite.passing import windows_pass
+from tests.suite.shapes import Place, by_hand, pageviews, rows
+from tests.suite.ways import App
 
-MOST = 2**63 - 1
 Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("counter")
 
+MOST = 2**63 - 1
+LONG = dt.timedelta(days=366)  # the window that a test begins in is the one that it ends in
+NOON = dt.datetime(2026, 5, 1, 12, 30, tzinfo=dt.UTC)
 
-def test_a_key_that_was_never_counted_has_the_total_0(make: Make) -> None:
-    assert make(pageviews).run(pageviews.total("/nowhere")) == 0
+tickets = roost.Counter("tickets", slots=1)
+spread = roost.Counter("spread", slots=4)
+views = roost.Counter("views", window=LONG, keep=3)
+single = roost.Counter("single", window=LONG, keep=3, slots=1)
+slotted = roost.Counter("slotted", window=LONG, keep=3, slots=4)
+WINDOWED = (views, single, slotted)
+ALL = (pageviews, tickets, spread, *WINDOWED)
+each_windowed = pytest.mark.parametrize("counter", WINDOWED, ids=lambda counter: counter.name)
 
 
-def test_adds_sum_up_also_below_zero(make: Make) -> None:
-    store = make(pageviews)
-    store.run(pageviews.add("/home", 3))
-    store.run(pageviews.add("/home", -5))
-    assert store.run(pageviews.total("/home")) == -2
-
-
-def test_add_answers_none_and_0_is_allowed(make: Make) -> None:
-    store = make(pageviews)
-    assert store.run(pageviews.add("/home", 0)) is None
-    assert store.run(pageviews.total("/home")) == 0
+def numbers(series: list[tuple[dt.datetime, int]]) -> list[int]:
+    return [n for _, n in series]
 
 
 def test_totals_has_every_key_asked_in_the_order_asked(make: Make) -> None:
-    store = make(pageviews)
-    store.run_all(pageviews.add("a"), pageviews.add("b", 2))
-    totals = store.run(pageviews.totals(["b", "nowhere", "a", "b"]))
-    assert list(totals.items()) == [("b", 2), ("nowhere", 0), ("a", 1)]
-    assert store.run(pageviews.totals([])) == {}
-
-
-def test_top_is_greatest_first_and_equal_ones_in_key_order(make: Make) -> None:
-    store = make(pageviews)
-    store.run_all(*[pageviews.add(key, n) for key, n in [("c", 5), ("a", 5), ("b", 9), ("d", -1)]])
-    assert store.run(pageviews.top(3)) == [("b", 9), ("a", 5), ("c", 5)]
+    store = make(*ALL)
+    for counter in ALL:
+        assert store.run(counter.add("a", 3)) is None
+        store.run_all(counter.add("b", 2), counter.add("a", -5), counter.add("c", 0))
+        assert [*store.run(counter.totals(["b", "nowhere", "a", "b"])).items()] == [("b", 2), ("nowhere", 0), ("a", -2)]
+        assert store.run(counter.totals([])) == {}
+        assert type(store.run(counter.total("nowhere"))) is int  # SUM over nothing is NULL, and a Decimal in Python
 
 
 def test_pitfall_keys_are_compared_byte_for_byte(make: Make) -> None:
@@ -65,98 +69,38 @@ def test_nul_is_a_character_like_any_other(make: Make) -> None:
     assert store.run(pageviews.totals(["a\0b", "a\0c", "a"])) == {"a\0b": 1, "a\0c": 2, "a": 4}
 
 
-def test_keys_pages_through_all_of_them(make: Make) -> None:
-    store = make(pageviews)
-    wanted = [f"/{n:03}" for n in range(25)]
-    store.run_all(*[pageviews.add(key) for key in reversed(wanted)])
-    found: list[str] = []
-    while page := store.run(pageviews.keys(after=found[-1] if found else None, n=10)):
-        found += page
-    assert found == wanted
-
-
-def test_clear_and_forget_answer_the_total_they_removed(make: Make) -> None:
-    store = make(pageviews)
-    store.run_all(pageviews.add("/home", 7), pageviews.add("/other", 1))
-    assert store.run(pageviews.clear("/home")) == 7
-    assert store.run(pageviews.clear("/home")) == 0
-    assert store.run(pageviews.forget("/other")) == 1
-    assert store.run(pageviews.keys()) == []
-
-
-def test_composite_keys_are_the_named_tuple_that_was_declared(make: Make) -> None:
-    hits = roost.Counter("hits", key=Place)
+@pytest.mark.parametrize("options", [{}, {"window": LONG, "keep": 2}], ids=["plain", "windowed"])
+def test_composite_keys_are_the_named_tuple_that_was_declared(make: Make, options: dict[str, Any]) -> None:
+    hits = roost.Counter("hits", key=Place, **options)
     store = make(hits)
     store.run_all(hits.add(Place("a", 2)), hits.add(Place("a", 10)), hits.add(Place("B", 1), 3))
-    assert store.run(hits.total(Place("a", 2))) == 1
+    assert store.run_all(hits.total(Place("a", 2)), hits.increment(Place("a", 2))) == (1, 2)
     assert store.run(hits.keys()) == [Place("B", 1), Place("a", 2), Place("a", 10)]
     assert store.run(hits.keys(after=Place("a", 2))) == [Place("a", 10)]
     assert store.run(hits.top(1)) == [(Place("B", 1), 3)]
     assert isinstance(store.run(hits.keys())[0], Place)
 
 
-def test_a_slot_holds_64_bits_and_not_one_more(make: Make) -> None:
-    store = make(tickets)
-    store.run(tickets.add("/home", MOST))
-    with pytest.raises(roost.Overflow, match=r"tickets.add\('/home', 1\).*64 bits"):
-        store.run(tickets.add("/home", 1))
-    assert store.run(tickets.total("/home")) == MOST
-    store.run(tickets.add("/low", -MOST - 1))
+# --- 64 bits, and slots ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counter", [tickets, single], ids=lambda counter: counter.name)
+def test_a_slot_holds_64_bits_and_not_one_more(make: Make, counter: Any) -> None:
+    store = make(counter)
+    store.run_all(counter.add("/home", MOST), counter.add("/low", -MOST - 1))
+    with pytest.raises(roost.Overflow, match=rf"{counter.name}.add\('/home', 1\).*64 bits"):
+        store.run(counter.add("/home"))
+    with pytest.raises(roost.Overflow, match=rf"{counter.name}\.increment\('/home', 1\).*64 bits"):
+        store.run(counter.increment("/home"))
     with pytest.raises(roost.Overflow):
-        store.run(tickets.add("/low", -1))
-    assert store.run(tickets.total("/low")) == -MOST - 1
-
-
-def test_the_sum_of_a_batch_is_judged_not_its_steps(make: Make) -> None:
-    store = make(pageviews)
-    store.run(pageviews.add("/home", MOST))
-    store.run_all(pageviews.add("/home", 10), pageviews.add("/home", -10))
-    assert store.run(pageviews.total("/home")) == MOST
-    store.run_all(pageviews.add("/new", MOST), pageviews.add("/new", MOST), pageviews.add("/new", -MOST))
-    assert store.run(pageviews.total("/new")) == MOST
-
-
-spread = roost.Counter("spread", slots=4)
-tickets = roost.Counter("tickets", slots=1)
-
-
-@pytest.mark.parametrize("counter", [pageviews, spread, tickets], ids=repr)
-def test_increment_answers_the_new_total(make: Make, counter: roost.Counter[str]) -> None:
-    store = make(counter)
-    assert store.run(counter.increment("/home")) == 1
-    store.run(counter.add("/home", 5))
-    assert store.run(counter.increment("/home", -7)) == -1
-    assert store.run(counter.increment("/home", 0)) == -1
-    assert store.run(counter.increment("/home", 2**50)) == 2**50 - 1
-    assert store.run(counter.total("/home")) == 2**50 - 1
-    assert store.run(counter.total("/other")) == 0
-
-
-@pytest.mark.parametrize("counter", [pageviews, spread, tickets], ids=repr)
-def test_increments_of_one_atom_answer_as_one_by_one(make: Make, counter: roost.Counter[str]) -> None:
-    store = make(counter)
-    store.run(counter.add("b", 10))
-    assert store.run_all(
-        counter.increment("b"),
-        counter.increment("a", 2),
-        counter.increment("b", -3),
-        counter.add("b", 100),
-        counter.increment("b"),
-        counter.clear("a"),
-        counter.increment("a"),
-        counter.total("b"),
-    ) == (11, 2, 8, None, 109, 2, 1, 109)
-
-
-@pytest.mark.parametrize("counter", [spread, tickets], ids=repr)
-def test_an_increment_past_64_bits_is_refused_and_changes_nothing(make: Make, counter: roost.Counter[str]) -> None:
-    store = make(counter)
-    assert store.run(counter.increment("/home", MOST)) == MOST
-    with pytest.raises(roost.Overflow, match=rf"{counter.name}.increment\('/home', 1\).*64 bits"):
-        store.run(counter.increment("/home", 1))
+        store.run(counter.add("/low", -1))
     with pytest.raises(roost.Overflow):
         store.run_all(counter.increment("/other"), counter.increment("/home", 2), counter.increment("/home", -2))
-    assert store.run(counter.totals(["/home", "/other"])) == {"/home": MOST, "/other": 0}
+    with pytest.raises(roost.Overflow):
+        store.run_all(counter.add("/other"), counter.add("/home"))
+    assert store.run(counter.totals(["/home", "/low", "/other"])) == {"/home": MOST, "/low": -MOST - 1, "/other": 0}
+    store.run_all(counter.add("/home", 10), counter.add("/home", -11))  # the sum of a batch is judged, not its steps
+    assert store.run(counter.total("/home")) == MOST - 1
 
 
 def test_an_increment_sums_slots_beyond_64_bits(make: Make) -> None:
@@ -165,7 +109,7 @@ def test_an_increment_sums_slots_beyond_64_bits(make: Make) -> None:
     assert store.run(spread.increment("/home", 3)) == 4 * (MOST // 2) + 3
 
 
-@pytest.mark.parametrize("counter", [pageviews, tickets], ids=repr)
+@pytest.mark.parametrize("counter", [pageviews, tickets, views, single], ids=repr)
 def test_no_two_of_many_callers_get_the_same_total(open_store: Make, store_url: str, counter: Any) -> None:
     """Threads of two stores where there can be two, beside others that only add, and inside a longer transaction."""
     stores = [open_store(counter)]
@@ -199,13 +143,6 @@ def test_no_two_of_many_callers_get_the_same_total(open_store: Make, store_url: 
     assert len(set(found)) == len(found) == 5 * 25 + 2 * 10
     assert all(mine == sorted(mine) for mine in answers)
     assert max(found) <= stores[0].run(counter.total("/home")) == len(found) + 3 * 3 * 25
-
-
-def test_an_atom_past_64_bits_keeps_nothing(make: Make) -> None:
-    store = make(pageviews)
-    with pytest.raises(roost.Overflow):
-        store.run_all(pageviews.add("/other"), pageviews.add("/home", MOST), pageviews.add("/home", 1))
-    assert store.run(pageviews.totals(["/home", "/other"])) == {"/home": 0, "/other": 0}
 
 
 def test_totals_over_several_slots_are_exact_and_of_any_size(make: Make) -> None:
@@ -303,3 +240,241 @@ def test_rights_that_a_former_owner_gave_are_not_kept(open_store: Make, applicat
         (False,)
     ]
     assert store.check() == []
+
+
+# --- windows -----------------------------------------------------------------------------------------------------
+
+
+@each_windowed
+def test_a_series_has_every_window_with_its_begin_in_utc(make: Make, counter: Any) -> None:
+    store = make(counter)
+    store.run(counter.add("/home"))
+    begins = [begin for begin, _ in store.run(counter.series("/home"))]
+    assert [later - begin for begin, later in pairwise(begins)] == [LONG, LONG]
+    assert all(begin.tzinfo is dt.UTC for begin in begins)
+    assert begins[-1] <= dt.datetime.now(dt.UTC) < begins[-1] + LONG
+    assert numbers(store.run(counter.series("/none"))) == [0, 0, 0]
+
+
+@pytest.mark.needs("second store")
+@each_windowed
+def test_what_is_over_goes_with_the_writes_that_come(open_store: Make, sql: Client, counter: Any) -> None:
+    """Hundreds of windows go by: the table follows what lives, also where adds are alone in their transactions."""
+    store = open_store(counter)
+    keys = [f"/{n}" for n in range(10)]
+    for _ in range(60):
+        for key in keys:
+            store.run(counter.add(key))
+        windows_pass(store, counter)
+    ((left,),) = rows(sql, f"SELECT count(*) FROM roost_{counter.name}_rows")
+    assert left <= (3 + 4) * len(keys)
+    store.run(counter.add_all(dict.fromkeys(keys, 1)))
+    assert store.run(counter.totals(keys)) == dict.fromkeys(keys, 3)
+
+
+def test_a_simulated_year_of_hours_leaves_three_days(tmp_path: Path) -> None:
+    now = [NOON]
+    hourly = roost.Counter("hourly", window="hour", keep=72)
+    chance = random.Random(7)
+    path = tmp_path / "year.db"
+    with roost.Store(f"sqlite:///{path}?synchronous=off", clock=lambda: now[0]) as store:
+        store.create(hourly)
+        counted: list[dict[str, int]] = []
+        for hour in range(length(60, 365) * 24):
+            counted.append({})
+            for _ in range(chance.randrange(4)):
+                key = f"/{chance.randrange(5)}"
+                store.run(hourly.add(key))
+                counted[-1][key] = counted[-1].get(key, 0) + 1
+            if hour % 500 == 499:
+                wanted = {f"/{n}": sum(each.get(f"/{n}", 0) for each in counted[-72:]) for n in range(5)}
+                assert store.run(hourly.totals(wanted)) == wanted
+                assert numbers(store.run(hourly.series("/1"))) == [each.get("/1", 0) for each in counted[-72:]]
+                with closing(sqlite3.connect(path)) as connection:
+                    ((stored,),) = connection.execute("SELECT count(*) FROM roost_hourly_rows")
+                assert sum(map(len, counted[-72:])) <= stored <= sum(map(len, counted[-96:]))
+            now[0] += dt.timedelta(hours=1)
+        assert store.check() == []
+
+
+def test_windows_begin_with_the_hour_the_minute_and_the_day_of_utc() -> None:
+    begins: dict[Any, dt.datetime] = {
+        "minute": NOON,
+        "hour": NOON.replace(minute=0),
+        "day": NOON.replace(hour=0, minute=0),
+        dt.timedelta(minutes=15): NOON,
+        dt.timedelta(hours=8): NOON.replace(hour=8, minute=0),
+    }
+    here = dt.timezone(dt.timedelta(hours=-5))
+    with roost.Store("sqlite://", clock=lambda: (NOON + dt.timedelta(seconds=59)).astimezone(here)) as store:
+        for n, (window, begin) in enumerate(begins.items()):
+            counter = roost.Counter(f"c{n}", window=window, keep=2)
+            store.create(counter)
+            store.run(counter.add("a"))
+            assert store.run(counter.series("a", last=1)) == [(begin, 1)]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a batch"])
+def test_a_clock_that_jumps_back_counts_in_the_newest_window(alone: bool) -> None:
+    now, hour = [NOON], dt.timedelta(hours=1)
+    hourly = roost.Counter("hourly", window="hour", keep=2)
+    with roost.Store("sqlite://", clock=lambda: now[0]) as store:
+        store.create(hourly)
+
+        def add(n: int) -> None:
+            store.run(hourly.add("a", n)) if alone else store.run_all(hourly.add("a", n), hourly.total("b"))
+
+        add(100)
+        now[0] += 2 * hour
+        add(1)
+        now[0] -= hour
+        assert store.run(hourly.total("a")) == 1  # the first window does not come back
+        add(10)
+        begin = NOON.replace(minute=0) + 2 * hour
+        assert store.run_all(hourly.series("a", last=1), hourly.total("a")) == ([(begin, 11)], 11)
+        assert (store.run(hourly.total("a", last=1)), store.run(hourly.series("a"))[1:]) == (11, [(begin, 11)])
+        assert (store.run(hourly.top()), store.run(hourly.keys()), store.run(hourly.keys("_"))) == (
+            *([("a", 11)], ["a"]),
+            ["a"],
+        )
+        assert store.run(hourly.increment("a")) == 12
+        now[0] += 2 * hour
+        add(5)
+        assert (store.run(hourly.total("a", last=1)), store.run(hourly.total("a"))) == (5, 17)
+        now[0] += hour
+        assert store.run(hourly.total("a")) == 5
+
+
+@each_windowed
+def test_a_server_whose_clock_jumps_back_counts_in_the_newest_window(make: Make, counter: Any) -> None:
+    store = make(counter)
+    for n in (1, 2, 4):  # two windows ahead of the clock: where the newest was counted before the jump
+        store.run(counter.add("a", n))
+        windows_pass(store, counter, 1 if n < 4 else -2)
+    assert store.run(counter.total("a")) == 7
+    windows_pass(store, counter, -1)
+    store.run_all(counter.add("a", 8), counter.add("b"))
+    store.run(counter.add("a", 16))
+    assert store.run(counter.increment("a", 32)) == 4 + 8 + 16 + 32
+    assert store.run_all(counter.total("a"), counter.total("a", last=1)) == (63, 60)
+    assert (store.run(counter.total("a", last=1)), store.run(counter.totals(["a"], last=1))) == (60, {"a": 60})
+    assert numbers(store.run(counter.series("a"))) == [1, 2, 60]
+    assert store.run(counter.top(last=1)) == [("a", 60), ("b", 1)]
+    assert store.run(counter.keys()) == ["a", "b"]
+    assert store.run(counter.clear("a")) == 63
+
+
+def test_inside_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
+    store = open_store(views)
+    one = app()
+    store.run(views.add("/home"))
+    windows_pass(store, views, 5)
+    assert one.run_all(views.add("/home", 2), views.increment("/home"), views.total("/home"))[2] == 3
+    one.run(views.add("/home"))
+    one.rollback()
+    assert store.run(views.total("/home")) == 0
+    one.run(views.add("/home", 4))
+    one.commit()
+    assert store.run_all(views.total("/home"), views.series("/home", last=1))[0] == 4
+
+
+def test_altering_keep_and_slots(open_store: Make) -> None:
+    store = open_store(slotted)
+    store.run(slotted.add("/home", 5))
+    windows_pass(store, slotted)
+    store.run(slotted.add("/home", 2))
+    wider = roost.Counter("slotted", window=LONG, keep=5, slots=1)
+    store.alter(wider)
+    assert numbers(store.run(wider.series("/home"))) == [0, 0, 0, 5, 2]
+    narrow = roost.Counter("slotted", window=LONG, keep=1, slots=1)
+    store.alter(narrow)
+    assert store.run(narrow.total("/home")) == 2
+    with pytest.raises(roost.Invalid, match="window cannot change"):
+        store.alter(roost.Counter("slotted", window="day", keep=1, slots=1))
+    with pytest.raises(roost.Invalid, match="window cannot change"):
+        store.alter(roost.Counter("slotted", slots=1))
+
+
+def test_windows_that_were_over_stay_so_when_more_are_kept(open_store: Make) -> None:
+    few = roost.Counter("few", window=LONG, keep=2, slots=1)
+    store = open_store(few)
+    for n in range(5):
+        store.run(few.add("/home", 10**n))
+        windows_pass(store, few)
+    store.run(few.add("/home", 10**5))
+    more = roost.Counter("few", window=LONG, keep=50, slots=1)
+    store.alter(more)
+    assert store.run(more.total("/home")) == 110_000
+
+
+def test_check_tells_of_a_window_that_begins_nowhere(open_store: Make, sql: Client) -> None:
+    store = open_store(views)
+    store.run(views.add("/home"))
+    by_hand(store, "UPDATE roost_views_rows SET start = start + 1")
+    assert [found.rule for found in store.check()] == ["start"]
+    by_hand(store, "UPDATE roost_views_rows SET start = start - 1")
+
+
+@pytest.mark.needs("application", "readable views")
+@each_windowed
+def test_sql_clients_count_read_and_delete(open_store: Make, sql: Client, store_url: str, counter: Any) -> None:
+    store = open_store(counter)
+    mariadb = store_url.startswith("mysql")
+    name, into = counter.name, f"{counter.name}_in" if mariadb else counter.name
+    store.run(counter.add("/home", 3))
+    windows_pass(store, counter)
+    key = "`key`" if mariadb else "key"
+    for n in (4, 5):
+        sql.execute(f"INSERT INTO {into} ({key}, total) VALUES ('/home', {n})")
+    found = rows(sql, f"SELECT start, total FROM {name} WHERE {key} = '/home' ORDER BY start")
+    assert [int(total) for _, total in found] == [3, 9]
+    begins = [dt.datetime.fromisoformat(str(start)).replace(tzinfo=dt.UTC) for start, _ in found]
+    assert begins == [begin for begin, n in store.run(counter.series("/home")) if n]
+    assert store.run_all(counter.total("/home"), counter.total("/home", last=1)) == (12, 9)
+    with pytest.raises(Exception, match=r"start|column"):
+        sql.execute(f"INSERT INTO {into} ({key}, start, total) VALUES ('/home', '2026-01-01 00:00:00', 1)")
+    if not mariadb:
+        with pytest.raises(Exception, match="cannot be changed"):
+            sql.execute(f"UPDATE {name} SET total = 5")
+        sql.execute(f"DELETE FROM {name} WHERE total = 9")
+        assert store.run(counter.total("/home")) == 3
+    sql.execute(f"INSERT INTO {name}_out ({key}) VALUES ('/home')" if mariadb else f"DELETE FROM {name}")
+    assert store.run(counter.total("/home")) == 0
+    windows_pass(store, counter, 9)
+    assert list(rows(sql, f"SELECT * FROM {name}")) == []
+
+
+@pytest.mark.needs("application", "readable views")
+@each_windowed
+def test_what_is_over_goes_where_only_sql_writes(open_store: Make, sql: Client, store_url: str, counter: Any) -> None:
+    store = open_store(counter)
+    mariadb = store_url.startswith("mysql")
+    into, key = (f"{counter.name}_in", "`key`") if mariadb else (counter.name, "key")
+    for _ in range(20):
+        for page in ("/home", "/about"):
+            sql.execute(f"INSERT INTO {into} ({key}, total) VALUES ('{page}', 1)")
+            sql.execute(f"INSERT INTO {into} ({key}, total) VALUES ('{page}', 1)")
+        windows_pass(store, counter)
+    ((left,),) = rows(sql, f"SELECT count(*) FROM roost_{counter.name}_rows")
+    assert left <= 2 * 4
+    assert store.run(counter.total("/home")) == 2 * 2  # of the last two windows, as the current one has nothing
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"window": "week", "keep": 1}, "window is 'minute', 'hour', 'day', or a timedelta"),
+        ({"window": dt.timedelta(milliseconds=1500), "keep": 1}, "whole seconds"),
+        ({"window": dt.timedelta(days=367), "keep": 1}, "366 days"),
+        ({"window": 60, "keep": 1}, "window is"),
+        ({"window": "hour"}, "keep is a number of windows"),
+        ({"window": "hour", "keep": 0}, "keep is a number of windows"),
+        ({"keep": 5}, "goes with window"),
+    ],
+)
+def test_windows_that_are_none(options: Any, why: str) -> None:
+    with pytest.raises((roost.Invalid, TypeError), match=why if "keep" in options else "keep"):
+        roost.Counter("views", **options)
+    for last in (0, -1, "1", 1.5):
+        with pytest.raises(roost.Invalid, match="last is a number of windows"):
+            views.total("/home", last=last)  # type: ignore[arg-type]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import roost
-from tests.suite.boundaries import Egg
+from roost.databases import reconnecting
+from tests.suite.application import Application
+from tests.suite.boundaries import Egg, plain
 from tests.suite.clients import Client
 from tests.suite.shapes import Visit
 
@@ -34,6 +37,7 @@ texts = roost.Cache("texts", key=int, value=roost.text(100))
 bounded = roost.Cache("bounded", key=int, value=int, max_items=100)
 limits = roost.RateLimit("limits", key=int, limit=1_000, within=HOUR)
 leases = roost.Lease("leases", key=int)
+OVER = roost.Grant(2, "ada", 7, dt.datetime.now(dt.UTC))
 
 
 def of_counter(counter: Any) -> Callable[[int], list[Any]]:
@@ -41,6 +45,7 @@ def of_counter(counter: Any) -> Callable[[int], list[Any]]:
         counter.add(1),
         counter.add_all({1: 2, 2: 3}),
         counter.increment(1),
+        *(counter.clear(9), counter.forget(9), counter.clear(2)),
         counter.total(1),
         counter.totals([1, 2]),
         counter.top(),
@@ -109,7 +114,7 @@ CALLS: dict[Any, Callable[[int], list[Any]]] = {
 
 @pytest.mark.parametrize("structure", CALLS, ids=lambda each: each.name)
 @pytest.mark.needs("cache", "counter", "ring", "capped", "set")
-def test_no_call_is_run_again(structure: Any, open_store: Callable[..., Any]) -> None:
+def test_f98_no_call_is_run_again(structure: Any, open_store: Callable[..., Any]) -> None:
     store = open_store(structure)
     for op in CALLS[structure](1):  # the first use of a connection, a declaration and a key has more to do
         store.run(op)
@@ -120,13 +125,80 @@ def test_no_call_is_run_again(structure: Any, open_store: Callable[..., Any]) ->
             assert store.stats().retries == before, op
 
 
+unbounded: Any = roost.Capped("unbounded", Egg, per="basket", keep=None, unique="egg", keep_for=HOUR)
+rejecting: Any = roost.Capped("rejecting", Egg, per="basket", keep=1, unique="egg", on_full="reject")
+
+# What is there, and what then changes nothing.
+NOTHING: dict[str, tuple[list[Any], list[Any]]] = {
+    "counter": ([counters.add(1)], [counters.clear(9), counters.forget(9), windows.clear(9)]),
+    "ring": ([], [rings.clear(9), rings.forget(9), fading.clear(9), fading.forget(9)]),
+    "capped": (
+        [each.add(Egg(1, 1, 5)) for each in (eggs, rejecting, unbounded, best)],
+        [
+            *(each.add(Egg(1, 1, 5)) for each in (eggs, rejecting, unbounded, best)),
+            *(rejecting.add(Egg(1, 2, 5)), eggs.remove(1, 9), eggs.remove(9, 1), unbounded.remove(1, 9)),
+            *(eggs.clear(9), eggs.forget(9)),
+        ],
+    ),
+    "set": (
+        [members.add(1, 1), fading_members.add(1, 1)],
+        [members.add(1, 1), *(op for each in (members, fading_members) for op in (each.remove(1, 9), each.clear(9)))],
+    ),
+    "cache": (
+        [caches.set(1, 5), texts.set(1, "5"), caches.lease(1, HOUR)],
+        [
+            *(caches.add(1, 6), caches.replace(9, 6), caches.cas(9, 6, 1), caches.cas(1, 6, 1), caches.delete(9)),
+            *(caches.touch(9), caches.increment(9), caches.lease(1, HOUR), caches.release(1, 1), caches.clear(9)),
+            *(caches.forget(9), texts.append(9, "1"), texts.prepend(9, "1")),
+        ],
+    ),
+    "rate limit": ([limits.take(1, 1_000)], [limits.take(1, 500), limits.clear(9), limits.forget(9)]),
+    "lease": (
+        [leases.acquire(1, "ada", HOUR), leases.acquire(2, "ada", HOUR), leases.clear(2)],
+        [
+            *(leases.acquire(1, "bob", HOUR), leases.clear(9), leases.forget(9)),
+            *(leases.renew(OVER, HOUR), leases.release(OVER)),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
 @pytest.mark.needs("second store", "cache")
-def test_refused_takes_and_acquires_write_nothing(open_store: Callable[..., Any], statements: list[str]) -> None:
+def test_what_changes_nothing_fails_nowhere_and_on_a_file_writes_nothing(
+    name: str, open_store: Callable[..., Any], application: Application
+) -> None:
+    before, nothing = NOTHING[name]
+    store = open_store(*{op.structure: op for op in [*before, *nothing]})
+    store.run_all(*before)
+
+    def refused(op: Any) -> Any:
+        try:
+            return plain((store.run(op),), (op,))
+        except (roost.Duplicate, roost.Full) as error:
+            return type(error)
+
+    for op in nothing:
+        answer = refused(op)
+        refused(op)
+        retries = store.stats().retries
+        version = application("PRAGMA data_version") if application.kind == "sqlite" else None
+        assert [refused(op) for _ in range(3)] == [answer] * 3, op
+        assert store.stats().retries == retries, op
+        assert version in (None, application("PRAGMA data_version") if version else None), op
+
+
+@pytest.mark.needs("second store", "cache")
+def test_f97_refused_takes_and_acquires_write_nothing(
+    open_store: Callable[..., Any], statements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconnecting, "ROLE", 0.0)  # as long after the last batch as can be
     limit, jobs = roost.RateLimit("limit", limit=2, within=HOUR), roost.Lease("jobs")
     store = open_store(limit, jobs)
     for _ in range(4):
         store.run(limit.take("a"))
     store.run(jobs.acquire("a", "ada", HOUR))
+    store.run(jobs.holder("a"))
     statements.clear()
     for _ in range(50):
         taken = store.run(limit.take("a"))
@@ -140,7 +212,7 @@ def test_refused_takes_and_acquires_write_nothing(open_store: Callable[..., Any]
 
 
 @pytest.mark.needs("file", "cache")
-def test_a_refusal_does_not_wait_for_another_writer(open_store: Callable[..., Any], sql: Client) -> None:
+def test_f97_a_refusal_does_not_wait_for_another_writer(open_store: Callable[..., Any], sql: Client) -> None:
     limit, jobs = roost.RateLimit("limit", limit=1, within=HOUR), roost.Lease("jobs")
     store = open_store(limit, jobs, timeout=0.5)
     store.run(limit.take("a"))

@@ -1,4 +1,4 @@
-"""An open transaction of the application delays nobody who needs none of its keys, on servers.
+"""What a joined call may touch: it delays nobody who needs none of its keys, and leaves what has expired to stores.
 
 Expired rows of others are there, and living ones behind them; tables have no rows, one, or two.
 """
@@ -6,6 +6,7 @@ Expired rows of others are there, and living ones behind them; tables have no ro
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from tests.suite.shapes import Visit
 from tests.suite.ways import App
 
 HOUR = 3600
+DAY = 24 * HOUR
 caches = roost.Cache("caches", key=int, value=int)
-bounded = roost.Cache("bounded", key=int, value=int, max_items=1_000)
+added = roost.Cache("added", key=int, value=int)
+leased = roost.Cache("leased", key=int, value=int)
 limits = roost.RateLimit("limits", key=int, limit=5, within=HOUR)
 leases = roost.Lease("leases", key=int)
 rings = roost.Ring("rings", Visit, per="uid", keep=2)
@@ -28,13 +31,13 @@ eggs = roost.Capped("eggs", Egg, per="basket", keep=2, unique="egg")
 fading_eggs = roost.Capped("fading_eggs", Egg, per="basket", keep=2, unique="egg", keep_for=HOUR)
 members: Any = roost.Set("members", key=int, member=int)
 fading_members: Any = roost.Set("fading_members", key=int, member=int, keep_for=HOUR)
-ALL = [caches, limits, leases, rings, fading, eggs, fading_eggs, members, fading_members]
+ALL = [caches, added, leased, limits, leases, rings, fading, eggs, fading_eggs, members, fading_members]
 
 Make = Callable[[int], roost.Operation[Any]]
 WRITES: dict[str, Make] = {
     "set": lambda key: caches.set(key, 1, ttl=HOUR),
-    "cache.add": lambda key: caches.add(key, 1, ttl=HOUR),
-    "lease": lambda key: caches.lease(key, HOUR),
+    "cache.add": lambda key: added.add(key, 1, ttl=HOUR),
+    "lease": lambda key: leased.lease(key, HOUR),
     "take": limits.take,
     "acquire": lambda key: leases.acquire(key, "ada", HOUR),
     "push": lambda key: rings.push(Visit(key, 1)),
@@ -60,66 +63,64 @@ CHANGES: dict[str, Make] = {
     "clear limit": limits.clear,
     "clear lease": leases.clear,
 }
-MAKES = {
-    structure.name: make
-    for structure, make in [
-        *((each(1).structure, each) for each in WRITES.values() if each(1).verb not in ("lease", "add")),
-        *((WRITES[each](1).structure, WRITES[each]) for each in ("add", "add, fading", "add member")),
-        (fading_members, WRITES["add fading member"]),
-    ]
-}
+MAKES: dict[str, Make] = {make(1).structure.name: make for make in WRITES.values()}
+MAKES |= {each.name: lambda key, each=each: each.set(key, 1, ttl=HOUR) for each in (caches, added, leased)}  # type: ignore[misc]
 MINE, OTHERS = 50, range(10)
 # To look under the heads' locks for an id that is not there, MariaDB's REPEATABLE READ locks the gap where it would be.
 GAPS = ("add", "add, fading", "add member")
 # So does a deletion of all rows of a key: before the first of them, unless a row that is not purged yet lies there.
 CLEARS = ("clear", "clear, fading", "clear ring", "clear members", "clear fading members")
 
-pytestmark = [pytest.mark.needs("cache", "second store"), pytest.mark.ways("server", "driver")]
+LEVELS = ("READ COMMITTED", "REPEATABLE READ")
+
+pytestmark = [pytest.mark.needs("cache", "second store"), pytest.mark.ways("driver")]
+servers = pytest.mark.ways("server")
 
 
 def begin(one: App, level: str) -> None:
-    if one.way.engine == "mariadb":
+    if one.way.engine in ("mariadb", "mysql"):
         one.sql(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
-    else:
+    elif one.way.engine == "postgresql":
         one.commit()
         if one.way.name == "asyncpg":
             one.sql("BEGIN")
         one.sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
 
 
-@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
-@pytest.mark.parametrize("write", WRITES)
-def test_a_key_that_has_expired_is_free_while_a_transaction_is_open(
-    write: str, level: str, open_store: Callable[..., Any], app: Callable[..., App], sql: Client, store_url: str
+@servers
+@pytest.mark.parametrize("level", LEVELS)
+def test_f93_keys_that_have_expired_are_free_while_a_transaction_is_open(
+    level: str, open_store: Callable[..., Any], app: Callable[..., App], sql: Client
 ) -> None:
-    make = WRITES[write]
-    structure = make(1).structure
-    store = open_store(structure, timeout=1)
-    if level == "REPEATABLE READ" and write in GAPS and store_url.startswith("mysql"):
-        pytest.skip("a gap is locked")
-    store.run_all(*[make(key) for key in OTHERS])
-    if getattr(structure, "keep_for", None) or not isinstance(structure, (roost.Ring, roost.Capped, roost.Set)):
-        passes(sql, structure, 3 * HOUR)
-    store.run(make(20))  # one that lives, behind those that have expired
-    one = app()
-    begin(one, level)
-    one.run_all(make(MINE), make(MINE + 1)) if write != "cache.add" else one.run(make(MINE))
-    for key in (*OTHERS, 20, 21):
-        if isinstance(structure, roost.Capped):
-            store.run(structure.remove(key, 1))  # `Duplicate` needs no lock
-        store.run(make(key))
-    one.commit()
+    store, one = open_store(*ALL, timeout=1), app()
+    for write, make in WRITES.items():
+        structure = make(1).structure
+        if level == "REPEATABLE READ" and write in GAPS and one.way.engine != "postgresql":
+            continue  # a gap is locked
+        store.run_all(*[make(key) for key in OTHERS])
+        if getattr(structure, "keep_for", None) or not isinstance(structure, (roost.Ring, roost.Capped, roost.Set)):
+            passes(sql, structure, 3 * HOUR)
+        store.run(make(20))  # one that lives, behind those that have expired
+        begin(one, level)
+        one.run_all(make(MINE), make(MINE + 1)) if write != "cache.add" else one.run(make(MINE))
+        try:
+            for key in (*OTHERS, 20, 21):
+                if isinstance(structure, roost.Capped):
+                    store.run(structure.remove(key, 1))  # `Duplicate` needs no lock
+                store.run(make(key))
+        except roost.Busy as error:
+            raise AssertionError(f"{write}, of another key") from error
+        one.commit()
 
 
-@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@servers
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_tables_with_few_rows_are_not_locked_as_a_whole(
-    rows: int, level: str, open_store: Callable[..., Any], app: Callable[..., App]
+def test_f94_tables_with_few_rows_are_not_locked_as_a_whole(
+    rows: int, open_store: Callable[..., Any], app: Callable[..., App]
 ) -> None:
-    store = open_store(*ALL, timeout=0.5)
-    one = app()
-    for write, make in {**WRITES, **CHANGES}.items():
-        if level == "REPEATABLE READ" and write in GAPS + CLEARS and one.way.engine == "mariadb":
+    store, one = open_store(*ALL, timeout=0.5), app()
+    for level, (write, make) in product(LEVELS, {**WRITES, **CHANGES}.items()):
+        if level == "REPEATABLE READ" and write in GAPS + CLEARS and one.way.engine != "postgresql":
             continue
         structure: Any = make(1).structure
         fill = MAKES[structure.name]
@@ -141,3 +142,123 @@ def test_tables_with_few_rows_are_not_locked_as_a_whole(
             raise AssertionError(f"{write}, of another key") from error
         finally:
             one.rollback()
+
+
+# --- what has expired --------------------------------------------------------------------------------------------
+
+pages = roost.Cache("pages")
+few = roost.Cache("few", max_items=1_000)
+jobs = roost.Lease("jobs")
+logins = roost.RateLimit("logins", limit=5, within=DAY)
+EXPIRING = (pages, few, jobs, logins)
+
+
+def write(structure: Any, key: str) -> roost.Operation[Any]:
+    if isinstance(structure, roost.Cache):
+        return structure.set(key, b"value", ttl=DAY)
+    if isinstance(structure, roost.Lease):
+        return structure.acquire(key, "ada", DAY)
+    return structure.take(key) if isinstance(structure, roost.RateLimit) else structure.add(key)
+
+
+def size(sql: Client, structure: Any) -> int:
+    return int(sql.execute(f"SELECT count(*) FROM roost_{structure.name}_rows").fetchone()[0])  # type: ignore[index]
+
+
+def test_f93_joined_writes_leave_what_has_expired_to_stores(
+    open_store: Callable[..., Any], app: Callable[..., App], sql: Client
+) -> None:
+    store, one = open_store(*EXPIRING), app()
+    for structure in EXPIRING:
+        store.run_all(*[write(structure, f"over {n}") for n in range(100)])
+        passes(sql, structure, 3 * DAY)
+        for n in range(70):
+            if n % 10 == 0:
+                one.commit()
+                begin(one, "READ COMMITTED")
+            one.run(write(structure, f"stays {n}"))
+        for n in range(4):  # on MariaDB single sets leave it to batches, most of the time
+            one.run_all(write(structure, "stays 1"), write(structure, f"stays {70 + n}"))
+        one.commit()
+        assert size(sql, structure) == 174, structure
+        for n in range(60):
+            store.run_all(write(structure, f"more {n}"), write(structure, f"and {n}"))
+        assert size(sql, structure) == 194, structure
+
+
+@servers
+def test_at_repeatable_read_they_remove_nothing_and_nobody_waits_for_them(
+    open_store: Callable[..., Any], app: Callable[..., App], sql: Client
+) -> None:
+    store = open_store(*EXPIRING)
+    one, other = app(), app()
+    for structure in EXPIRING:
+        store.run_all(*[write(structure, f"over {n}") for n in range(100)])
+        passes(sql, structure, 3 * DAY)
+        for each in (one, other):
+            begin(each, "REPEATABLE READ")
+            each.sql("SELECT count(*) FROM roost_catalog")
+        name = "`key`" if one.way.engine != "postgresql" else "key"
+        sql.execute(f"UPDATE roost_{structure.name}_rows SET {name} = 'gone' WHERE {name} = 'over 3'")
+        for n in range(3):  # where both locked a gap, both would wait
+            one.run(write(structure, f"one {n}"))
+            if structure is not few:  # where writers share one row
+                other.run(write(structure, f"other {n}"))
+        one.commit()
+        other.commit()
+        assert size(sql, structure) >= 100, structure
+
+
+@servers
+def test_where_all_is_joined_a_clock_that_jumps_back_brings_nothing_to_life(
+    open_store: Callable[..., Any], app: Callable[..., App], sql: Client
+) -> None:
+    open_store(pages, jobs)
+    one = app()
+    begin(one, "READ COMMITTED")
+    one.run(pages.set("/", b"value", ttl=DAY))
+    first = one.run(jobs.acquire("daily", "ada", DAY))
+    one.commit()
+    for structure in (pages, jobs):
+        passes(sql, structure, 3 * DAY)
+    begin(one, "READ COMMITTED")
+    one.run_all(pages.set("/other", b"value", ttl=DAY), pages.set("/third", b"value", ttl=DAY))
+    second = one.run(jobs.acquire("daily", "bob", DAY))
+    one.commit()
+    for structure in (pages, jobs):
+        passes(sql, structure, -3 * DAY)
+    begin(one, "READ COMMITTED")
+    assert one.run(pages.get("/")) is None
+    assert one.run(jobs.holder("daily")) == "bob"
+    assert one.run(jobs.release(second)) is True
+    third = one.run(jobs.acquire("daily", "cy", DAY))
+    one.commit()
+    assert first.token < second.token < third.token
+
+
+@servers
+def test_a_lease_is_given_back_in_a_transaction_whose_snapshot_is_older(
+    open_store: Callable[..., Any], app: Callable[..., App]
+) -> None:
+    store = open_store(jobs)
+    one = app()
+    begin(one, "READ COMMITTED" if one.way.engine == "postgresql" else "REPEATABLE READ")
+    one.sql("SELECT count(*) FROM roost_jobs_rows")
+    grant = store.run(jobs.acquire("daily", "ada", DAY))
+    assert one.run(jobs.renew(grant, DAY)) is not None
+    assert one.run(jobs.release(grant)) is True
+    one.commit()
+    assert store.run(jobs.holder("daily")) is None
+
+
+def test_values_of_a_bounded_cache_that_are_over_and_touched_stay_counted(
+    open_store: Callable[..., Any], app: Callable[..., App], sql: Client
+) -> None:
+    store = open_store(few)
+    store.run_all(*[few.set(f"{n}", b"value", ttl=DAY) for n in range(10)])
+    passes(sql, few, 3 * DAY)
+    one = app()
+    assert store.run_all(*[few.touch(f"{n}", DAY) for n in range(4)]) == (False,) * 4
+    assert one.run_all(few.touch("4", DAY), few.touch("5", DAY)) == (False, False)
+    one.commit()
+    assert store.check() == []

@@ -85,14 +85,6 @@ def test_a_statement_of_a_call_that_fails_is_undone_and_those_before_it_too(stor
     assert store.run_all(pageviews.total("/before"), visits.latest(1)) == (1, [])
 
 
-def test_what_the_driver_begins_implicitly_is_begun_and_left_open(store: Any, app: Connect) -> None:
-    one = app()
-    one.run(pageviews.add("/home"))
-    assert store.run(pageviews.total("/home")) == 0
-    one.rollback()
-    assert store.run(pageviews.total("/home")) == 0
-
-
 def test_what_store_on_returned_serves_one_transaction_after_the_other(store: Any, app: Connect) -> None:
     one = app()
     joined = one.joined

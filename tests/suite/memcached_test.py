@@ -220,16 +220,6 @@ def test_without_shards_full_is_an_error_that_names_the_limit(made: Made, url: s
     assert store.run(single.size(7)) == len(kept) - 9
 
 
-def test_one_add_may_be_larger_than_an_item(made: Made) -> None:
-    members = [f"{n}" + "x" * 250 for n in range(6000)]
-    store = made()
-    store.run(likes.add(7, *members))
-    store.run(likes.add(7, "ada"))
-    assert store.run(likes.members(7)) == {*members, "ada"}
-    store.run(likes.remove(7, *members))
-    assert store.run(likes.members(7)) == {"ada"}
-
-
 def test_a_member_that_no_item_can_hold_is_full(made: Made) -> None:
     large = roost.MemcachedSet("large", int, roost.text(1_000_000), shards=4)
     store = made()
@@ -237,20 +227,6 @@ def test_a_member_that_no_item_can_hold_is_full(made: Made) -> None:
     with pytest.raises(roost.Full, match="shards=4"):
         store.run(large.add(7, *["\U0001f414" * 500_000]))
     assert store.run(large.members(7)) == {"ada"}
-
-
-def test_two_stores_grow_a_set_together(made: Made) -> None:
-    one, two = made(fate=0.0), made(fate=0.0)  # each write looks whether there is something to do
-    expected = set()
-    for n in range(400):
-        member = f"{n}" + "x" * 200
-        (one if n % 2 else two).run(likes.add(7, member))
-        expected.add(member)
-        if n % 3 == 0:
-            (two if n % 2 else one).run(likes.remove(7, member))
-            expected.discard(member)
-    assert one.run(likes.members(7)) == two.run(likes.members(7)) == expected
-    assert one.check(likes) == []
 
 
 def test_old_shards_are_let_go(made: Made, clients: list[Any]) -> None:
@@ -353,10 +329,6 @@ def test_what_is_listed_is_all_there_is_whoever_else_lists_or_reads(made: Made) 
     finally:
         finished.set()
         reader.join()
-
-
-def test_pitfall_a_set_that_is_not_there_is_empty(made: Made) -> None:
-    assert made().run(likes.members(7)) == set()
 
 
 def test_what_the_original_recipe_has_written(made: Made, clients: list[Any], url: str) -> None:

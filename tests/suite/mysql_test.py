@@ -1,4 +1,4 @@
-"""MySQL: told from MariaDB by what the server says; its accounts, and its limit for queries."""
+"""MySQL (F101), on which the whole suite runs as well: how it is told from MariaDB, accounts, its limit for queries."""
 
 from __future__ import annotations
 

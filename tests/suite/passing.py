@@ -7,6 +7,7 @@ from typing import Any
 
 from roost.structures.clock import SECOND
 from tests.suite.clients import Client
+from tests.suite.shapes import by_hand
 
 
 def passes(sql: Client, structure: Any, seconds: float) -> None:
@@ -15,6 +16,17 @@ def passes(sql: Client, structure: Any, seconds: float) -> None:
     if not sql.execute(f"SELECT 1 FROM {table}").fetchone():
         sql.execute(f"INSERT INTO {table} (id, latest, ahead) VALUES (0, 0, 0)")
     sql.execute(f"UPDATE {table} SET ahead = ahead + {round(seconds * SECOND)}")
+
+
+def windows_pass(store: Any, counter: Any, windows: int = 1) -> None:
+    """Let windows of a counter go by, each of 366 days: what was counted is so much older."""
+    size, table = 366 * 86_400 * SECOND, f"roost_{counter.name}_rows"
+    far = size * 1000  # so that no row gets the start of another one
+    by_hand(
+        store,
+        f"UPDATE {table} SET start = start + {far}",
+        f"UPDATE {table} SET start = start - {far + windows * size}",
+    )
 
 
 class Time:

@@ -72,19 +72,6 @@ def test_capped_one_duplicate_does_not_abort_its_neighbours(open_store: Make) ->
     assert store.run(baskets.count(1)) == 3
 
 
-def test_capped_removing_from_an_empty_basket_is_no_error(open_store: Make) -> None:
-    """`count - 1` at 0 on UNSIGNED is error 1690."""
-    store = open_store(baskets)
-    assert store.run_all(baskets.remove(1, 1), baskets.count(1)) == (False, 0)
-
-
-def test_capped_heads_of_dead_keys_can_be_forgotten(open_store: Make) -> None:
-    store = open_store(baskets)
-    store.run_all(baskets.add(Egg(1, 1)), baskets.remove(1, 1))
-    store.run(baskets.forget(1))
-    assert store.run(baskets.keys()) == []
-
-
 def test_ring_five_visitors_at_once_into_an_empty_ring_are_all_there(open_store: Make) -> None:
     """A SELECT without a lock left 1.07 rows on average."""
     store = open_store(visits)
@@ -104,13 +91,6 @@ def test_ring_overwriting_deletes_nothing_that_refers_to_the_slot(open_store: Ma
     raw.execute("INSERT INTO child SELECT uid, slot FROM roost_visits_rows")
     store.run_all(*[visits.push(Visit(5, n)) for n in range(5, 12)])
     assert raw.execute("SELECT count(*) FROM child").fetchone() == (5,)
-
-
-def test_counter_the_sum_over_nothing_is_the_int_0(make: Make) -> None:
-    """SUM over nothing is NULL, and a Decimal in Python."""
-    total = make(pageviews).run(pageviews.total("/nowhere"))
-    assert type(total) is int
-    assert total == 0
 
 
 def test_counter_past_64_bits_is_the_error_of_that_atom_alone_also_when_merged(open_store: Make) -> None:

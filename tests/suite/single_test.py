@@ -1,9 +1,10 @@
-"""One operation by itself, run without a batch where nothing is in its way: it must not be told from one in a batch."""
+"""One operation by itself, run without a batch where nothing is in its way: what may come between.
+
+`model_test.py` has that its answers are those of one in a batch.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
-import random
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 
 import roost
-from tests.lengths import length
 
 Make = Callable[..., roost.Store]
 
@@ -26,124 +26,13 @@ class Visit:
 
 
 pageviews = roost.Counter("pageviews")
-slotted = roost.Counter("slotted", key=int, slots=4)
-tickets = roost.Counter("tickets", key=int, slots=1)
 visits = roost.Ring("visits", Visit, per="uid", keep=3)
-long = roost.Ring("long", Visit, per="uid", keep=100)
 last = roost.Capped("last", Visit, per="uid", keep=3, unique="visitor")
 latest = roost.Capped("latest", Visit, per="uid", keep=3, unique="visitor", on_duplicate="refresh")
-few = roost.Capped("few", Visit, per="uid", keep=3, unique="visitor", on_full="reject")
 likes = roost.Set("likes", key=int, member=str)
 
 
-@dataclass(frozen=True)
-class Points:
-    uid: int
-    visitor: int
-    points: float
-
-
-best = roost.Capped("best", Points, per="uid", keep=3, unique="visitor", order="points", on_duplicate="best")
-unequal = roost.Capped("unequal", Points, per="uid", keep=3, unique="visitor", order="points")
-replacing = roost.Capped(
-    "replacing", Points, per="uid", keep=2, unique="visitor", order="points", on_duplicate="refresh"
-)
-windowed = roost.Counter("windowed", key=int, window=dt.timedelta(days=366), keep=3)
-online = roost.Set("online", key=int, member=str, keep_for=dt.timedelta(days=1))
-
-ALL = (online, pageviews, slotted, tickets, visits, long, last, latest, few, likes, best, unequal, replacing, windowed)
-
-
-def chosen(chance: random.Random) -> roost.Operation[Any]:
-    key, id_ = chance.randrange(3), chance.randrange(6)
-    row = Visit(key, id_, chance.choice([None, "", "a'b\\", "NULL"]))
-    ring, capped = chance.choice([visits, long]), chance.choice([last, latest, few])
-    ranked, points = chance.choice([best, unequal, replacing]), Points(key, id_, chance.randrange(5) / 4)
-    made: list[Callable[[], roost.Operation[Any]]] = [
-        lambda: ranked.add(points),
-        lambda: ranked.add(points),
-        lambda: ranked.remove(key, id_),
-        lambda: ranked.top(key, 2),
-        lambda: ranked.rank(key, id_),
-        lambda: ranked.count(key),
-        lambda: windowed.add(key, 2),
-        lambda: windowed.increment(key),
-        lambda: windowed.total(key),
-        lambda: pageviews.add(f"/{key}", chance.randint(-2, 2)),
-        lambda: pageviews.total(f"/{key}"),
-        lambda: pageviews.increment(f"/{key}", chance.randint(-2, 2)),
-        lambda: slotted.add(key),
-        lambda: slotted.increment(key),
-        lambda: tickets.add(key, 2),
-        lambda: tickets.increment(key, chance.choice([1, -1, 2**41])),
-        lambda: slotted.total(key),
-        lambda: ring.push(row),
-        lambda: ring.latest(key),
-        lambda: ring.latest(key, 2),
-        lambda: ring.clear(key),
-        lambda: capped.add(row),
-        lambda: capped.remove(key, id_),
-        lambda: capped.get(key, id_),
-        lambda: capped.latest(key),
-        lambda: capped.latest(key, 2),
-        lambda: capped.count(key),
-        lambda: capped.clear(key),
-        lambda: likes.add(key, str(id_)),
-        lambda: likes.add(key, "a", str(id_)),
-        lambda: likes.remove(key, str(id_)),
-        lambda: likes.contains(key, str(id_)),
-        lambda: likes.members(key),
-        lambda: likes.size(key),
-        lambda: likes.forget(key),
-        lambda: online.add(key, str(id_)),
-        lambda: online.add(key, "a'b\\"),
-        lambda: online.add(key, "a", str(id_)),
-        lambda: online.remove(key, str(id_)),
-        lambda: online.contains(key, str(id_)),
-        lambda: online.size(key),
-        lambda: online.members(key),
-    ]
-    return chance.choice(made)()
-
-
-def answer(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except roost.Error as error:
-        return type(error), str(error)
-
-
-@pytest.mark.parametrize("seed", range(length(1, 4)))
-def test_an_operation_by_itself_answers_as_it_does_in_a_batch(open_store: Make, seed: int) -> None:
-    """The same operations on two sets of structures: one by one, and each in a batch together with another read."""
-    chance = random.Random(seed)
-    store = open_store(*ALL)
-    if store.url == "sqlite://":
-        other: roost.Store = roost.Store("sqlite://", random=random.Random(7))
-        other.create(*ALL)
-    else:
-        others = [copied(each) for each in ALL]
-        store.create(*others)
-        other = store
-    twins: dict[Any, Any] = dict(zip(ALL, ALL if other is not store else others, strict=True))
-    for number in range(300):
-        op = chosen(chance)
-        twin: roost.Operation[Any] = roost.Operation(twins[op.structure], op.verb, op.args)
-        batched = answer(lambda twin=twin: other.run_all(twin, twins[pageviews].keys(n=1))[0])  # type: ignore[misc]
-        single = answer(lambda op=op: store.run(op))  # type: ignore[misc]
-        if isinstance(single, tuple) and len(single) == 2 and isinstance(single[0], type):
-            assert isinstance(batched, tuple), (number, op)
-            assert single[0] is batched[0], (number, op)
-        else:
-            assert single == batched, (number, op)
-    if other is not store:
-        other.close()
-
-
-def copied(structure: Any) -> Any:
-    made = dict(structure._made_with)
-    made["name"] = f"{made['name']}_b"
-    return type(structure)(**made)
+ALL = (pageviews, visits, last, latest, likes)
 
 
 def test_a_declaration_that_is_not_the_stored_one_is_refused_and_nothing_is_written(open_store: Make) -> None:

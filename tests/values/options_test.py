@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,109 +11,95 @@ from roost.structures.counter.declaration import MAX_SLOTS
 from tests.values.shapes import Egg, Visit, baskets, likes, pageviews, seen, visits
 
 MOST = 2**63 - 1
-
-
-@pytest.mark.parametrize("keep", [1, 2, 12, 2**31 - 1])
-def test_keep(keep: int) -> None:
-    assert roost.Ring("r", Visit, per="uid", keep=keep).keep == keep
-    assert roost.Capped("e", Egg, per="basket", unique="egg", keep=keep).keep == keep
-
-
 NEITHER = "keep says how many rows a key has, keep_for how old they get: give one of them, or both"
 
 
-@pytest.mark.parametrize("keep", [0, -1, 2**31, True, 1.0, "5", None], ids=repr)
-def test_no_keep(keep: Any) -> None:
-    message = f"keep is a whole number from 1 to 2147483647, not {keep!r}"
-    with pytest.raises(roost.Invalid) as caught:
-        roost.Ring("r", Visit, per="uid", keep=keep)
-    assert str(caught.value) == f"r: {message}"
-    with pytest.raises(roost.Invalid) as caught:
-        roost.Capped("e", Egg, per="basket", unique="egg", keep=keep)
-    assert str(caught.value) == (f"e: {message}" if keep is not None else f"e: {NEITHER}")
+def ring(keep: Any) -> Any:
+    return roost.Ring("r", Visit, per="uid", keep=keep)
 
 
-@pytest.mark.parametrize("slots", [None, 1, 16, MAX_SLOTS])
-def test_slots(slots: int | None) -> None:
-    assert roost.Counter("c", slots=slots).slots == slots
+def capped(**options: Any) -> Any:
+    return roost.Capped("e", Egg, **{"per": "basket", "unique": "egg", "keep": 1, **options})
 
 
-@pytest.mark.parametrize("slots", [0, -1, MAX_SLOTS + 1, True, 4.0, "4"], ids=repr)
-def test_no_slots(slots: Any) -> None:
-    with pytest.raises(roost.Invalid) as caught:
-        roost.Counter("c", slots=slots)
-    assert str(caught.value) == f"c: slots is None or a whole number from 1 to 1,024, not {slots!r}"
+def test_what_is_an_option_or_an_argument() -> None:
+    for keep in (1, 2, 12, 2**31 - 1):
+        assert ring(keep).keep == capped(keep=keep).keep == keep
+    for slots in (None, 1, 16, MAX_SLOTS):
+        assert roost.Counter("c", slots=slots).slots == slots
+    for n in (1, 100, MOST):
+        assert visits.latest(5, n).args == baskets.latest(5, n).args == ((5,), n)
+        assert visits.entries(5, n=n).args == ((5,), 0, n)
+        assert pageviews.top(n).args == (n,)
+        assert likes.keys(None, n).args == (None, n)
+    for n in (0, 1, -1, MOST, -MOST - 1):
+        assert pageviews.add("/home", n).args == (("/home",), n)
 
 
-@pytest.mark.parametrize(
-    ("option", "choices"), [("on_full", ["evict", "reject"]), ("on_duplicate", ["error", "refresh", "best"])]
-)
-def test_choices(option: str, choices: list[str]) -> None:
-    def declare(choice: Any) -> Any:
-        options: Any = {option: choice}
-        return roost.Capped("e", Egg, per="basket", unique="egg", keep=1, **options)
+CHOICES = {"on_full": ("evict", "reject"), "on_duplicate": ("error", "refresh", "best")}
 
-    default = roost.Capped("e", Egg, per="basket", unique="egg", keep=1)
-    assert [getattr(declare(choice), option) for choice in choices[:2]] == choices[:2]
-    assert declare(choices[0]) == default
-    assert declare(choices[1]) != default
+
+@pytest.mark.parametrize("option", CHOICES)
+def test_choices(option: str) -> None:
+    first, second, *_ = choices = CHOICES[option]
+    assert capped(**{option: first}) == capped() != capped(**{option: second})
     for wrong in ("", "Evict", None, True, ["evict"], *({"evict", "error"} - set(choices))):
         with pytest.raises(roost.Invalid) as caught:
-            declare(wrong)
+            capped(**{option: wrong})
         assert str(caught.value) == f"e: {option} is {' or '.join(map(repr, choices))}, not {wrong!r}"
 
 
-@pytest.mark.parametrize("n", [1, 100, MOST])
-def test_how_many(n: int) -> None:
-    assert visits.latest(5, n).args == ((5,), n)
-    assert visits.entries(5, n=n).args == ((5,), 0, n)
-    assert baskets.latest(5, n).args == ((5,), n)
-    assert pageviews.top(n).args == (n,)
-    assert likes.keys(None, n).args == (None, n)
+KEEP = "keep is a whole number from 1 to 2147483647, not {!r}"
+N = "n is a whole number from 1 on, not {!r}"
+COUNTED: list[tuple[str, Any]] = [
+    ("visits", lambda n: visits.latest(5, n)),
+    ("visits", lambda n: visits.entries(5, n=n)),
+    ("visits", lambda n: visits.keys(n=n)),
+    ("baskets", lambda n: baskets.latest(5, n)),
+    ("baskets", lambda n: baskets.entries(5, n=n)),
+    ("pageviews", pageviews.top),
+    ("pageviews", lambda n: pageviews.keys(n=n)),
+    ("likes", lambda n: likes.keys(n=n)),
+]
+# What a number is for, what it may not be, and what is told then.
+NUMBERS: dict[str, tuple[Any, list[Any], str]] = {
+    "a ring's keep": (ring, [0, -1, 2**31, True, 1.0, "5", None], f"r: {KEEP}"),
+    "a collection's keep": (lambda n: capped(keep=n), [0, -1, 2**31, True, 1.0, "5"], f"e: {KEEP}"),
+    "neither keep nor keep_for": (lambda n: capped(keep=n), [None], f"e: {NEITHER}"),
+    "slots": (
+        lambda n: roost.Counter("c", slots=n),
+        [0, -1, MAX_SLOTS + 1, True, 4.0, "4"],
+        "c: slots is None or a whole number from 1 to 1,024, not {!r}",
+    ),
+    "after": (
+        lambda n: visits.entries(5, after=n),
+        [-1, MOST + 1, True, None, 1.0, "1"],
+        "visits: after is a sequence, a whole number from 0 on, not {!r}",
+    ),
+    "what is added": (
+        lambda n: pageviews.add("/home", n),
+        [MOST + 1, -MOST - 2, True, 1.0, "1", None],
+        f"pageviews.n: {{!r}} is not a whole number of 64 bits ({-MOST - 1} to {MOST})",
+    ),
+    "several keys": (
+        pageviews.totals,
+        ["/home", b"/home"],
+        "pageviews: totals takes several keys, not the single {!r}",
+    ),
+    **{
+        f"n of {name} {place}": (call, [0, -1, MOST + 1, True, 1.0, "1"], f"{name}: {N}")
+        for place, (name, call) in enumerate(COUNTED)
+    },
+}
 
 
-@pytest.mark.parametrize("n", [0, -1, MOST + 1, True, 1.0, "1"], ids=repr)
-def test_not_so_many(n: Any) -> None:
-    calls: list[tuple[str, Callable[[], Any]]] = [
-        ("visits", lambda: visits.latest(5, n)),
-        ("visits", lambda: visits.entries(5, n=n)),
-        ("visits", lambda: visits.keys(n=n)),
-        ("baskets", lambda: baskets.latest(5, n)),
-        ("baskets", lambda: baskets.entries(5, n=n)),
-        ("pageviews", lambda: pageviews.top(n)),
-        ("pageviews", lambda: pageviews.keys(n=n)),
-        ("likes", lambda: likes.keys(n=n)),
-    ]
-    for name, op in calls:
+@pytest.mark.parametrize("what", NUMBERS)
+def test_what_is_no_number_is_told(what: str) -> None:
+    call, wrong, message = NUMBERS[what]
+    for number in wrong:
         with pytest.raises(roost.Invalid) as caught:
-            op()
-        assert str(caught.value) == f"{name}: n is a whole number from 1 on, not {n!r}"
-
-
-@pytest.mark.parametrize("after", [-1, MOST + 1, True, None, 1.0, "1"], ids=repr)
-def test_no_sequence(after: Any) -> None:
-    with pytest.raises(roost.Invalid) as caught:
-        visits.entries(5, after=after)
-    assert str(caught.value) == f"visits: after is a sequence, a whole number from 0 on, not {after!r}"
-
-
-@pytest.mark.parametrize("n", [0, 1, -1, MOST, -MOST - 1])
-def test_how_much(n: int) -> None:
-    assert pageviews.add("/home", n).args == (("/home",), n)
-
-
-@pytest.mark.parametrize("n", [MOST + 1, -MOST - 2, True, 1.0, "1", None], ids=repr)
-def test_not_so_much(n: Any) -> None:
-    with pytest.raises(roost.Invalid) as caught:
-        pageviews.add("/home", n)
-    assert str(caught.value) == f"pageviews.n: {n!r} is not a whole number of 64 bits ({-MOST - 1} to {MOST})"
-
-
-@pytest.mark.parametrize("keys", ["/home", b"/home"], ids=repr)
-def test_totals_takes_several_keys(keys: Any) -> None:
-    with pytest.raises(roost.Invalid) as caught:
-        pageviews.totals(keys)
-    assert str(caught.value) == f"pageviews: totals takes several keys, not the single {keys!r}"
+            call(number)
+        assert str(caught.value) == message.format(number)
 
 
 def test_a_key_to_go_on_from_is_checked() -> None:

@@ -245,7 +245,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
     def _runs_as(self, cap: Cap) -> Asking:
         yield from ()
         if cap.definer:
-            raise Invalid("only on MariaDB a definer can be named")
+            raise Invalid("a definer can be named on MariaDB and MySQL alone")
         return ""
 
     def stored(self, table: str) -> Statement:

@@ -28,10 +28,10 @@ from typing import Any, ClassVar
 
 from roost.capping.adoption import KEPT, Adoption, Column
 from roost.capping.cap import Asking, read, write
-from roost.capping.mariadb_sql import AT, CUT, IN_UTC, NTH, NUMBER, MariaDBWords
+from roost.capping.mariadb_sql import AT, CUT, NTH, NUMBER, MariaDBWords
 from roost.catalog.catalog import guarded, strange
 from roost.dialects.dialect import Gather, Row, Statement, Template
-from roost.dialects.mariadb import MARIADB, without_introducers
+from roost.dialects.mariadb import MARIADB, compared
 from roost.dialects.mariadb_definers import mighty, powerless
 from roost.errors import Busy, DatabaseError, Invalid, StatementFailed
 from roost.structures.adopted import Cap
@@ -138,7 +138,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             *(cap.table, *names),
         )
         for name, type_, compressed, _ in found[0]:
-            if compressed or type_.endswith(("text", "blob")) or type_.removeprefix("multi") in SHAPES:
+            if compressed or type_.endswith(("text", "blob", "json")) or type_.removeprefix("multi") in SHAPES:
                 what = f"a compressed {type_}" if compressed else f"a {type_}"
                 raise Invalid(f"{cap.table}.{name} is {what}, which cannot be in the index that is needed")
         if (length := sum(row[-1] for row in found[0])) > INDEXED:
@@ -197,9 +197,9 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         # For ALTER: while it waits for somebody, others wait behind it.
         yield write("SET SESSION lock_wait_timeout = 1")
         if make_index and not (yield from self._index(cap)):
-            yield write(words.index_sql.replace("CREATE", "CREATE OR REPLACE", 1) + " ALGORITHM=INPLACE LOCK=NONE")
+            yield write(words.make_index_sql)
         elif old is not None and old.index and not cap.index:
-            yield write(words.drop_index_sql)
+            yield from self._drop_index(words)
         yield from self.leads(cap)
         if words.grown:
             yield from guarded(self.dialect, [words.grown])
@@ -210,18 +210,22 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
                     yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
                 yield write(f"DROP TABLE IF EXISTS {words.notes}")
                 yield write(words.notes_sql)
-            for sql in words.triggers.values() if changed or others else ():
-                yield write(sql)
+            for name, sql in words.triggers.items() if changed or others else ():
+                yield from self._replace("TRIGGER", name, sql)
         found = yield read("SELECT @@event_scheduler")
         if found[0][0][0] == "ON":
             try:
-                yield write(words.event)
+                yield from self._replace("EVENT", cap.index_name, words.event)
             except DatabaseError as error:
                 if not any(code in str(error) for code in NOT_ALLOWED):
                     raise
         else:  # one that is there would go by the rule of before when it is switched on
             yield from self._drop_event(cap)
         yield write("SET SESSION lock_wait_timeout = DEFAULT")
+
+    def _replace(self, what: str, name: str, sql: str) -> Asking:
+        # Makes a trigger or an event in place of one that may be there.
+        yield write(sql)
 
     def _drop(self, cap: Cap, index: bool) -> Asking:
         words = self.words(cap)
@@ -232,8 +236,11 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         if words.grown:
             yield write(f"DROP TABLE IF EXISTS {words.notes}")
         if index:
-            yield write(words.drop_index_sql)
+            yield from self._drop_index(words)
         yield write("SET SESSION lock_wait_timeout = DEFAULT")
+
+    def _drop_index(self, words: MariaDBWords) -> Asking:
+        yield write(words.drop_index_sql)
 
     def _drop_event(self, cap: Cap) -> Asking:
         found = yield read(f"SELECT count(*) {EVENT}", cap.index_name)
@@ -247,7 +254,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         in_utc = not any(isinstance(value, dt.datetime) for value in key)  # keys were read in the session's zone
         past, deleted, full = words.cap.keep, 0, True
         while full and not deleted:
-            victims = yield read((IN_UTC if in_utc else "") + words.victims(past), *key, *key)
+            victims = yield read(words.reading(words.victims(past), in_utc), *key, *key)
             full = len(victims[0]) == CUT
             deleted, refused = yield from self._delete(words, victims[0], in_utc)
             if victims[0] and not deleted and not refused:
@@ -327,13 +334,14 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         """Return the name of the event, where there is one that is not as Roost makes it, or has lost its rights."""
         words = self.words(cap)
         found = yield read(
-            "SELECT EVENT_DEFINITION = %s, DEFINER, STATUS,\n"
+            "SELECT EVENT_DEFINITION, DEFINER, STATUS,\n"
             f"  STATUS = 'ENABLED' OR CONCAT(@@read_only) NOT IN ('0', 'OFF') {EVENT}",
-            *(without_introducers(words.event.partition(" DO\n")[2]), cap.index_name),
+            cap.index_name,
         )
         if not found[0]:
             return []
-        is_same, definer, status, is_on = found[0][0]
+        body, definer, status, is_on = found[0][0]
+        is_same = compared(body) == compared(words.event.partition(" DO\n")[2])
         if not is_on:  # a replica's events are off, also when it has become the primary
             return [f"{cap.index_name}, whose status is {status},"]
         rights = [(table, right) for table in words.tables for right in ("SELECT", "DELETE")]
@@ -354,7 +362,11 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         stored = {name: body for name, body, _ in found[0]}
         rights = [(cap.table, "TRIGGER"), (words.grown, "INSERT")]
         lost = yield from powerless({name: (of, rights) for name, _, of in found[0] if name in words.bodies})
-        changed = [name for name, body in words.bodies.items() if stored.get(name) != body or name in lost]
+        changed = [
+            name
+            for name, body in words.bodies.items()
+            if compared(stored.get(name, "")) != compared(body) or name in lost
+        ]
         found = yield read(
             "SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, count(*) FROM information_schema.COLUMNS\n"
             f"  WHERE {HERE} AND TABLE_NAME IN (%s, %s) GROUP BY 1, 2, 3",

@@ -24,15 +24,22 @@ CUT = 500  # rows that one statement of a burst deletes at most: a few milliseco
 NUMBER, AT, NTH = "roostcap_n", "roostcap_at", "roostcap_nth"
 # For locks on rows of other tables that are deleted too. Not set for the session: with 0, SKIP LOCKED does not skip,
 # but fails with error 1180.
-AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+AT_ONCE = "innodb_lock_wait_timeout = 0"
 # A TIMESTAMP is read and passed back in the session's zone, in which one hour of a night in autumn occurs twice.
-IN_UTC = "SET STATEMENT time_zone = '+00:00' FOR "
-# One SET STATEMENT for both: if they are nested, MariaDB loses the zone that the outer one has set.
-IN_UTC_AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0, time_zone = '+00:00' FOR "
+IN_UTC = "time_zone = '+00:00'"
 
 
 class MariaDBWords(Words):
     """A cap's SQL for MariaDB."""
+
+    def reading(self, sql: str, in_utc: bool) -> str:
+        """Return a query, in UTC if that is wanted."""
+        return f"SET STATEMENT {IN_UTC} FOR {sql}" if in_utc else sql
+
+    def deleting(self, sql: str, in_utc: bool) -> str:
+        """Return a DELETE that waits for no lock; in UTC if what it is given was read so."""
+        # One SET STATEMENT for both: if they are nested, MariaDB loses the zone that the outer one has set.
+        return f"SET STATEMENT {AT_ONCE}{f', {IN_UTC}' if in_utc else ''} FOR {sql}"
 
     @property
     def grown(self) -> str:
@@ -64,9 +71,15 @@ class MariaDBWords(Words):
         return f"ALTER TABLE IF EXISTS {self.table} DROP INDEX IF EXISTS {self.dialect.quoted(self.cap.index_name)}"
 
     @property
+    def make_index_sql(self) -> str:
+        """The statement that creates the index while others write."""
+        return self.index_sql.replace("CREATE", "CREATE OR REPLACE", 1) + " ALGORITHM=INPLACE LOCK=NONE"
+
+    @property
     def lock(self) -> str:
         """The expression for the name of the lock that a pass holds."""
-        return f"CONCAT('roostcap ', MD5(CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)})))"
+        named = f"CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)})"
+        return f"CONCAT('roostcap ', LEFT(SHA2({named}, 256), 32))"
 
     @property
     def bodies(self) -> dict[str, str]:
@@ -76,8 +89,8 @@ class MariaDBWords(Words):
         per = [self.dialect.quoted(name) for name in self.cap.per]
         has_key = " AND ".join(f"NEW.{name} IS NOT NULL" for name in per)
         same = " AND ".join(f"NEW.{name} <=> OLD.{name}" for name in per)
-        # IGNORE: if a column was widened since, the application's INSERT must not fail; `check` reports it.
-        note = (
+        # If a column was widened since, the application's INSERT must not fail; `check` reports it.
+        note = self.lenient(
             f"INSERT IGNORE INTO {self.notes} ({NUMBER}, {', '.join(per)})\n"
             f"    VALUES (UUID_SHORT(), {', '.join([f'NEW.{name}' for name in per])})"
         )
@@ -85,6 +98,10 @@ class MariaDBWords(Words):
             f"roostcap_{self.cap.table}_insert": f"IF {has_key} THEN\n  {note}; END IF",
             f"roostcap_{self.cap.table}_update": f"IF {has_key} AND NOT ({same}) THEN\n  {note}; END IF",
         }
+
+    def lenient(self, insert: str) -> str:
+        """Return an INSERT IGNORE as a trigger has it."""
+        return insert
 
     @property
     def triggers(self) -> dict[str, str]:
@@ -157,12 +174,12 @@ class MariaDBWords(Words):
 
         in_utc: the rows were read in UTC.
         """
-        quoted, at_once = self.dialect.quoted, IN_UTC_AT_ONCE if in_utc else AT_ONCE
+        quoted = self.dialect.quoted
         if not all(type(value) is int for value in rows[0]):  # texts in a list would have another character set
-            return Statement(Template(at_once + self._delete_by("%s")), rows)
+            return Statement(Template(self.deleting(self._delete_by("%s"), in_utc)), rows)
         same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
         joined = CUT_JOINED.format(pairs=self.columns(self.cap.id), rows=self.table, same_pair=same)
-        return Statement(Template(at_once + joined, Gather.VALUES), rows)
+        return Statement(Template(self.deleting(joined, in_utc), Gather.VALUES), rows)
 
     def _delete_by(self, hole: str = "") -> str:
         # By parameters, or in the event by the values of `roostcap_gone`.
@@ -170,6 +187,25 @@ class MariaDBWords(Words):
             f"{self.column(name)} = {hole or f'roostcap_gone.{self.dialect.quoted(name)}'}" for name in self.cap.id
         )
         return f"DELETE FROM {self.table} WHERE {same}"
+
+    @property
+    def may(self) -> str:
+        """The condition for a pass: the server takes writes, and the tables are tables."""
+        names = ", ".join(map(self.dialect.literal, self.tables))
+        return (
+            f"CONCAT(@@read_only) IN ('0', 'OFF') AND {len(self.tables)} = (\n"
+            "    SELECT COUNT(*) FROM information_schema.TABLES\n"
+            f"      WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names}) AND TABLE_TYPE = 'BASE TABLE')"
+        )
+
+    @property
+    def noted(self) -> str:
+        """The query for the notes of a pass, each with its number among those of its key."""
+        per = self.columns(self.cap.per, "q.")
+        return (
+            f"SELECT q.{NUMBER}, {per}, ROW_NUMBER() OVER (PARTITION BY {per} ORDER BY q.{NUMBER}) AS {NTH}\n"
+            f"        FROM (SELECT * FROM {self.notes} ORDER BY {NUMBER} LIMIT 100000) q ORDER BY {NTH}, q.{NUMBER}"
+        )
 
     @property
     def event(self) -> str:
@@ -182,15 +218,13 @@ class MariaDBWords(Words):
         """
         # A variable hides an unqualified column of the same name, and a row variable hides a table: the application's
         # names do not begin like these.
-        names = ", ".join(map(self.dialect.literal, self.tables))
-        key, per = "" if self.cap.older_than else "roostcap_key.", self.columns(self.cap.per, "q.")
+        key = "" if self.cap.older_than else "roostcap_key."
         begin, end, due = "", "", "TRUE"
         if key:
             due = f"roostcap_key.{NTH} = 1"
             begin = f"""
     FOR roostcap_key IN (
-      SELECT q.{NUMBER}, {per}, ROW_NUMBER() OVER (PARTITION BY {per} ORDER BY q.{NUMBER}) AS {NTH}
-        FROM (SELECT * FROM {self.notes} ORDER BY {NUMBER} LIMIT 100000) q ORDER BY {NTH}, q.{NUMBER}
+      {self.noted}
     ) DO"""
             end = f"""
       IF NOT {due}
@@ -205,9 +239,7 @@ BEGIN
   DECLARE roostcap_cut INT DEFAULT 0;
   DECLARE roostcap_past INT DEFAULT 0;
   DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
-  DECLARE roostcap_may BOOLEAN DEFAULT CONCAT(@@read_only) IN ('0', 'OFF') AND {len(self.tables)} = (
-    SELECT COUNT(*) FROM information_schema.TABLES
-      WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names}) AND TABLE_TYPE = 'BASE TABLE');
+  DECLARE roostcap_may BOOLEAN DEFAULT {self.may};
   DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
   IF roostcap_may AND GET_LOCK({self.lock}, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -221,7 +253,7 @@ BEGIN
             BEGIN
               DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET roostcap_past = roostcap_past + 1;
               DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
-              {AT_ONCE}{self._delete_by()};
+              {self.deleting(self._delete_by(), False)};
             END;
             SET roostcap_cut = roostcap_cut + 1;
           END FOR;

@@ -9,9 +9,10 @@ from typing import Any
 from roost.capping.adoption import Adoption
 from roost.capping.cap import Asking, Words, read, write
 from roost.capping.mariadb import MariaDBAdoption
+from roost.capping.mysql import MySQLAdoption
 from roost.capping.postgresql import PostgreSQLAdoption
 from roost.capping.sqlite import SQLiteAdoption
-from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.dialects.dialect import Dialect, Row, Statement
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.adopted import Adopted
 from roost.structures.plan import Context, Operations, Plan, StructurePlan
@@ -20,14 +21,12 @@ from roost.structures.registry import from_definition
 MOST_TABLES = 100  # definitions and layouts whose SQL one plan caches
 
 ADOPTIONS: dict[str, Adoption[Any]] = {
-    each.dialect.name: each for each in (SQLiteAdoption(), PostgreSQLAdoption(), MariaDBAdoption())
+    each.dialect.name: each for each in (SQLiteAdoption(), PostgreSQLAdoption(), MariaDBAdoption(), MySQLAdoption())
 }
 
 
 def adoption_for(dialect: Dialect) -> Adoption[Any]:
-    """Return the adoption for a dialect; `Invalid` for one in which it was never tested."""
-    if dialect.name not in ADOPTIONS:
-        raise Invalid(f"a table of your own cannot be capped on {dialect.name} yet: there was no server to try it on")
+    """Return the adoption for a dialect."""
     return ADOPTIONS[dialect.name]
 
 
@@ -166,7 +165,6 @@ class AdoptedPlan(StructurePlan):
             key = tuple(values.get(name) for name in self.cap.per)
             if key and None not in key:
                 grown[key] = None
-        yield Control.LOCKED
         for key in grown:
             yield from self.adoption.added(self.cap, key)
         return [None] * len(run)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from roost.catalog.catalog import PRIVATE, Catalog, guarded, lock
-from roost.catalog.check import COLUMNS
+from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, guarded, lock
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures.durations import fact_in_words
@@ -127,6 +127,12 @@ def _change(
     if old != new and plan.routines:
         former = yield Statement(catalog.former, [(name,)])
         yield from make_variants(plan, [definition for (definition,) in former[0]])
+    if (left := [fact for fact in changed if fact in plan.settled]) and not plan.dialect.transactional_ddl:
+        # Until a program was replaced, which ends the transaction, its calls went by the former declaration.
+        yield Control.BEGIN_ALONE
+        for fact in left:
+            with suppress(Invalid):  # a collection that rejects drops no row
+                yield from plan.alterations[fact](plan, old, new)
     return changes + [
         f"{fact}: {fact_in_words(fact, old.get(fact))} -> {fact_in_words(fact, new.get(fact))}" for fact in changed
     ]

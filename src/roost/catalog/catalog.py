@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
-from roost.errors import Conflict, Invalid, Mismatch
+from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
 from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import facts_of
@@ -75,6 +75,16 @@ SELECT w.name,
     LEFT JOIN pg_roles owner ON owner.oid = c.relowner
     CROSS JOIN (SELECT s.oid, s.rolsuper OR u.rolsuper AS rolsuper FROM pg_roles s, pg_roles u
       WHERE s.rolname = session_user AND u.rolname = current_user) me""",
+}
+# The columns of a table: name, type, whether it is NOT NULL, and whether it has a default.
+COLUMNS = {
+    "sqlite": 'SELECT name, type, "notnull", dflt_value IS NOT NULL FROM pragma_table_info(?)',
+    "mariadb": "SELECT column_name, column_type, is_nullable = 'NO', column_default IS NOT NULL\n"
+    "  FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s",
+    # Under quote_all_identifiers even the names of types are quoted.
+    "postgresql": "SELECT attname, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull::integer,\n"
+    "    atthasdef::integer FROM pg_attribute\n"
+    "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
 }
 INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
 PRIVATE = ("roost_catalog", "roost_former", "roost_writers")
@@ -264,8 +274,18 @@ def create(
     for plan in dict.fromkeys(missing):
         if not catalog.dialect.transactional_ddl:
             yield from _clear_away(plan)
-        for sql in plan.tables:
-            yield Statement(Template(sql), [()])
+        try:
+            for sql in plan.tables:
+                yield Statement(Template(sql), [()])
+        except StatementFailed as error:
+            if error.word != "toobig":
+                raise
+            if not catalog.dialect.transactional_ddl:
+                yield from _clear_away(plan)
+            raise Invalid(
+                f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
+                f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
+            ) from error
         yield from make_programs(plan)  # before the entry: what is in the catalog can be called
         yield Statement(Template(entry(plan)), [()])
     for plan in plans:

@@ -1,4 +1,7 @@
-"""The queries of `roost doctor` and their interpretation: how each guarantee is met, and what changes would gain."""
+"""The queries of `roost doctor` and their interpretation: how each guarantee is met, and what changes would gain.
+
+Longer than 500 lines: what each database is asked and what follows from its answers are read together.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from roost.catalog.catalog import Catalog, listed
 from roost.dialects.dialect import Dialect, Statement
 from roost.structures.plan import each
+from roost.structures.structure import facts_of
+from roost.structures.views.mysql import FORBIDS, LIMITS
 
 Facts = Mapping[str, str]
 Probing = Generator[Statement, Any, "list[Finding]"]
@@ -27,7 +33,8 @@ class Finding:
     advice: str = ""
 
 
-NO_VIEWS = "not there on MySQL"
+SAMPLE = 100  # values of a cache that are looked at
+LONG = 60  # seconds after which a transaction that keeps dead rows is told
 LOST_COMMIT = Finding(
     "lost COMMIT",
     "roost_writers",
@@ -41,7 +48,8 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_varia
   ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'event_scheduler',
    'tx_isolation', 'transaction_isolation', 'innodb_deadlock_detect', 'log_bin_trust_function_creators', 'wsrep_on',
    'read_only', 'super_read_only', 'innodb_doublewrite', 'wsrep_mode', 'rpl_semi_sync_master_enabled',
-   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point')""",
+   'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_point', 'disabled_storage_engines',
+   'sql_require_primary_key')""",
     "SELECT 'connection', CONNECTION_ID()",
     "SELECT 'collation', default_collation_name FROM information_schema.schemata WHERE schema_name = DATABASE()",
     "SELECT 'blackhole', support FROM information_schema.engines WHERE engine = 'BLACKHOLE'",
@@ -58,8 +66,12 @@ SELECT lower(variable_name), variable_value FROM information_schema.global_statu
 # Those of roles that are enabled, too, which information_schema tells nobody who has them.
 GRANTS = "SHOW GRANTS"
 GRANT = re.compile(r"GRANT (.+?) ON (?:\*|`((?:[^`]|``)+)`)\.\* TO ")
-RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
-MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:3], MARIADB[4])
+RIGHTS = ("TRIGGER", "EVENT", "SUPER", "CREATE", "READ_ONLY ADMIN", "CONNECTION_ADMIN", "PROCESS")
+SNAPSHOT = f"""\
+SELECT 'snapshot', CONCAT('session ', trx_mysql_thread_id, ', since ', trx_started) FROM information_schema.innodb_trx
+  WHERE trx_mysql_thread_id <> CONNECTION_ID() AND trx_started < NOW() - INTERVAL {LONG} SECOND
+  ORDER BY trx_started LIMIT 1"""  # who may not see it gets an error
+MYSQL = (MARIADB[0].replace("information_schema.", "performance_schema."), *MARIADB[1:6])
 POSTGRESQL = (
     """\
 SELECT name, setting FROM pg_settings WHERE name IN
@@ -76,6 +88,18 @@ SELECT name, setting FROM pg_settings WHERE name IN
     "SELECT 'may create', coalesce(has_schema_privilege(current_schema(), 'CREATE')::text, 'nowhere')",
     "SELECT 'plpgsql', count(*)::text FROM pg_language WHERE lanname = 'plpgsql'",
     "SELECT 'citus', extversion FROM pg_extension WHERE extname = 'citus'",
+    # The holders of snapshots that keep dead rows, the oldest first. When a session of another account has begun is
+    # hidden from those without the role pg_read_all_stats.
+    f"""\
+SELECT 'snapshot', holder FROM (
+  SELECT backend_xmin AS xmin, format('session %s of %s (%s), %s', pid, usename, application_name,
+      coalesce('since ' || date_trunc('second', xact_start)::text, 'since when is hidden')) AS holder
+    FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+      AND (xact_start IS NULL OR xact_start < now() - interval '{LONG} s')
+  UNION ALL SELECT transaction, format('prepared transaction %s of %s, since %s', gid, owner,
+      date_trunc('second', prepared)) FROM pg_prepared_xacts WHERE database = current_database()
+  UNION ALL SELECT coalesce(xmin, catalog_xmin), format('replication slot %s', slot_name) FROM pg_replication_slots
+) s WHERE xmin IS NOT NULL AND age(xmin) > 0 ORDER BY age(xmin) DESC LIMIT 1""",
 )
 SQLITE = (
     "SELECT 'server_version', sqlite_version()",
@@ -103,12 +127,33 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     if dialect.family == "mariadb":
         found = yield Statement(each(GRANTS), [()])
         facts.update(_rights([str(line) for (line,) in found[0]], facts.get("database", "")))
+        if facts.get("may process"):
+            found = yield Statement(each(SNAPSHOT), [()])
+            facts.update({str(name): str(value) for name, value in found[0]})
     if synchronous is not None:
         facts["synchronous"] = synchronous
     if session is not None and facts.get("connection") != str(session):
         facts["pooler"] = "yes"
     judge: Callable[[Facts], Iterator[Finding]] = judged
-    return list(judge(facts))
+    return [*judge(facts), *_snapshot(facts)]
+
+
+def pickled(catalog: Catalog) -> Probing:
+    """Return a finding for each cache that has pickles among some of its values."""
+    found: list[Finding] = []
+    for name, _, definition in (yield from listed(catalog)):
+        facts = facts_of(definition)
+        if facts["kind"] != "cache" or not str(facts["value"][0][1]).startswith("binary"):
+            continue
+        mark = "'\\x80'::bytea" if catalog.dialect.name == "postgresql" else "X'80'"
+        some = f"SELECT value FROM roost_{name}_rows WHERE value IS NOT NULL LIMIT {SAMPLE}"
+        count = f"SELECT count(*) FROM ({some}) q WHERE substr(q.value, 1, 1) = {mark}"
+        ((number,),) = (yield Statement(each(count), [()]))[0]
+        if number:
+            advice = 'serializer="json", or Signed(secret): no stored byte is executed then'
+            means = "whoever can write to its table can run code in the applications that read it"
+            found.append(Finding(name, "a cache of pickles", means, advice))
+    return found
 
 
 def _rights(grants: list[str], database: str) -> Facts:
@@ -124,7 +169,7 @@ def _rights(grants: list[str], database: str) -> Facts:
             found["mighty"] = "yes"
         for right in RIGHTS:
             # GRANT ALL ON a database has no rights of the server, which are those of several words and SUPER.
-            of_server = right in ("SUPER", "READ_ONLY ADMIN", "CONNECTION_ADMIN")
+            of_server = right in ("SUPER", "READ_ONLY ADMIN", "CONNECTION_ADMIN", "PROCESS")
             if right in rights.replace("READ ONLY", "READ_ONLY").split(", ") or (
                 rights == "ALL PRIVILEGES" and not (of_server and place)
             ):
@@ -147,7 +192,27 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
     )  # fmt: skip
     yield from _innodb(facts)
     yield from _replicas(facts)
-    yield from _mariadb_views(facts)
+    yield from _inlets(facts)
+    yield from _passes(facts)
+    yield from _rarities(facts)
+
+
+def _mysql(facts: Facts) -> Iterator[Finding]:
+    version = facts.get("version", "unknown")
+    product = "TiDB" if "TiDB" in version else "MySQL"
+    if product == "TiDB":
+        advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
+    else:
+        advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
+    yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
+    yield from _innodb(facts)
+    yield from _inlets(facts)
+    yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
+    yield from _passes(facts)
+    yield from _rarities(facts)
+
+
+def _passes(facts: Facts) -> Iterator[Finding]:
     if facts.get("mighty"):
         yield Finding(
             "rights", "rights on the whole server",
@@ -168,23 +233,6 @@ def _mariadb(facts: Facts) -> Iterator[Finding]:
             "tables of your own are trimmed by `roost cap --watch`",
             "SET GLOBAL event_scheduler = ON and GRANT EVENT: the server trims them by itself",
         )  # fmt: skip
-    yield from _rarities(facts)
-
-
-def _mysql(facts: Facts) -> Iterator[Finding]:
-    version = facts.get("version", "unknown")
-    product = "TiDB" if "TiDB" in version else "MySQL"
-    if product == "TiDB":
-        advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
-    else:
-        advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
-    yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
-    yield from _innodb(facts)
-    yield from _creating(facts)
-    yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield Finding("views", NO_VIEWS, "SQL clients can read the private tables; only Python writes")
-    yield Finding("roost cap", "not there on MySQL", "tables of your own cannot be capped")
-    yield from _rarities(facts)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -293,7 +341,7 @@ def _creating(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _mariadb_views(facts: Facts) -> Iterator[Finding]:
+def _inlets(facts: Facts) -> Iterator[Finding]:
     blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
     logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
     yield from _creating(facts)
@@ -307,10 +355,9 @@ def _mariadb_views(facts: Facts) -> Iterator[Finding]:
             "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
             "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
         )  # fmt: skip
-    elif "STRICT_REPLICATION" in facts.get("wsrep_mode", ""):
+    elif no_inlets := [f"{name} = {facts[name]}" for name in LIMITS if FORBIDS.search(facts.get(name, ""))]:
         yield Finding(
-            "views", "wsrep_mode = STRICT_REPLICATION",
-            "no BLACKHOLE table can be made: SQL clients write by procedures",
+            "views", ", ".join(no_inlets), "no BLACKHOLE table can be made: SQL clients write by procedures"
         )  # fmt: skip
     elif not blackhole:
         yield Finding(
@@ -435,6 +482,15 @@ def _sqlite(facts: Facts) -> Iterator[Finding]:
     yield Finding("lost COMMIT", "in this process", "the outcome is known at once: no connection can be lost")
     yield Finding("keys", facts["encoding"], "compared byte for byte")
     yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
+
+
+def _snapshot(facts: Facts) -> Iterator[Finding]:
+    if facts.get("snapshot"):
+        yield Finding(
+            "oldest snapshot", facts["snapshot"],
+            "what is overwritten or deleted meanwhile stays: tables grow, and rows that are written often slow down",
+            "end it, or run long reads (pg_dump) on a replica",
+        )  # fmt: skip
 
 
 def _isolation(level: str) -> Finding:

@@ -39,9 +39,12 @@ from roost.structures.durations import in_words
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
 @click.option("--make-index", is_flag=True, help="Make a missing index, even if writers must wait for long.")
 @click.option(
-    "--definer", metavar="NAME@HOST", default="", help="MariaDB: the account with whose rights triggers and event run."
+    "--definer",
+    metavar="NAME@HOST",
+    default="",
+    help="MariaDB, MySQL: the account with whose rights triggers and event run.",
 )
-@click.option("--watch", is_flag=True, help="MariaDB: keep trimming, every second, until stopped.")
+@click.option("--watch", is_flag=True, help="MariaDB, MySQL: keep trimming, every second, until stopped.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared
 @click.pass_obj
@@ -57,9 +60,10 @@ def cap(
     you have agreed to. Rows with NULL in a column of --per, or in that of --by, are not touched. The table needs an
     index on the columns of --per and then --newest-by, or on that of --by.
 
-    In MariaDB a trigger cannot delete from its own table. There a server event deletes the excess or old rows every
-    second, if event_scheduler is ON and the account may create events; otherwise use --watch, which deletes them until
-    Ctrl-C or SIGTERM. Triggers and event run with the rights of --definer, by default of the account that makes them.
+    In MariaDB and MySQL a trigger cannot delete from its own table. There a server event deletes the excess or old
+    rows every second, if event_scheduler is ON and the account may create events; otherwise use --watch, which deletes
+    them until Ctrl-C or SIGTERM. Triggers and event run with the rights of --definer, by default of the account that
+    makes them.
 
     \b
     Examples:
@@ -235,8 +239,8 @@ def _told(found: Inspection) -> list[str]:
 def uncap(settings: GlobalOptions, table: str) -> None:
     """Undo `roost cap`: the table is no longer kept short.
 
-    This removes its triggers, or on MariaDB the event; the index, if `cap` made one; and its entry in the catalog. The
-    existing rows stay; deleted rows do not come back.
+    This removes its triggers, or on MariaDB and MySQL the event; the index, if `cap` made one; and its entry in the
+    catalog. The existing rows stay; deleted rows do not come back.
 
     \b
     Examples:

@@ -15,7 +15,6 @@ import click
 from rich.console import Console
 
 import roost
-from roost.catalog.doctor import NO_VIEWS
 from roost.cli.app import Failure, GlobalOptions, agreed, shared
 from roost.cli.screen import answer, counted, print_table, progress_bar
 from roost.structures.structure import Structure
@@ -218,13 +217,11 @@ def _keys(store: roost.Store, structure: Structure) -> list[Any]:
 
 
 def _inserted(store: roost.Store, what: str) -> str:
-    # The statement that counts a change by SQL; "" on MySQL, which has no views. MariaDB's views take no rows: it has
-    # inlets, or procedures.
+    # The statement that counts a change by SQL. The views of MariaDB and MySQL take no rows: there are inlets, or
+    # procedures.
     if not store.url.startswith(("mysql", "mariadb")):
         return f"INSERT INTO {CHANGES.name} (key, total) VALUES ('{what}', 1);"
     views = next(each.found for each in store.doctor() if each.subject == "views")
-    if views == NO_VIEWS:
-        return ""
     if views.startswith("BLACKHOLE"):
         return f"INSERT INTO {CHANGES.name}_in (`key`, total) VALUES ('{what}', 1);"
     return f"CALL {CHANGES.name}_add('{what}', 1);"
@@ -232,10 +229,9 @@ def _inserted(store: roost.Store, what: str) -> str:
 
 def _advise(console: Console, store: roost.Store) -> None:
     what, who, url = "core/main.py", PEOPLE_NAMES[1], store.url
-    if inserted := _inserted(store, what):
-        console.print("Any SQL client reads and writes them as well:")
-        console.print(f"  SELECT * FROM {FILES.name} WHERE who = '{who}';", soft_wrap=True)
-        console.print(f"  {inserted}\n", soft_wrap=True)
+    console.print("Any SQL client reads and writes them as well:")
+    console.print(f"  SELECT * FROM {FILES.name} WHERE who = '{who}';", soft_wrap=True)
+    console.print(f"  {_inserted(store, what)}\n", soft_wrap=True)
     console.print("Try next:")
     for command in (
         f"roost list --store {url}",

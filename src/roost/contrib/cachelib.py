@@ -7,7 +7,7 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.pickled import WRAP, dumps, is_held, loads, overflowed, signed
+from roost.contrib.stored import WRAP, Codec, is_held, overflowed, signed
 from roost.errors import Invalid
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
@@ -23,7 +23,8 @@ class RoostCache(BaseCache):
     cache: the structure; its keys are texts and its values bytes, as in `roost.Cache("pages")`.
     default_timeout: seconds, for calls without a timeout; 0 means that values never expire.
 
-    Values are pickled, ints are stored in digits; `roost.contrib.django.cache` uses the same format.
+    serializer: "json", "msgpack", "pickle", `Signed(secret)`, or an object of your own (`roost.contrib.serializers`). A
+        value that another one has written is a miss. Ints are stored in digits.
 
     >>> import roost
     >>> from roost.contrib.cachelib import RoostCache
@@ -35,20 +36,27 @@ class RoostCache(BaseCache):
     (True, ['a', 'list'], 1)
     """
 
-    def __init__(self, store: Store, cache: Cache[str, bytes], default_timeout: int | dt.timedelta = 300) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: Cache[str, bytes],
+        default_timeout: int | dt.timedelta = 300,
+        serializer: Any = "json",
+    ) -> None:
         super().__init__(default_timeout)
         self.store = store
         self.cache = cache
+        self.codec = Codec(serializer, cache.name)
 
     def get(self, key: str) -> Any:
         """Return the value, or None."""
         found = self.store.run(self.cache.get(key))
-        return None if found is None else loads(found)
+        return None if found is None else self.codec.loads(key, found)
 
     def get_many(self, *keys: str) -> list[Any]:
         """Return the values in the order of their keys, None for a missing one."""
         found = self.store.run(self.cache.get_many(keys)) if keys else {}
-        return [loads(found[key]) if key in found else None for key in keys]
+        return [self.codec.loads(key, found[key]) if key in found else None for key in keys]
 
     def has(self, key: str) -> bool:
         """Return whether a key has a value."""
@@ -56,19 +64,19 @@ class RoostCache(BaseCache):
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Store a value."""
-        self.store.run(self.cache.set(key, dumps(value), self._ttl(timeout)))
+        self.store.run(self.cache.set(key, self.codec.dumps(key, value), self._ttl(timeout)))
         return True
 
     def set_many(self, mapping: dict[str, Any], timeout: Timeout = None) -> list[str]:
         """Store values, all or none; return their keys."""
         if mapping:
-            values = {key: dumps(value) for key, value in mapping.items()}
+            values = {key: self.codec.dumps(key, value) for key, value in mapping.items()}
             self.store.run(self.cache.set_many(values, self._ttl(timeout)))
         return list(mapping)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Store a value if the key has none; return whether it was stored."""
-        return self.store.run(self.cache.add(key, dumps(value), self._ttl(timeout)))
+        return self.store.run(self.cache.add(key, self.codec.dumps(key, value), self._ttl(timeout)))
 
     def delete(self, key: str) -> bool:
         """Remove a value; return whether there was one."""
@@ -98,7 +106,7 @@ class RoostCache(BaseCache):
             except Invalid:  # the value is no int of 64 bits
                 break
             if found is None:
-                if self.store.run(self.cache.add(key, dumps(delta), ttl)):
+                if self.store.run(self.cache.add(key, self.codec.dumps(key, delta), ttl)):
                     return delta
             elif not overflowed(found, delta):
                 return signed(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -53,9 +54,12 @@ def literal(text: str) -> str:
     return doubled(text) if text.isascii() and text.isprintable() and text and "\\" not in text else _hexadecimal(text)
 
 
-def without_introducers(body: str) -> str:
-    """Return the body of a trigger or an event as information_schema has it: without the character sets of literals."""
-    return body.replace("_utf8mb4 X'", " X'")
+def compared(body: str) -> str:
+    """Return the body of a trigger or an event so that it can be compared with what information_schema has.
+
+    MariaDB shows literals without their character sets, MySQL a quote within a text once.
+    """
+    return re.sub("'+", "'", body.replace("_utf8mb4 X'", " X'"))
 
 
 def _hexadecimal(text: str) -> str:
@@ -145,7 +149,6 @@ MARIADB = Dialect(
     concat=lambda *parts: f"CONCAT({', '.join(parts)})",
     table_options=" ENGINE=InnoDB",
     slots=16,
-    views=True,
     transactional_ddl=False,
     for_share=" LOCK IN SHARE MODE",
     for_update=" FOR UPDATE",

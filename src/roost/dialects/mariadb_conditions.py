@@ -1,4 +1,4 @@
-"""Writes of SQL clients through a view on MariaDB: the types of the input, the values refused and the values stored.
+"""Writes of SQL clients through a view on MariaDB and MySQL: the input's types, values refused, values stored.
 
 A client's sql_mode may be lax: its values are then truncated, or become 0, before a trigger sees them. So the input
 columns are texts or bytes, wide enough that nothing is lost, and the values are checked there, by conditions that do
@@ -8,28 +8,27 @@ not depend on any setting of the session.
 from __future__ import annotations
 
 from roost.dialects.dialect import Dialect
-from roost.dialects.mariadb import BYTEWISE
-from roost.types.column_types import INT_MAX, INT_MIN
+from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
 from roost.types.columns import Column
 
 _WORD = "TINYTEXT CHARACTER SET ascii COLLATE ascii_bin"
-_TEXT = f"MEDIUMTEXT {BYTEWISE}"
+_ANY_TEXT = Column("", ColumnType("text", 1_000_000))
 _HOURS = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,6})?"
 _DAYS = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _DOUBLE_MAX = "1.7976931348623157e308"
 
 
-def given_type(column: Column) -> str:
+def given_type(dialect: Dialect, column: Column) -> str:
     """Return the type of the column of an inlet, or of a procedure's parameter, that takes a value."""
     match column.type.kind:
         case "text":
-            return _TEXT
+            return dialect.types["text"](_ANY_TEXT)
         case "binary":
             return "MEDIUMBLOB"
         case "uuid":
             return "TINYBLOB"
         case "enum":
-            return _WORD if _numbered(column) else _TEXT
+            return _WORD if _numbered(column) else dialect.types["text"](_ANY_TEXT)
     return _WORD
 
 

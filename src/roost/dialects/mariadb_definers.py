@@ -21,9 +21,11 @@ SELECT CURRENT_USER(), EXISTS (
   SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') <> CURRENT_USER())"""
 ACCOUNT = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') = %s"
 OF = "(LOCATE(%s, GRANTEE) = 1 OR LOCATE('''''@', GRANTEE) = 1 OR GRANTEE = '''PUBLIC''@''''')"
+# The rights to name other definers: MariaDB's, and MySQL's.
+NAMING = "('SUPER', 'SET USER', 'SET_USER_ID', 'SET_ANY_DEFINER')"
 # Rights on the whole server, which the owner of a database has not.
-MIGHTY = """\
-SELECT CURRENT_USER(), COUNT(*), COALESCE(SUM(PRIVILEGE_TYPE IN ('SUPER', 'SET USER')), 0)
+MIGHTY = f"""\
+SELECT CURRENT_USER(), COUNT(*), COALESCE(SUM(PRIVILEGE_TYPE IN {NAMING}), 0)
   FROM information_schema.USER_PRIVILEGES
   WHERE REPLACE(GRANTEE, '''', _utf8mb4 X'') = CURRENT_USER() AND PRIVILEGE_TYPE <> 'USAGE'"""
 # A column's right counts as the table's, and the database may be a pattern, in which a backslash hides what is none.
@@ -48,13 +50,23 @@ def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
         if not definer or not host or not (sees or definer == me):
             continue  # a role, or somebody who is not shown, or whose rights are not
         there = yield from _asked(ACCOUNT, definer)
-        grantee = f"'{user}'@"
-        granted = {(table.lower(), right) for table, right in (yield from _asked(RIGHTS, *[grantee] * 4))}
+        granted = yield from _granted(user)
         for name, (of, rights) in objects.items():
             has = all(("*", right) in granted or (table.lower(), right) in granted for table, right in rights)
             if of == definer and not (there[0][0] and has):
                 lost.add(name)
     return lost
+
+
+def may(right: str) -> Generator[Statement, Any, bool]:
+    """Return whether the current account has a right on the whole database."""
+    ((me, _),) = yield from _asked(SEEN)
+    return ("*", right) in (yield from _granted(me.rpartition("@")[0]))
+
+
+def _granted(user: str) -> Generator[Statement, Any, set[Right]]:
+    found = yield from _asked(RIGHTS, *[f"'{user}'@"] * 4)
+    return {(table.lower(), right) for table, right in found}
 
 
 def mighty() -> Generator[Statement, Any, tuple[str, bool, bool]]:

@@ -20,7 +20,7 @@ MYSQL = replace(
     read_committed="@@transaction_isolation = 'READ-COMMITTED'",
     # utf8mb4_bin pads blanks here too, and what MariaDB has beside it is not known.
     types={kind: with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
-    views=False,
+    replaces=False,
     singles=False,  # it has no SET STATEMENT
     for_share=" FOR SHARE",
     nowait=" NOWAIT",

@@ -63,11 +63,11 @@ POSTGRESQL = Dialect(
     literal=literal,
     nul=False,
     slots=16,
-    views=True,
     for_share=" FOR SHARE",
     for_update=" FOR UPDATE",
     read_committed="current_setting('transaction_isolation') = 'read committed'",
     # FOR SHARE writes a multixact for each transaction that shares the row with another: 2,000 a second from eight
     # processes, and every table of the database is to be vacuumed when there are 400 million.
+    key_bytes=2_680,  # of the 2,704 that an entry of an index may have, lengths included
     lock_table="LOCK TABLE {} IN {} MODE",
 )

@@ -70,7 +70,6 @@ SQLITE = Dialect(
     },
     table_options=" STRICT, WITHOUT ROWID",
     slots=1,
-    views=True,
     row_locks=False,
     exchanges=False,
     array="json_each(?)",

@@ -20,10 +20,10 @@ from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Question, Rule, Verb
 from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
+from roost.structures.relation import read_only
 from roost.structures.rules import sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.structures.views.read_only import read_only
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown
@@ -329,8 +329,8 @@ class LeasePlan(ProgramPlan):
 
         def renewed(op: Operation[Any], context: Context) -> Answering:
             since = _since(context)
-            found = f"CASE WHEN {{granted}} > 0 THEN {{moment}} - {since} END"
-            return found, lambda answer: self._grant(op, op.args[2], since + answer)
+            found = f"CASE WHEN {{granted}} > 0 THEN {{moment}} - {since} ELSE 0 END"
+            return found, lambda answer: self._grant(op, op.args[2], since + answer) if answer else None
 
         return {
             "acquire": Write("acquire", rows, grant, answer=acquired),

@@ -140,7 +140,9 @@ class StructurePlan(TargetPlan):
     form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by dialect, the parts of its SQL view
+    settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
+    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
+    of_all: ClassVar[frozenset[str]] = frozenset(["keys"])  # verbs that read all keys
     together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
 
@@ -156,9 +158,8 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
-        self.trusted_by: set[object] = set()  # tokens of the stores that have found this declaration in their catalogs
-        self.followed: dict[object, StructurePlan] = {}  # by such tokens: the plan of what is stored, where it differs
-        self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
+        # By the tokens of stores that have looked into their catalogs: the plan by which they run, mostly this one.
+        self.found_by: dict[object, StructurePlan] = {}
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
@@ -181,7 +182,7 @@ class StructurePlan(TargetPlan):
     @property
     def has_view(self) -> bool:
         """Whether plain SQL clients can have a view of it."""
-        return self.dialect.views and self.dialect.name in self.views
+        return bool(self.views)
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""
@@ -196,7 +197,6 @@ class StructurePlan(TargetPlan):
             if len(self._as_stored) >= MOST_OVERLAPS:
                 self._as_stored.clear()
             found = self._as_stored[definition] = type(self)(structure, self.dialect)
-            found.overlaps = True
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
@@ -206,6 +206,11 @@ class StructurePlan(TargetPlan):
         if len(operations) == 1:
             only: list[Any] = yield from self._verbs[operations[0].verb](operations, context, False)
             return only
+        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written.
+        readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
+        if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
+            before = yield from StructurePlan.run(self, operations[: readers[0]], context)
+            return before + (yield from StructurePlan.run(self, operations[readers[0] :], context))
         together = self.together
         kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
@@ -239,8 +244,26 @@ class StructurePlan(TargetPlan):
     def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
         """Return a CREATE TABLE statement, and remember the layout for `check`."""
         self.layout[table] = tuple(columns)
+        identity = primary.split(", ")
+        longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
+        if self.dialect.key_bytes and longest > self.dialect.key_bytes:
+            raise Invalid(
+                f"{self.structure.name}: what identifies a row, {primary}, may have {longest:,} bytes; this database"
+                f" takes {self.dialect.key_bytes:,}, a character of a text being 4; give shorter texts, as"
+                " roost.text(100)"
+            )
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+
+
+def _most_bytes(column: Column) -> int:
+    # Of a value in an index.
+    match column.type.kind:
+        case "text":
+            return 4 * (column.type.limit or 0)
+        case "binary":
+            return column.type.limit or 0
+    return 16
 
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:

@@ -179,6 +179,7 @@ class ProgramPlan(StructurePlan):
                 routines.append(door)
         self.routines: tuple[Routine, ...] = tuple(routines)
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
+        self._least = {verb: min(self.refusals(verb).values(), default=0) for verb in self._programs}
         for verb, program in self._programs.items():
             self._call(verb, program)
         if not self.heads:
@@ -464,8 +465,10 @@ class ProgramPlan(StructurePlan):
             found = text.format(**{each.name: out for each, out in zip(gives, outs, strict=True)})
             answer, source = _BOUNDED.format(found), f"FROM a WHERE ({found}) IS NOT NULL"
         elif gives:
-            more = [None] * (len(gives) - 1)
-            result = lambda outcome: write.result(op, [(outcome, *more) if more else outcome])  # noqa: E731
+            # A refusal is an answer, too. The application's transaction undoes it, with what was made before it.
+            least = 0 if context.joined else self._least[write.program]
+            answer, more = _BOUNDED.format(f"{outs[0]} - ({least})" if least else outs[0]), [None] * (len(gives) - 1)
+            result = lambda outcome: write.result(op, [(outcome + least, *more) if more else outcome + least])  # noqa: E731
         if on_postgresql:
             named = f'a ("{gives[0].name}")' if len(gives) == 1 else "a"
             return Exchange(f"{named} AS (SELECT o.* FROM {call} AS o)", row, answer, source, result)

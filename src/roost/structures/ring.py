@@ -26,9 +26,9 @@ from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
-from roost.structures.steps import Do, Door, Fact, Give, Next, Now, Program, Step, number
+from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
-from roost.structures.views.sqlite import ViewWords
+from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.wire import EntriesWire
 from roost.structures.words.words import Words
 
@@ -162,7 +162,16 @@ class RingPlan(ProgramPlan):
         """Yield the programs."""
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
-        yield Program("push", [*key, *self.others], self._pushing, [SEQUENCE], whole=True, after=after, door=Door())
+        yield Program(
+            "push",
+            [*key, *self.others],
+            self._pushing,
+            [SEQUENCE],
+            whole=True,
+            pinned=IN_ORDER,
+            after=after,
+            door=Door(),
+        )
         if self.dialect.row_locks:
             gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
             yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
@@ -203,7 +212,8 @@ class RingPlan(ProgramPlan):
         values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
         if self.expires:
             values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, self.structure.rows.unknown)
+        unknown, there = self.structure.rows.unknown, not source
+        return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
 
     def _counting(self, w: Words) -> Iterator[Step]:
         # SQLite: allocates for all rows of a key at once.
@@ -378,7 +388,7 @@ class RingPlan(ProgramPlan):
             query={"sqlite": self._shown_on_sqlite},
         )
 
-    def _shown_on_sqlite(self, words: ViewWords) -> str:
+    def _shown_on_sqlite(self, words: SQLiteViewWords) -> str:
         # The slots up to the newest row's are newer than the others, and both are runs of the primary key.
         shown = [words.dialect.names(words.key, "h."), "r.sequence, r.at"]
         shown += [words.shown(self.others, "r.")] if self.others else []

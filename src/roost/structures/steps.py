@@ -20,6 +20,11 @@ INT: ColumnType[int] = ColumnType("int")
 TEXT: ColumnType[str] = ColumnType("text", 255)
 TOTAL: ColumnType[int] = ColumnType("decimal", 65)  # a sum of 64-bit integers
 
+# Settings of PostgreSQL's planner that are off in programs (`Program.pinned`). Compilation would seem to be worth what
+# is switched off, and has to be done all the same.
+BY_INDEX = ("enable_seqscan", "enable_bitmapscan", "jit")
+IN_ORDER = (*BY_INDEX, "enable_sort", "enable_incremental_sort")
+
 # The outcomes that refuse a row, each with the SQLSTATE and MySQL's number that a stranger's INSERT gets.
 DUPLICATE, FULL = -1, -2
 REFUSALS: Mapping[int, tuple[str, int]] = {DUPLICATE: ("23505", 1062), FULL: ("23514", 1644)}
@@ -207,8 +212,8 @@ class Program(NamedTuple):
     gives: the columns of its outcome; none: it has no outcome.
     many: it is given many rows, as arrays on PostgreSQL, as JSON on MariaDB and MySQL.
     whole: it is given whole rows. `alter` leaves a form of it for each former declaration that had fewer columns.
-    pinned: on PostgreSQL its plans use indexes: where somebody holds an old snapshot, the planner believes in few rows,
-        and would walk through all that are dead.
+    pinned: on PostgreSQL its plans do without these: `IN_ORDER`, or, where many rows are sorted, `BY_INDEX`. Where
+        somebody holds an old snapshot, the planner believes in few rows, and would walk through all that are dead.
     before, after: on SQLite queries that are asked before and after a call, with the given columns and `roost_now` as
         named parameters; `tell` makes the outcome of their first rows. Without them there is no outcome.
     idle: whether a call would change nothing, as the first row of `before` tells; then it is left out.
@@ -221,7 +226,7 @@ class Program(NamedTuple):
     gives: Sequence[Column] = ()
     many: bool = False
     whole: bool = False
-    pinned: bool = False
+    pinned: Sequence[str] = ()
     before: str = ""
     after: str = ""
     tell: Callable[[Sequence[Any] | None, Sequence[Any] | None], Any] = lambda before, after: (before or after or [0])[

@@ -21,5 +21,6 @@ CACHES = {
     "prefixed": {"BACKEND": ROOST, "KEY_PREFIX": "shop", "VERSION": 3, "TIMEOUT": None},
     "small": {"BACKEND": ROOST, "LOCATION": "small_cache", "OPTIONS": {"MAX_ENTRIES": 3}},
     "apart": {"BACKEND": ROOST, "LOCATION": "apart_cache", "OPTIONS": {"JOIN": False}},
+    "signed": {"BACKEND": ROOST, "KEY_PREFIX": "signed", "OPTIONS": {"SERIALIZER": "signed"}},
 }
 SESSION_ENGINE = "roost.contrib.django.sessions"

@@ -6,17 +6,21 @@ import datetime as dt
 import enum
 import os
 from contextlib import nullcontext, suppress
+from itertools import count
 from typing import Any
 from unittest import mock, skipIf
 
 from django.conf import settings
 from django.contrib.sessions.backends.base import CreateError, UpdateError
-from django.core.cache import cache, caches
+from django.core.cache import CacheHandler, cache, caches
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.migrations.state import ProjectState
-from django.test import TestCase, TransactionTestCase, override_settings
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory, TestCase, TransactionTestCase, override_settings
 from django.test.utils import CaptureQueriesContext
+from django.utils.safestring import mark_safe
+from django.views.decorators.cache import cache_page
 
 import roost
 from roost.contrib.django import DjangoStore, sessions
@@ -41,10 +45,36 @@ class CacheTests(TestCase):
 
     def test_every_value_comes_back_as_it_went(self) -> None:
         values = [None, 0, -1, 2**63 - 1, -(2**63), 2**63, 10**30, True, 1.5, "42", b"42", b"", (1,), {"a": [None]}]
-        cache.set_many({str(n): value for n, value in enumerate([*values, Number.ONE])})
-        found = [cache.get(str(n)) for n in range(len(values) + 1)]
-        self.assertEqual(found, [*values, Number.ONE])
-        self.assertEqual([type(each) for each in found], [*map(type, values), Number])
+        for alias, more in (("default", mark_safe("<p>")), ("signed", Number.ONE)):
+            caches[alias].set_many({str(n): value for n, value in enumerate([*values, more])})
+            found = [caches[alias].get(str(n)) for n in range(len(values) + 1)]
+            self.assertEqual(found, [*values, more])
+            self.assertEqual([type(each) for each in found], [*map(type, values), type(more)])
+
+    def test_whole_responses_need_the_signed_form(self) -> None:
+        def view(_: HttpRequest) -> HttpResponse:
+            return HttpResponse(str(next(numbers)))
+
+        numbers, request = count(), RequestFactory().get("/")
+        with self.assertRaisesMessage(roost.Invalid, "'SERIALIZER': 'signed'"):
+            cache_page(60)(view)(request)
+        self.assertEqual([cache_page(60, cache="signed")(view)(request).content for _ in range(2)], [b"1", b"1"])
+
+    def test_a_value_of_another_serializer_is_a_miss(self) -> None:
+        signed = caches["signed"]
+        cache.set_many({"a": [1], "b": [2]})
+        structure = signed.structure  # type: ignore[attr-defined]
+        store.run(structure.set("signed:1:a", b"[1]"))
+        with self.assertLogs("roost", "WARNING"):
+            self.assertEqual((signed.get("a", 7), signed.get_many(["a", "b"])), (7, {}))
+        with override_settings(SECRET_KEY="another"):
+            others = CacheHandler({"default": {**settings.CACHES["signed"]}})["default"]
+            signed.set("a", [1])
+            with self.assertLogs("roost", "WARNING"):
+                self.assertIsNone(others.get("a"))
+        with override_settings(SECRET_KEY="another", SECRET_KEY_FALLBACKS=[settings.SECRET_KEY]):
+            others = CacheHandler({"default": {**settings.CACHES["signed"]}})["default"]
+            self.assertEqual(others.get("a"), [1])
 
     def test_an_int_is_digits_to_others(self) -> None:
         cache.set("n", 41)

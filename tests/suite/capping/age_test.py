@@ -449,3 +449,22 @@ def test_the_application_s_statement_returns_its_own(open_store: Open, applicati
     assert application("INSERT INTO events (n, at) VALUES (60, ?) RETURNING n", moment) == [(60,)]
     settle(store)
     assert numbers(application) == [60]
+
+
+@pytest.mark.needs("sqlite3")
+@pytest.mark.parametrize("between", [" ", "T"])
+def test_a_day_without_a_time_is_its_first_moment_among_times(
+    open_store: Open, application: Application, between: str
+) -> None:
+    make(application)
+    store, moment = open_store(), now()
+    since = int((moment - moment.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds())
+    for n, at in enumerate([moment - dt.timedelta(days=3), moment]):
+        application(INSERT, n, at.strftime(f"%Y-%m-%d{between}%H:%M:%S"))
+    application(INSERT, 2, moment.date().isoformat())
+    application(INSERT, 3, (moment - dt.timedelta(days=1)).date().isoformat())
+    assert cap(store, since + DAY // 2) == 2
+    assert numbers(application) == [1, 2]
+    if since > 120:
+        assert cap(store, since - 60) == 1
+        assert numbers(application) == [1]

@@ -129,8 +129,9 @@ def test_notes_of_an_earlier_version_are_told_and_made_anew(store_url: str, visi
     with roost.Store(store_url) as store:
         cap(store, keep=2)
         visits("ALTER TABLE roostcap_visits_grown CHANGE roostcap_n n BIGINT UNSIGNED NOT NULL DEFAULT 0")
+        visits("DROP TRIGGER roostcap_visits_insert")
         visits(
-            "CREATE OR REPLACE TRIGGER roostcap_visits_insert AFTER INSERT ON visits FOR EACH ROW\n"
+            "CREATE TRIGGER roostcap_visits_insert AFTER INSERT ON visits FOR EACH ROW\n"
             "INSERT IGNORE INTO roostcap_visits_grown (n, uid) VALUES (UUID_SHORT(), NEW.uid)"
         )
         several(visits, 5)
@@ -235,7 +236,7 @@ def test_f106_a_server_that_takes_no_writes_is_left_alone_and_an_event_that_is_o
         until(lambda: visits(COUNT) == [(2,)], "the event has come by")
         visits("ALTER EVENT roostcap_visits DISABLE ON SLAVE")  # as a replica has it, before and after it is promoted
         (found,) = store.check()
-        assert "roostcap_visits, whose status is SLAVESIDE_DISABLED, is not as Roost makes it" in found.detail
+        assert "SIDE_DISABLED, is not as Roost makes it" in found.detail
         (advice,) = [each.advice for each in store.doctor() if each.subject == "roost cap"]
         assert "`roost cap visits`" in advice
         visits("SET GLOBAL read_only = ON")
@@ -263,8 +264,8 @@ def test_f112_rows_that_may_not_be_deleted_are_passed_over(
         several(visits, 600, first=1000)  # newer than what may be deleted, and more than one statement takes
         several(visits, 2)
         several(visits, 5, uid=2)
-        visits("INSERT INTO events (at, kept) SELECT '2008-01-01' + INTERVAL seq SECOND, 1000 FROM seq_1_to_600")
-        visits("INSERT INTO events (at, kept) SELECT '2009-01-01' + INTERVAL seq SECOND, 1 FROM seq_1_to_600")
+        visits(f"INSERT INTO events (at, kept) SELECT '2008-01-01' + INTERVAL seq SECOND, 1000 FROM {numbers(600)}")
+        visits(f"INSERT INTO events (at, kept) SELECT '2009-01-01' + INTERVAL seq SECOND, 1 FROM {numbers(600)}")
         until(lambda: visits("SELECT uid, count(*) FROM visits GROUP BY 1") == [(1, 602), (2, 2)], "by key")
         until(lambda: visits("SELECT count(*) FROM events") == [(600,)], "by age")
         until(lambda: visits("SELECT count(*) FROM roostcap_visits_grown") == [(0,)], "nothing is tried for ever")
@@ -279,6 +280,11 @@ def test_f112_rows_that_may_not_be_deleted_are_passed_over(
             bursts.uncap(store, table)
 
 
+def numbers(n: int) -> str:
+    """A table `n` of the numbers `seq` from 1 on."""
+    return f"JSON_TABLE(CONCAT('[1', REPEAT(',1', {n - 1}), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) n"
+
+
 def test_f113_very_many_notes_of_a_key_that_somebody_holds_keep_no_other_waiting(
     store_url: str, visits: Application, connect: Connect, scheduler: None
 ) -> None:
@@ -290,8 +296,8 @@ def test_f113_very_many_notes_of_a_key_that_somebody_holds_keep_no_other_waiting
         other("BEGIN")
         other("SELECT * FROM visits WHERE id = 2 FOR UPDATE")
         visits("SET GLOBAL event_scheduler = OFF")
-        visits("INSERT INTO visits (uid, visitor, at) SELECT 1, seq, 2009 FROM seq_1_to_2")
-        visits("INSERT INTO roostcap_visits_grown (roostcap_n, uid) SELECT seq, 1 FROM seq_1_to_100000")
+        visits(f"INSERT INTO visits (uid, visitor, at) SELECT 1, seq, 2009 FROM {numbers(2)}")
+        visits(f"INSERT INTO roostcap_visits_grown (roostcap_n, uid) SELECT seq, 1 FROM {numbers(100000)}")
         several(visits, 3, uid=2)
         visits("SET GLOBAL event_scheduler = ON")
         until(lambda: visits("SELECT count(*) FROM visits WHERE uid = 2") == [(1,)], "the other key is trimmed")
@@ -365,37 +371,43 @@ def test_a_date_of_noughts_tells_no_time(open_store: Open, application: Applicat
 AUTO = "(id BIGINT AUTO_INCREMENT PRIMARY KEY, uid"
 
 
-@pytest.mark.parametrize(
-    ("ddl", "newest_by", "answer"),
-    [
-        (f"{AUTO} INT) ENGINE=MyISAM", None, "only one of InnoDB"),
-        ("(id BIGINT, uid INT)", None, "no primary key"),
-        ("(id BIGINT PRIMARY KEY, uid INT)", None, "say --newest-by"),
-        ("(id FLOAT AUTO_INCREMENT PRIMARY KEY, uid INT)", None, "id is a float, and by a primary key of that type"),
-        ("(id BIT(8) PRIMARY KEY, uid INT)", None, "id is a bit, and by a primary key of that type"),
-        (f"{AUTO} FLOAT)", None, "uid is a float, which cannot be a key"),
-        (f"{AUTO} INT) WITH SYSTEM VERSIONING", None, "is a system versioned"),
-        (f"{AUTO} INT) PARTITION BY HASH (id) PARTITIONS 2", None, "is a partitioned"),
-        (f"{AUTO} INT, at TEXT)", "at", "at is a text, which cannot be in the index"),
-        (f"{AUTO} INT, at JSON)", "at", "at is a longtext, which cannot be in the index"),
-        (f"{AUTO} INT, at MULTIPOINT NOT NULL)", "at", "at is a multipoint, which cannot be in the index"),
-        (f"{AUTO} INT, at VARCHAR(20) COMPRESSED)", "at", "at is a compressed varchar, which cannot be in the index"),
-        (
-            f"{AUTO} INT, at VARBINARY(4000))",
-            "at",
-            "up to 4,000 bytes, and an index takes 3,072 at most",
-        ),
-        (f"{AUTO} INT, at ENUM('compressed'))", "at", ""),
-    ],
-)
+REFUSED: list[tuple[str, str | None, str]] = [
+    (f"{AUTO} INT) ENGINE=MyISAM", None, "only one of InnoDB"),
+    ("(id BIGINT, uid INT)", None, "no primary key"),
+    ("(id BIGINT PRIMARY KEY, uid INT)", None, "say --newest-by"),
+    ("(id FLOAT PRIMARY KEY, uid INT)", None, "id is a float, and by a primary key of that type"),
+    ("(id BIT(8) PRIMARY KEY, uid INT)", None, "id is a bit, and by a primary key of that type"),
+    (f"{AUTO} FLOAT)", None, "uid is a float, which cannot be a key"),
+    (f"{AUTO} INT) /*M! WITH SYSTEM VERSIONING */", None, "is a system versioned"),
+    (f"{AUTO} INT) PARTITION BY HASH (id) PARTITIONS 2", None, "is a partitioned"),
+    (f"{AUTO} INT, at TEXT)", "at", "at is a text, which cannot be in the index"),
+    (f"{AUTO} INT, at JSON)", "at", "at is a (longtext|json), which cannot be in the index"),
+    (f"{AUTO} INT, at MULTIPOINT NOT NULL)", "at", "at is a multipoint, which cannot be in the index"),
+    (
+        f"{AUTO} INT, at VARCHAR(20) /*M! COMPRESSED */)",
+        "at",
+        "at is a compressed varchar, which cannot be in the index",
+    ),
+    (
+        f"{AUTO} INT, at VARBINARY(4000))",
+        "at",
+        "up to 4,000 bytes, and an index takes 3,072 at most",
+    ),
+    (f"{AUTO} INT, at ENUM('compressed'))", "at", ""),
+]
+
+
 def test_what_could_not_be_kept_by_passes_is_refused_before_anything_is_made(
-    open_store: Open, application: Application, ddl: str, newest_by: str | None, answer: str
+    open_store: Open, application: Application
 ) -> None:
-    application(f"CREATE TABLE visits {ddl}")
     store = open_store()
-    if not answer:
-        assert cap(store, newest_by=newest_by) == 0
-        return
-    with pytest.raises(roost.Invalid, match=answer):
-        cap(store, newest_by=newest_by)
-    assert (store.structures(), store.check()) == ([], [])
+    for ddl, newest_by, answer in REFUSED:
+        application(f"CREATE TABLE visits {ddl}")
+        if answer and ("/*M!" not in ddl or "MariaDB" in application("SELECT VERSION()")[0][0]):
+            with pytest.raises(roost.Invalid, match=answer):
+                cap(store, newest_by=newest_by)
+            assert (store.structures(), store.check()) == ([], []), ddl
+        else:
+            assert cap(store, newest_by=newest_by) == 0, ddl
+            bursts.uncap(store, "visits")
+        application("DROP TABLE visits")

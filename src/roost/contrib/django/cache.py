@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import functools
-import pickle
 from collections.abc import Iterable
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.db import DEFAULT_DB_ALIAS
+from django.utils.safestring import SafeString
 
 from roost.contrib.django.store import DjangoStore
-from roost.contrib.pickled import WRAP, dumps, is_held, loads, overflowed, signed
+from roost.contrib.serializers import JSON, Signed, Tag
+from roost.contrib.stored import WRAP, Codec, is_held, overflowed, signed
 from roost.errors import Invalid
 from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 
 Timeout = float | None
+
+SAFE = Tag("safe", SafeString, str.__str__, SafeString)  # as {% cache %} stores them
+MISSING: Any = object()
 
 # Django makes a backend for each thread; all backends of a process share the connections of one store.
 shared_store = functools.cache(DjangoStore)
@@ -27,12 +32,12 @@ class RoostCache(BaseCache):
 
     LOCATION: the name of the structure; "django_cache" if empty. Caches with the same name share the structure.
     OPTIONS: DATABASE, the alias (default: "default"); MAX_ENTRIES and MAX_BYTES, the bounds (default: none); JOIN,
-        whether the cache takes part in Django's transactions (default: True), see `DjangoStore`.
+        whether the cache takes part in Django's transactions (default: True), see `DjangoStore`; SERIALIZER, "json"
+        (default), "signed" (pickles, signed with SECRET_KEY: whole responses, as `cache_page` stores them, need it),
+        "msgpack", "pickle", or an object (`roost.contrib.serializers`).
 
     `migrate` creates the structure if "roost.contrib.django" is in INSTALLED_APPS.
     """
-
-    pickle_protocol = pickle.HIGHEST_PROTOCOL
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         super().__init__(params)
@@ -42,17 +47,20 @@ class RoostCache(BaseCache):
         self.structure = Cache(
             location or "django_cache", max_items=options.get("MAX_ENTRIES"), max_bytes=options.get("MAX_BYTES")
         )
+        self.codec = Codec(_serializer(options.get("SERIALIZER", "json")), self.structure.name)
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         """Return the value, or the default."""
-        found = self.store.run(self.structure.get(self.make_and_validate_key(key, version)))
-        return default if found is None else loads(found)
+        name = self.make_and_validate_key(key, version)
+        found = self.store.run(self.structure.get(name))
+        return default if found is None else self.codec.loads(name, found, default)
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         """Return the values of those keys that are there."""
         names = {self.make_and_validate_key(key, version): key for key in keys}
         found = self.store.run(self.structure.get_many(names)) if names else {}
-        return {names[name]: loads(value) for name, value in found.items()}
+        values = {names[name]: self.codec.loads(name, value, MISSING) for name, value in found.items()}
+        return {key: value for key, value in values.items() if value is not MISSING}
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         """Return whether a key has a value."""
@@ -67,7 +75,8 @@ class RoostCache(BaseCache):
     ) -> list[Any]:
         """Store values, all or none; return the list of keys that failed, which is always empty."""
         ttl = self._ttl(timeout)
-        rows = {self.make_and_validate_key(key, version): self._dumps(value) for key, value in data.items()}
+        names = {self.make_and_validate_key(key, version): value for key, value in data.items()}
+        rows = {name: self._dumps(name, value) for name, value in names.items()}
         if _is_over(ttl):
             self._delete(rows)
         elif len(rows) == 1:
@@ -78,7 +87,8 @@ class RoostCache(BaseCache):
 
     def add(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         """Store a value if the key has none; return whether it was stored."""
-        name, data, ttl = self.make_and_validate_key(key, version), self._dumps(value), self._ttl(timeout)
+        name, ttl = self.make_and_validate_key(key, version), self._ttl(timeout)
+        data = self._dumps(name, value)
         if _is_over(ttl):
             return self.store.run(self.structure.get(name)) is None
         return self.store.run(self.structure.add(name, data, ttl))
@@ -147,12 +157,21 @@ class RoostCache(BaseCache):
     def _delete(self, names: Iterable[str]) -> None:
         self.store.run_all(*[self.structure.delete(name) for name in names])
 
-    def _dumps(self, value: Any) -> bytes:
-        return dumps(value, self.pickle_protocol)
+    def _dumps(self, name: str, value: Any) -> bytes:
+        try:
+            return self.codec.dumps(name, value)
+        except Invalid as error:
+            raise Invalid(f"{error}; OPTIONS = {{'SERIALIZER': 'signed'}} stores it, as cache_page needs it") from error
 
     def _ttl(self, timeout: Timeout) -> Timeout:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         return None if ttl is None else min(ttl, MAX_TTL // SECOND)
+
+
+def _serializer(option: Any) -> Any:
+    if option == "json":
+        return JSON([SAFE])
+    return Signed([settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]) if option == "signed" else option
 
 
 def _is_over(ttl: Timeout) -> bool:

@@ -13,7 +13,23 @@ from roost.dialects.conditions import refused
 from roost.structures.cache.bounds import SIZE, CacheBounds
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, SECOND, STALE, WON
 from roost.structures.rules import MOST, UNTIL, gone
-from roost.structures.steps import FULL, INT, TOTAL, Do, Fetch, Give, Leave, Let, Now, Program, Refuse, Step, number
+from roost.structures.steps import (
+    BY_INDEX,
+    FULL,
+    IN_ORDER,
+    INT,
+    TOTAL,
+    Do,
+    Fetch,
+    Give,
+    Leave,
+    Let,
+    Now,
+    Program,
+    Refuse,
+    Step,
+    number,
+)
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
 from roost.types.columns import Column
@@ -55,9 +71,9 @@ class CachePrograms(CacheBounds):
         state = f"(SELECT max(until) AS until, max(token) AS token FROM {rows} WHERE {self._mine}) r"
         given: Callable[[str], str] = lambda name: f":{name}"  # noqa: E731
         living = f"FROM {rows} WHERE {self._mine} AND until > {self._now}"
-        yield Program("set", row, self._setting, [OUTCOME] if cache.max_bytes else [])
+        yield Program("set", row, self._setting, [OUTCOME] if cache.max_bytes else [], pinned=IN_ORDER)
         if self.dialect.row_locks:
-            yield Program("set_all", row, self._setting_all, many=True)
+            yield Program("set_all", row, self._setting_all, many=True, pinned=BY_INDEX)
         verdict = self._verdict(given, "r.until", "r.token", self._now)
         yield Program(
             "store", [*row, MODE, WANTED, INVALIDATES], self._storing, [OUTCOME, TOKEN],
@@ -140,7 +156,7 @@ class CachePrograms(CacheBounds):
         values = w.values(self.key)
         row = {**values, "value": value, "until": until, "token": self._issued(w), "flags": flags}
         if not self.cache.bounded:
-            yield Do(w.replace(w.rows, row, [*values]))
+            yield Do(w.replace(w.rows, row, [*values], there=True))
             return
         size = self._size(w, value)
         if self.cache.max_bytes:
@@ -149,7 +165,7 @@ class CachePrograms(CacheBounds):
         more = f"CASE WHEN {w['token']} IS NULL THEN 1 ELSE 0 END"
         yield from self._tally(w, more, f"{size} - coalesce({w['size']}, 0)", 1)
         row |= {"used": w["sequence"], "size": size}
-        yield Do(w.replace(w.rows, row, [*values]))
+        yield Do(w.replace(w.rows, row, [*values], there=True))
         yield from self._evicting(w)
 
     # --- storing ------------------------------------------------------------------------------------------------------
@@ -162,14 +178,11 @@ class CachePrograms(CacheBounds):
             if result:
                 yield Give(result)
             return
-        if self.family == "postgresql":  # a locking read fails where the row has gone since an old snapshot
-            old = f"NOT ({w.dialect.read_committed})"
-            yield Do(f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE", when=old)
         yield Now()
-        yield Do(self._put(w))
+        yield Do(w.write(*self._put(w)))
 
-    def _put(self, w: Words, source: str = "", more: Mapping[str, str] = {}) -> str:
-        # The upsert of values that may not be locked.
+    def _put(self, w: Words, more: Mapping[str, str] = {}) -> tuple[str, dict[str, str], list[str], dict[str, str]]:
+        # What writes values that may not be locked: the table, a row, its key, and how one that is there is changed.
         key = w.values(self.key)
         row = {
             **key,
@@ -181,13 +194,13 @@ class CachePrograms(CacheBounds):
         }
         change = {name: w.proposed(name) for name in row if name not in key}
         change["token"] = f"{self._greatest}({w.proposed('token')}, {w.rows}.token + 1)"
-        return w.put(w.rows, row, [*key], change, source)
+        return w.rows, row, [*key], change
 
     def _setting_all(self, w: Words) -> Iterator[Step]:
         # Of different keys.
         if not self.cache.bounded:
             yield Now()
-            yield Do(self._put(w, w.source))
+            yield from w.write_all(*self._put(w))
             return
         yield from self._locking_head(w)
         yield Now()
@@ -199,7 +212,7 @@ class CachePrograms(CacheBounds):
             f"FROM {w.source} LEFT JOIN {w.rows} r ON {same}",
         )
         more = {"used": f"{w['sequence']} + q.ord", "size": size}
-        yield Do(self._put(w, w.source, more))
+        yield from w.write_all(*self._put(w, more))
         change = f"CAST({w['brings']} - {w['frees']} AS {self._integer})"
         yield from self._tally(w, f"{w['added']} - {w['replaced']}", change, w["added"])
         yield from self._evicting(w, w["added"])

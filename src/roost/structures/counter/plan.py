@@ -20,8 +20,22 @@ from roost.structures.counter.relation import VIEWS
 from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
-from roost.structures.program import MAKES, MOST, Ask, Calling, ProgramPlan, Write, first
-from roost.structures.steps import INT, TOTAL, Do, Door, Each, Give, Let, Program, Step, Take, number
+from roost.structures.program import MAKES, MOST, Answering, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.steps import (
+    BY_INDEX,
+    IN_ORDER,
+    INT,
+    TOTAL,
+    Do,
+    Door,
+    Each,
+    Give,
+    Let,
+    Program,
+    Step,
+    Take,
+    number,
+)
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -38,6 +52,7 @@ class CounterPlan(ProgramPlan):
     views = VIEWS
     wire = CounterWire
     own_time = False  # windows are of the calendar
+    of_all = frozenset(["keys", "top"])
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         # After `alter` a key may have other slots than these: every read sums what is there.
@@ -67,8 +82,8 @@ class CounterPlan(ProgramPlan):
         number = {"postgresql": "pg_backend_pid()", "sqlite": "0"}.get(self.dialect.family, "CONNECTION_ID()")
         upper = f"{lower} + {self.dialect.modulo.format(number, slots - lower)}" if slots > 1 else "0"
         batches = self.dialect.modulo.format(number, lower)
-        yield Program("add", [*key, N], lambda w: self._adding(w, upper))
-        yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True)
+        yield Program("add", [*key, N], lambda w: self._adding(w, upper), pinned=IN_ORDER)
+        yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True, pinned=BY_INDEX)
         yield Program(
             "increment",
             [*key, N],
@@ -110,7 +125,11 @@ class CounterPlan(ProgramPlan):
                 first = f"{w['start']} - {self._back(None)}"
                 yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND start < {first}")
         values |= {"slot": slot, "n": w.new("n")}
-        yield Do(w.put(w.rows, values, [*key, "slot"], {"n": f"{w.rows}.n + {w.proposed('n')}"}, source))
+        change = {"n": f"{w.rows}.n + {w.proposed('n')}"}
+        if source:
+            yield from w.write_all(w.rows, values, [*key, "slot"], change)
+        else:
+            yield Do(w.write(w.rows, values, [*key, "slot"], change))
 
     def _lock(self, w: Words) -> str:
         # Makes or locks every slot of a key, with windows those of the current one.
@@ -181,12 +200,15 @@ class CounterPlan(ProgramPlan):
                 return [(*self.key_out(row[:-1]), row[-1]) for row in op.args]
             return [(*self.key_out(op.args[0]), op.args[1])]
 
+        def total(op: Operation[Any], context: Context) -> Answering:
+            return "coalesce({total}, 0)", int  # NULL of a key that is gone
+
         return {
             "add": Write("add", rows),
             "add_all": Write("add", rows),
             "increment": Write("increment", rows, first),
-            "clear": Write("clear", self.key_of, first),
-            "forget": Write("clear", self.key_of, first),
+            "clear": Write("clear", self.key_of, first, answer=total),
+            "forget": Write("clear", self.key_of, first, answer=total),
         }
 
     def verbs(self) -> dict[str, Verb]:

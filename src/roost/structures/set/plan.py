@@ -41,7 +41,8 @@ from roost.structures.relation import Relation
 from roost.structures.rules import UNTIL, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
-from roost.structures.steps import INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.views.postgresql import newest_version
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -93,12 +94,12 @@ class SetPlan(ProgramPlan):
         add = self._adding if self.heads else self._renewing
         plain = not self.structure.options
         new = lambda there, _: int(there is None)  # noqa: E731
-        yield Program("add", self.pair, add, [ADDED], before=before, tell=new)
-        yield Program("remove", self.pair, self._removing, [REMOVED], before=before)
+        yield Program("add", self.pair, add, [ADDED], pinned=IN_ORDER, before=before, tell=new)
+        yield Program("remove", self.pair, self._removing, [REMOVED], pinned=IN_ORDER, before=before)
         if self.dialect.row_locks:
             if not self.keep and (self.heads or self.dialect.family == "postgresql"):
                 gives = [ADDED if self.dialect.family == "postgresql" else NEWS]
-                yield Program("add_all", self.pair, self._adding_all, gives, many=True)
+                yield Program("add_all", self.pair, self._adding_all, gives, many=True, pinned=BY_INDEX)
             yield self.lock_program()
         elif plain:  # each is one statement, for rows that are known to be new
             more = {"n": f"{self.head_table}.n + excluded.n"}
@@ -177,26 +178,32 @@ class SetPlan(ProgramPlan):
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND sequence IN ({oldest})")
             yield Do(f"UPDATE {w.head} SET n = {keep} WHERE {w.mine()} AND n > {keep}")
             return
-        if self.expires and not reads_first:
-            change["until"] = "until + 1"
-        yield Put(w.rows, self._values(w), pair, "added", change)
+        values = self._values(w)
+        yield Put(w.rows, values, pair, "added", change if reads_first else {})
         size, added = w["n"], w["added"]
-        if self.expires and not reads_first:
-            yield Let("before", INT, self._locked(w))
-            renewed = f"UPDATE {w.rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
-            yield Do(renewed, when=f"{added} = 0")
+        if change and not reads_first:
+            # Not by an upsert: in a trigger, ROW_COUNT() does not tell whether it has inserted.
+            if self.expires:
+                yield Let("before", INT, self._locked(w))
+            renewed = ", ".join(f"{name} = {values[name]}" for name in change)
+            yield Do(f"UPDATE {w.rows} SET {renewed} WHERE {w.mine(self.pair)}", when=f"{added} = 0")
         if keep:
             # From the newest end: before the oldest row, an old snapshot keeps all that was ever evicted.
             over = f"{w.mine()} AND {added} = 1 AND {size} >= {keep}"
             last = f"SELECT sequence FROM {w.rows} WHERE {over} ORDER BY sequence DESC LIMIT 1 OFFSET {keep}"
             yield Let("last", INT, last, locking=True)
-            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND sequence <= {w['last']}", f"{w['last']} IS NOT NULL")
+            gone = f"{w.mine()} AND sequence <= {w['last']}"
+            if w.dialect.family == "postgresql":
+                number = f"greatest({size} + 1 - {keep}, 1)"
+                beyond = f"SELECT ctid FROM {w.rows} WHERE {gone} ORDER BY sequence DESC LIMIT {number}"
+                gone = f"ctid = ANY (ARRAY({beyond}))"
+            yield Do(f"DELETE FROM {w.rows} WHERE {gone}", when=f"{w['last']} IS NOT NULL")
             size = f"least({size} + 1, {keep})"
         else:
             size = f"{size} + 1"
         # By its value: a trigger counts what is deleted, too (MariaDB). The head of a full set need not be written.
         unless_full = f" AND {size} <> {w['n']}" if keep and w.dialect.family == "postgresql" else ""
-        yield Do(f"UPDATE {w.head} SET n = {size} WHERE {w.mine()}", when=f"{added} = 1{unless_full}")
+        yield Do(f"UPDATE {w.head} SET n = {size} WHERE {w.my_head}", when=f"{added} = 1{unless_full}")
         yield Give([self._new(w) if self.expires else added])
 
     def _new(self, w: Words) -> str:
@@ -237,7 +244,7 @@ class SetPlan(ProgramPlan):
             yield Do(f"UPDATE {w.head} SET n = n - {w['removed']} WHERE {w.mine()}")
         elif self.heads:
             count = f"({w['removed']} + {w['over']})" if self.expires else w["removed"]
-            yield Do(f"UPDATE {w.head} SET n = {w['n']} - {count} WHERE {w.mine()}", when=f"{count} > 0")
+            yield Do(f"UPDATE {w.head} SET n = {w['n']} - {count} WHERE {w.my_head}", when=f"{count} > 0")
         yield Give([w["removed"]])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
@@ -261,8 +268,7 @@ class SetPlan(ProgramPlan):
             yield Do(over)
             new = "(xmax = 0)::integer"
         else:
-            grouped = f"{w.source} GROUP BY {', '.join(key.values())} ORDER BY {', '.join(key.values())}"
-            yield Do(w.put(w.head, {**key, "n": "0"}, [*key], source=grouped))
+            yield from w.heads({"n": "0"})
             if w.dialect.family == "mariadb":
                 yield from self._counting(
                     w, f"{w.source} LEFT JOIN {w.rows} r ON {here} WHERE r.{next(iter(pair))} IS NULL"
@@ -272,10 +278,12 @@ class SetPlan(ProgramPlan):
             new = "1"
         names = ", ".join(f"i.{name}" for name in pair)
         same = " AND ".join(f"i.{name} = {value}" for name, value in pair.items())
+        newest = newest_version({name: f"i.{name}" for name in key})
         heads = f"""
   h AS (UPDATE {w.head} AS h SET n = h.n + i.n
     FROM (SELECT {", ".join(key)}, count(*) AS n FROM i GROUP BY {", ".join(key)}) i
-    WHERE {" AND ".join(f"h.{name} = i.{name}" for name in key)}),"""
+      CROSS JOIN LATERAL (SELECT r.ctid FROM {w.head} r WHERE {newest}) p
+    WHERE h.ctid = p.ctid),"""
         yield Give(
             [
                 f"""WITH i AS ({put.replace(f"INSERT INTO {w.rows}", f"INSERT INTO {w.rows} AS i", 1)}
@@ -482,4 +490,5 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
 
 
 SetPlan.wire = SetWire
+SetPlan.settled = frozenset(["keep"])
 SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

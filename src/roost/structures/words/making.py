@@ -13,7 +13,7 @@ from roost.structures.overlap import overlap
 from roost.structures.plan import StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.steps import Routine
-from roost.structures.views.mariadb import needed
+from roost.structures.views.mysql import needed
 from roost.structures.words import mysql, words
 
 # The stored routines of some names: each with the text of `Routine.text`, or "" where something else about it differs.

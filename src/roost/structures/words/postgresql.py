@@ -13,31 +13,14 @@ Rules for all functions:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
+from roost.structures import steps
 from roost.structures.clock import SECOND
-from roost.structures.steps import (
-    Do,
-    Door,
-    Each,
-    Fact,
-    Fetch,
-    Give,
-    Head,
-    Leave,
-    Let,
-    Next,
-    Now,
-    Program,
-    Put,
-    Refuse,
-    Routine,
-    Step,
-    Take,
-)
-from roost.structures.views.postgresql import given_away, refusing, revoked
+from roost.structures.steps import Program, Routine
+from roost.structures.views.postgresql import given_away, newest_version, refusing, revoked
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
 from roost.types.column_types import ColumnType
@@ -68,11 +51,6 @@ DO $roost$ DECLARE other regprocedure; BEGIN
     EXECUTE format('DROP FUNCTION %s', other);
   END LOOP;
 END $roost$"""
-
-
-# Without compilation, which what must be sorted all the same would seem to be worth.
-PINNED = " SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off"
-PINNED_MARK = " /* pinned */"  # in the text, which is compared
 
 
 class PostgreSQLWords(Words):
@@ -109,6 +87,84 @@ class PostgreSQLWords(Words):
         given = self._program.given
         holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
+
+    @property
+    def my_head(self) -> str:
+        """The condition that finds the given key's head, once it is locked."""
+        return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
+
+    def write(
+        self,
+        table: str,
+        values: Mapping[str, str],
+        key: Sequence[str],
+        change: Mapping[str, str],
+        returning: str = "",
+    ) -> str:
+        """Return what does the same as `put`, by an UPDATE first, to a row that is there most of the time.
+
+        It fails (40001) where the row was deleted since the snapshot of the application's transaction: an upsert would
+        make a second one.
+        """
+        there = f"SELECT r.ctid FROM {table} r WHERE {newest_version({name: values[name] for name in key})}"
+        assigned = ", ".join(f"{name} = {self._as_given(value, values)}" for name, value in change.items())
+        put = _if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
+        return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
+
+    def write_all(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
+    ) -> Iterator[steps.Step]:
+        """Yield the steps that do the same as `put` to rows of the source, of different keys.
+
+        Those that are there have been locked in their order before one is written.
+        """
+        keys = ", ".join(f"{values[name]} AS {name}" for name in key)
+        yield self._locking(table, keys, key)
+        queries, insert = self._writing(table, values, key, change, self.source)
+        yield steps.Do(f"WITH {queries}\n  {insert}")
+
+    def _writing(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], source: str
+    ) -> tuple[str, str]:
+        # The parts of a WITH, and the INSERT, that together do it to locked rows.
+        given = ", ".join(f"{value} AS {name}" for name, value in values.items())
+        newest = newest_version({name: f"w.{name}" for name in key})
+        assigned = ", ".join(
+            f"{name} = {self._as_given(value, {each: f'w.{each}' for each in values})}"
+            for name, value in change.items()
+        )
+        names = ", ".join(values)
+        queries = f"""given AS MATERIALIZED (SELECT {given} FROM {source}),
+  w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
+    LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")"""
+        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
+        return queries, f"INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}"
+
+    def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
+        """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
+        key = self.values(self.key)
+        keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
+        yield self._locking(self.head, keys, [*key])
+        newest = newest_version({name: f"k.{name}" for name in key})
+        missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest}) IS NULL ORDER BY {', '.join(key)}"
+        made = {**{name: f"k.{name}" for name in key}, **first}
+        yield steps.Do(
+            self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
+        )
+
+    def _locking(self, table: str, keys: str, names: Sequence[str]) -> steps.Do:
+        # Locks the rows of the source's keys, those that are there.
+        distinct = f"SELECT DISTINCT {keys} FROM {self.source} ORDER BY {', '.join(names)}"
+        newest = newest_version({name: f"k.{name}" for name in names})
+        return steps.Do(
+            f"PERFORM count(*) FROM (SELECT 1 FROM ({distinct}) k\n"
+            f"  CROSS JOIN LATERAL (SELECT 1 FROM {table} r WHERE {newest} FOR UPDATE) r) l"
+        )
+
+    def _as_given(self, value: str, values: Mapping[str, str]) -> str:
+        # What `proposed` says of a row, outside of an upsert.
+        return re.sub(r'excluded\.("(?:[^"]|"")+"|\w+)', lambda found: f"({values[found[1]]})", value)
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
         """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
@@ -159,14 +215,16 @@ class PostgreSQLWords(Words):
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
         block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
-        mark = f"{MARK}{PINNED_MARK if program.pinned else ''}"
+        without = f" /* without {', '.join(program.pinned)} */" if program.pinned else ""  # as the text is compared
+        mark = f"{MARK}{without}"
         head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared.values())}\n" if declared else ""
         text = f"\n#variable_conflict use_column\n{mark}\n{head}BEGIN\n{block}\nEND\n"
         tag = dollar_tag(text)
+        pinned = "".join(f" SET {each} = off" for each in program.pinned)
         types = ", ".join(f"{self.type_of(each)}{array}" for each in program.given)
         make = (
             f"CREATE OR REPLACE FUNCTION {name}({', '.join(parameters)}) RETURNS {gives}\n"
-            f"  LANGUAGE plpgsql SECURITY DEFINER{PINNED if program.pinned else ''} AS {tag}{text}{tag}"
+            f"  LANGUAGE plpgsql SECURITY DEFINER{pinned} AS {tag}{text}{tag}"
         )
         function = f"{name}({types})"
         literal = self.dialect.literal
@@ -180,25 +238,25 @@ class PostgreSQLWords(Words):
         )
         return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
-    def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
+    def _lines(self, run: Iterable[steps.Step], declared: dict[str, str]) -> list[str]:
         # The statements of steps; `declared` gets the variables, by name.
         lines = []
-        for step in steps:
+        for step in run:
             match step:
-                case Head():
+                case steps.Head():
                     lines += self._lock_head(step, declared)
-                case Next():
-                    lines += self._raise_head(step, declared)
-                case Now():
+                case steps.Next():
+                    lines.append(self._raise_head(step, declared))
+                case steps.Now():
                     lines += self._store_time(declared)
-                case Fact(fact, value, when):
+                case steps.Fact(fact, value, when):
                     self._declare(Column(fact, ColumnType("int")), declared)
                     look = self._looked_up(fact, value)
                     lines.append(_if(when, look) if when else look)
-                case Let(variable, type_, value):
+                case steps.Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")
-                case Fetch(columns, selected, source, when):
+                case steps.Fetch(columns, selected, source, when):
                     for each in columns:
                         self._declare(each, declared)
                     into = ", ".join(self[each.name] for each in columns)
@@ -206,35 +264,35 @@ class PostgreSQLWords(Words):
                     if source.endswith("FOR UPDATE"):  # a row that was deleted and made again while it was waited for
                         work += f"\n{_if('NOT FOUND', work)}"
                     lines.append(_if(when, work) if when else work)
-                case Do(sql, when, counts):
+                case steps.Do(sql, when, counts):
                     work = f"{sql};"
                     if counts:
                         self._declare(Column(counts, ColumnType("int")), declared)
                         work += f"\nGET DIAGNOSTICS it.{counts} = ROW_COUNT;"
                     lines.append(_if(when, work) if when else work)
-                case Put(table, row, key, new, update):
+                case steps.Put(table, row, key, new, update):
                     self._declare(Column(new, ColumnType("int")), declared)
                     put = self.put(table, row, key, update)
                     told = f"{put}\n  RETURNING (xmax = 0)::integer INTO it.{new};"
                     lines.append(told if update else f"{put};\nGET DIAGNOSTICS it.{new} = ROW_COUNT;")
-                case Refuse(when, outcome, message):
+                case steps.Refuse(when, outcome, message):
                     self.refusals[message] = outcome
                     lines.append(_if(when, self._give([str(outcome)])))
-                case Leave(when, results):
+                case steps.Leave(when, results):
                     lines.append(_if(when, self._give(results)))
-                case Take(variable, table, where, value):
+                case steps.Take(variable, table, where, value):
                     declared[variable] = f"{variable} numeric"
                     lines.append(
                         f"WITH gone AS (DELETE FROM {table} WHERE {where} RETURNING *)\n"
                         f"  SELECT {value} INTO it.{variable} FROM gone;"
                     )
-                case Each(columns, select, inner):
+                case steps.Each(columns, select, inner):
                     for each in columns:
                         self._declare(each, declared)
                     names = ", ".join(self[each.name] for each in columns)
                     work = "\n".join(f"  {line}" for line in "\n".join(self._lines(inner, declared)).split("\n"))
                     lines.append(f"FOR {names} IN {select} LOOP\n{work}\nEND LOOP;")
-                case Give(results):
+                case steps.Give(results):
                     lines.append(self._give(results))
         return lines
 
@@ -259,18 +317,14 @@ class PostgreSQLWords(Words):
             ),
         ]
 
-    def _raise_head(self, step: Next, declared: dict[str, str]) -> list[str]:
-        # At REPEATABLE READ an upsert alone would make a second head where one was deleted since the snapshot; the
-        # UPDATE fails on it.
+    def _raise_head(self, step: steps.Next, declared: dict[str, str]) -> str:
         for each in step.remembered:
             self._declare(each, declared)
         into = ", ".join(self[each.name] for each in step.remembered)
-        told = f"  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into};"
-        more = {step.column: f"{self.head}.{step.column} + 1"}
+        told = f"\n  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into}"
+        change = {step.column: f"{self.head}.{step.column} + 1"}
         values = {**self.values(self.key), step.column: "1", **step.first}
-        make = self.put(self.head, values, [*values][: len(self.key)], more)
-        update = f"UPDATE {self.head} SET {step.column} = {more[step.column]} WHERE {self.mine()}"
-        return [f"{update}\n{told}", _if("NOT FOUND", f"{make}\n{told}")]
+        return f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"
 
     def _looked_up(self, fact: str, value: int) -> str:
         # An older snapshot shows an older catalog: there a lock fails if it has been changed since.
@@ -281,13 +335,14 @@ class PostgreSQLWords(Words):
         sees = f"{may.format('SELECT')} AND ({self.dialect.read_committed} OR {may.format('UPDATE')})"
         return f"it.{fact} := {value};\n" + _if(sees, f"{lock}\n{found}")
 
-    def _lock_head(self, head: Head, declared: dict[str, str]) -> list[str]:
+    def _lock_head(self, head: steps.Head, declared: dict[str, str]) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
         # application's transaction is older than the head's last version, that fails (40001).
         for each in head.remembered:
             self._declare(each, declared)
         makes, into = head.makes, ", ".join(f"it.{each}" for each in head.first)
-        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head} WHERE {self.mine()}"
+        read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head}"
+        read += f" WHERE {newest_version(self.values(self.key))}"
         lock = f"{read} FOR UPDATE;"
         if makes:
             values = {**self.values(self.key), **head.first}
@@ -329,7 +384,7 @@ class PostgreSQLWords(Words):
 
 def _differs(program: Program) -> bool:
     # Whether SQL clients call something else than the program itself.
-    return program.door not in (None, Door())
+    return program.door not in (None, steps.Door())
 
 
 def _if(condition: str, work: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures.clock import SECOND
-from roost.structures.steps import Program, Routine
+from roost.structures.steps import Do, Program, Routine, Step
 from roost.types.columns import Column
 
 MARK = "/* made by Roost */"
@@ -70,6 +70,11 @@ class Words(ABC):
             f"{prefix}{self.dialect.name_of(each)} = {self.new(each.name)}" for each in columns or self.key
         )
 
+    @property
+    def my_head(self) -> str:
+        """The condition that finds the given key's head, once it is locked."""
+        return self.mine()
+
     @abstractmethod
     def new(self, name: str) -> str:
         """Return the given value of a column."""
@@ -101,6 +106,22 @@ class Words(ABC):
             given = f"SELECT {', '.join(values.values())} FROM {source}"
         return f"INSERT INTO {table} ({', '.join(values)}) {given} {self.upsert(key, change or {})}"
 
+    def write(self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]) -> str:
+        """Return what does the same as `put` to a row that is there most of the time; not in other statements."""
+        return self.put(table, values, key, change)
+
+    def write_all(
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
+    ) -> Iterator[Step]:
+        """Yield the steps that do the same as `put` to rows of the source, of different keys."""
+        yield Do(self.put(table, values, key, change, self.source))
+
+    def heads(self, first: Mapping[str, str]) -> Iterator[Step]:
+        """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
+        key = self.values(self.key)
+        keys = ", ".join(key.values())
+        yield Do(self.put(self.head, {**key, **first}, [*key], source=f"{self.source} GROUP BY {keys} ORDER BY {keys}"))
+
     def replace(
         self,
         table: str,
@@ -108,14 +129,20 @@ class Words(ABC):
         key: Sequence[str],
         source: str = "",
         unknown: Sequence[Column] = (),
+        there: bool = False,
     ) -> str:
         """Return the same where an existing row gets all that a new one would have.
 
         unknown: stored columns that the declaration does not know: they get their defaults.
+        there: whether there is one most of the time, as in `write`.
         """
+        change = self.changes(values, key, unknown)
+        return self.write(table, values, key, change) if there else self.put(table, values, key, change, source)
+
+    def changes(self, values: Mapping[str, str], key: Sequence[str], unknown: Sequence[Column]) -> dict[str, str]:
+        """Return what a row that is there gets, so that it has all that a new one would have."""
         change = {name: self.proposed(name) for name in values if name not in key}
-        change |= {self.dialect.name_of(each): self.default(each) for each in unknown}
-        return self.put(table, values, key, change, source)
+        return change | {self.dialect.name_of(each): self.default(each) for each in unknown}
 
     def default(self, column: Column) -> str:
         """Return the default of a column that a row of `put` does not name, in its upsert."""

@@ -1,0 +1,164 @@
+"""`RoostCache`: a cache of aiocache in a `Cache` of Roost's; `await` never blocks the loop.
+
+>>> import asyncio
+>>> async def main():
+...     async with RoostCache("sqlite://") as cache:
+...         await cache.set("key", (1, "a"), ttl=60)
+...         return await cache.get("key"), await cache.increment("hits")
+>>> asyncio.run(main())
+((1, 'a'), 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from aiocache.base import BaseCache, _ensure_key  # type: ignore[import-untyped]
+from aiocache.serializers import BaseSerializer, NullSerializer  # type: ignore[import-untyped]
+
+import roost
+from roost.contrib.opened import AsyncOpened
+from roost.contrib.stored import WRAP, Codec, is_held, overflowed, signed, storable
+
+MANY = 1_000  # keys that `clear` removes at once
+AT_ONCE = 1e-6  # seconds after which a released lock is over
+
+
+class RoostCache(BaseCache):  # type: ignore[misc]
+    """A cache of aiocache.
+
+    store: an `AsyncStore`, or its URL. name: of the structure; create: whether it is made when it is missing.
+    serializer: "json" (default), "msgpack", "pickle", `Signed(secret)`, or an object (`roost.contrib.serializers`); or
+        one of aiocache's own, whose texts and bytes are stored as they are.
+    options: those of aiocache's caches (`namespace`, `ttl`, `plugins`, `timeout`, `key_builder`).
+    """
+
+    NAME = "roost"
+
+    def __init__(
+        self,
+        store: roost.AsyncStore | str,
+        name: str = "aiocache",
+        serializer: Any = "json",
+        create: bool = True,
+        max_items: int | None = None,
+        max_bytes: int | None = None,
+        **options: Any,
+    ) -> None:
+        theirs = isinstance(serializer, BaseSerializer)
+        super().__init__(serializer=serializer if theirs else NullSerializer(), **options)
+        self.cache = roost.Cache(name, max_items=max_items, max_bytes=max_bytes)
+        self._codec = Codec("json" if theirs else serializer, name)
+        self._open = partial(AsyncOpened, store, self.cache, create=create)
+        self._opened = self._open()
+        self._owned = isinstance(store, str)
+
+    @property
+    def _raw_values(self) -> bool:
+        return not isinstance(self.serializer, NullSerializer)
+
+    def _build_key(self, key: Any, namespace: str | None = None) -> str:
+        name = str(_ensure_key(key))
+        prefix = self.namespace if namespace is None else namespace
+        return f"{prefix}:{name}" if prefix else name
+
+    def _dumps(self, key: str, value: Any) -> bytes:
+        if not self._raw_values:
+            return self._codec.dumps(key, value)
+        return value if isinstance(value, bytes) else str(value).encode()
+
+    def _loads(self, key: str, data: bytes | None, encoding: str | None) -> Any:
+        if data is None:
+            return None
+        if not self._raw_values:
+            return self._codec.loads(key, data)
+        return data if encoding is None else data.decode(encoding)
+
+    async def _get(self, key: str, encoding: str | None = "utf-8", _conn: Any = None) -> Any:
+        return (await self._multi_get([key], encoding))[0]
+
+    async def _gets(self, key: str, encoding: str | None = "utf-8", _conn: Any = None) -> Any:
+        found = await self._opened.run(self.cache.gets(storable(key)))
+        return None if found is None else found.token
+
+    async def _multi_get(self, keys: Sequence[str], encoding: str | None = "utf-8", _conn: Any = None) -> list[Any]:
+        names = [storable(key) for key in keys]
+        found = await self._opened.run(self.cache.get_many(names)) if names else {}
+        return [self._loads(name, found.get(name), encoding) for name in names]
+
+    async def _set(
+        self, key: str, value: Any, ttl: float | None = None, _cas_token: int | None = None, _conn: Any = None
+    ) -> bool:
+        name = storable(key)
+        data = self._dumps(name, value)
+        if _cas_token is not None:
+            return bool(await self._opened.run(self.cache.cas(name, data, _cas_token, ttl or None)))
+        await self._opened.run(self.cache.set(name, data, ttl or None))
+        return True
+
+    async def _multi_set(self, pairs: Iterable[tuple[str, Any]], ttl: float | None = None, _conn: Any = None) -> bool:
+        rows = {storable(key): self._dumps(storable(key), value) for key, value in pairs}
+        if rows:
+            await self._opened.run(self.cache.set_many(rows, ttl or None))
+        return True
+
+    async def _add(self, key: str, value: Any, ttl: float | None = None, _conn: Any = None) -> bool:
+        name = storable(key)
+        if not await self._opened.run(self.cache.add(name, self._dumps(name, value), ttl or None)):
+            raise ValueError(f"Key {key} already exists, use .set to update the value")
+        return True
+
+    async def _exists(self, key: str, _conn: Any = None) -> bool:
+        return await self._opened.run(self.cache.get(storable(key))) is not None
+
+    async def _increment(self, key: str, delta: int, _conn: Any = None) -> int:
+        name = storable(key)
+        while is_held(delta):
+            try:
+                found = await self._opened.run(self.cache.increment(name, delta % WRAP))
+            except roost.Invalid:
+                break
+            if found is None:
+                if await self._opened.run(self.cache.add(name, b"%d" % (delta % WRAP))):
+                    return delta
+            elif not overflowed(found, delta):
+                return signed(found)
+            else:
+                await self._opened.run(self.cache.increment(name, -delta % WRAP))
+                break
+        raise TypeError("Value is not an integer") from None
+
+    async def _expire(self, key: str, ttl: float, _conn: Any = None) -> bool:
+        return await self._opened.run(self.cache.touch(storable(key), ttl or None))
+
+    async def _delete(self, key: str, _conn: Any = None) -> int:
+        return int(await self._opened.run(self.cache.delete(storable(key))))
+
+    async def _clear(self, namespace: str | None = None, _conn: Any = None) -> bool:
+        if not namespace:
+            await self._opened.run(self.cache.clear())
+            return True
+        prefix = f"{namespace}:"
+        last = prefix
+        while keys := await self._opened.run(self.cache.keys(after=last, n=MANY)):
+            mine = [key for key in keys if key.startswith(prefix)]
+            await self._opened.run_all(*[self.cache.delete(key) for key in mine])
+            if len(mine) < len(keys):
+                break
+            last = keys[-1]
+        return True
+
+    async def _redlock_release(self, key: str, value: Any) -> bool:
+        name = storable(key)
+        found = await self._opened.run(self.cache.gets(name))
+        if found is None or found.value != self._dumps(name, value):
+            return False
+        # Only if it is still this holder's: it is over at once.
+        return bool(await self._opened.run(self.cache.cas(name, found.value, found.token, AT_ONCE)))
+
+    async def _close(self, *args: Any, _conn: Any = None, **kwargs: Any) -> None:
+        if self._owned:  # by which it can be used again, as aiocache wants it
+            closed, self._opened = self._opened, self._open()
+            await closed.store.close()

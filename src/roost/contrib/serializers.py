@@ -1,0 +1,191 @@
+"""Serializers for the caches of `roost.contrib`: JSON, MessagePack, signed values, pickle, or an object of your own.
+
+Unless a pickle is chosen, no stored byte is ever executed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import json
+import pickle
+import zoneinfo
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any, ClassVar, NamedTuple
+from uuid import UUID
+
+from roost.errors import Invalid
+
+TAG, VALUE = "~", "v"  # {"~": "tuple", "v": [1, 2]}
+PLAIN: frozenset[type] = frozenset([str, int, float, bool, type(None)])
+MICROSECOND = dt.timedelta(microseconds=1)
+SIGNATURE = hashlib.sha256().digest_size
+
+
+class Tag(NamedTuple):
+    """A type that JSON has not: what is stored of a value under the tag's name, and what makes a value of that."""
+
+    name: str
+    type: type[Any]
+    out: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+
+
+def _moment(value: dt.datetime) -> list[str]:
+    zone = getattr(value.tzinfo, "key", None)
+    if not isinstance(value.tzinfo, dt.timezone | None) and zone is None:
+        raise Invalid(f"the time zone of {value!r} could not be restored")
+    return [value.isoformat(), *([zone] if zone else [])]
+
+
+def _datetime(parts: Sequence[str]) -> dt.datetime:
+    found = dt.datetime.fromisoformat(parts[0])
+    return found.astimezone(zoneinfo.ZoneInfo(parts[1])) if len(parts) > 1 else found
+
+
+TAGS = (
+    Tag("tuple", tuple, list, tuple),
+    Tag("set", set, list, set),
+    Tag("frozenset", frozenset, list, frozenset),
+    Tag("bytes", bytes, lambda value: b64encode(value).decode(), b64decode),
+    Tag("datetime", dt.datetime, _moment, _datetime),
+    Tag("date", dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    Tag("timedelta", dt.timedelta, lambda value: value // MICROSECOND, lambda number: number * MICROSECOND),
+    Tag("Decimal", Decimal, str, Decimal),
+    Tag("UUID", UUID, str, UUID),
+)
+
+
+class JSON:
+    """JSON in UTF-8, with tags for tuples, sets, bytes, datetimes, dates, timedeltas, Decimals and UUIDs.
+
+    tags: further types, each with a tag of its own.
+
+    `Invalid` for a value that could not be restored as it was: keys that are not str, NaN, subclasses, other classes.
+
+    >>> JSON().dumps({"at": (1, 2.5)})
+    b'{"at":{"~":"tuple","v":[1,2.5]}}'
+    >>> JSON().loads(JSON().dumps([Decimal("1.50"), {b"x"}]))
+    [Decimal('1.50'), {b'x'}]
+    """
+
+    name: ClassVar[str] = "json"
+    plain: ClassVar[frozenset[type]] = PLAIN
+
+    def __init__(self, tags: Iterable[Tag] = ()) -> None:
+        every = (*TAGS, *tags)
+        self._tags = {tag.type: tag for tag in every}
+        self._back: dict[str, Callable[[Any], Any]] = {
+            "dict": dict,
+            "int": int,
+            **{tag.name: tag.back for tag in every},
+        }
+
+    def dumps(self, value: Any) -> bytes:
+        """Return a value as bytes."""
+        return json.dumps(self._out(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+    def loads(self, data: bytes) -> Any:
+        """Return the value."""
+        return json.loads(data, object_hook=self._in, parse_constant=_refuse)
+
+    def _out(self, value: Any, top: bool = True) -> Any:
+        kind = type(value)
+        if kind in self.plain and not (top and kind is int):
+            return value
+        if kind is list:
+            return [self._out(each, False) for each in value]
+        if kind is dict:
+            for key in value:
+                if type(key) is not str:
+                    raise Invalid(f"{self.name} has no keys but str, so {key!r} could not be restored")
+            if TAG in value:
+                return {TAG: "dict", VALUE: [[key, self._out(each, False)] for key, each in value.items()]}
+            return {key: self._out(each, False) for key, each in value.items()}
+        if (
+            kind is int
+        ):  # one of more than 64 bits, which stands alone: digits would be taken for the number modulo 2^64
+            return {TAG: "int", VALUE: str(value)}
+        if kind not in self._tags:
+            raise Invalid(f"a value of the type {kind.__qualname__} could not be restored from {self.name}")
+        tag = self._tags[kind]
+        return {TAG: tag.name, VALUE: self._out(tag.out(value), False)}
+
+    def _in(self, found: dict[str, Any]) -> Any:
+        return self._back[found[TAG]](found[VALUE]) if TAG in found else found
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no value of JSON")
+
+
+class MsgPack(JSON):
+    """MessagePack (the extra `msgpack`), with the same tags; bytes and ints of 64 bits need none."""
+
+    name = "msgpack"
+    plain: ClassVar[frozenset[type]] = PLAIN | {bytes}
+
+    def __init__(self, tags: Iterable[Tag] = ()) -> None:
+        super().__init__(tags)
+        import msgpack  # type: ignore[import-untyped]
+
+        self._pack, self._unpack = msgpack.packb, msgpack.unpackb
+
+    def dumps(self, value: Any) -> bytes:
+        """Return a value as bytes."""
+        packed: bytes = self._pack(self._out(value))
+        return packed
+
+    def loads(self, data: bytes) -> Any:
+        """Return the value."""
+        return self._unpack(data, object_hook=self._in)
+
+
+class Signed:
+    """Values with a signature, HMAC-SHA256 over the key and the value: one that was not made with a secret is a miss.
+
+    secrets: the secret, or several: the first one signs, and what any of them has signed is read.
+    serializer: what is signed; a pickle unless it is said.
+
+    Who can write to the table can still put back an older value of the same key.
+    """
+
+    name = "signed"
+
+    def __init__(self, secrets: str | bytes | Sequence[str | bytes], serializer: Any = "pickle") -> None:
+        several = [secrets] if isinstance(secrets, str | bytes) else list(secrets)
+        self._secrets = [each.encode() if isinstance(each, str) else each for each in several]
+        if not self._secrets or not all(self._secrets):
+            raise Invalid("Signed takes a secret, or a list of secrets; none is empty")
+        self._serializer = chosen(serializer)
+
+    def _sign(self, key: str, payload: bytes, secret: bytes) -> bytes:
+        name = key.encode(errors="surrogatepass")
+        return hmac.digest(secret, len(name).to_bytes(4, "big") + name + payload, "sha256")
+
+    def dumps_for(self, key: str, value: Any) -> bytes:
+        """Return a key's value as bytes, behind its signature."""
+        payload: bytes = self._serializer.dumps(value)
+        return self._sign(key, payload, self._secrets[0]) + payload
+
+    def loads_for(self, key: str, data: bytes) -> Any:
+        """Return a key's value; ValueError if none of the secrets has signed it."""
+        signature, payload = data[:SIGNATURE], data[SIGNATURE:]
+        if not any([hmac.compare_digest(signature, self._sign(key, payload, each)) for each in self._secrets]):
+            raise ValueError("its signature is wrong")
+        return self._serializer.loads(payload)
+
+
+NAMED: dict[str, Callable[[], Any]] = {"json": JSON, "msgpack": MsgPack, "pickle": lambda: pickle}
+
+
+def chosen(serializer: Any) -> Any:
+    """Return the serializer that an option names: "json", "msgpack", "pickle", or an object with its two methods."""
+    if isinstance(serializer, str) and serializer in NAMED:
+        return NAMED[serializer]()
+    if isinstance(serializer, Signed) or (hasattr(serializer, "dumps") and hasattr(serializer, "loads")):
+        return serializer
+    raise Invalid(f'a serializer is "json", "msgpack", "pickle", Signed(secret) or an object, not {serializer!r}')

@@ -1,0 +1,401 @@
+"""Windows: how often each key did something, in a fixed, a moving, or a sliding window, for the storage of `limits`.
+
+A structure of Roost's by the same means as one of your own (docs/own-structure.md). A key's hits are numbered: its head
+has the number of the newest one. Of a moving window each acquisition has a row, with the number of its last hit and the
+moment. `n` more are over the limit if hit number `newest + n - limit` is in the window: then its row is there, since
+older rows alone are deleted. So a refusal is one look into an index, and writes and locks nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
+
+from roost import own
+from roost.structures.checks import RuleWords, has_head
+from roost.structures.clock import MOST_REFUSED, SECOND, duration
+from roost.structures.console import PeekConsole
+from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, Rule
+from roost.structures.program import Answering, Read
+from roost.structures.steps import INT, Fetch
+from roost.types.column_types import whole
+
+K = TypeVar("K")
+
+MOST_HITS = 10_000  # of a moving window, which has a row for each acquisition
+MOST_WITHIN = 100 * 366 * 86_400 * SECOND
+MILLISECOND = 1_000  # in which the part of an earlier window is computed: the product stays within 64 bits
+MOST_PRODUCT = 2**62
+
+LIMIT, WITHIN, N = map(own.number, ("limit", "within", "n"))
+NEWEST, UNTIL, COUNTED, ENDS, STARTED, HITS, EARLIER = HEAD = tuple(
+    map(own.number, ("newest", "until", "counted", "ends", "started", "hits", "earlier"))
+)
+LAST, AT, SWEPT = own.number("last"), own.number("at"), own.number("roost_most")
+RESERVED = frozenset(each.name for each in (*HEAD, LAST, AT, LIMIT, WITHIN, N))
+
+
+class Window(NamedTuple):
+    """What `peek` finds of a key. Times are seconds from now: negative for what has been.
+
+    hits: how many there are in the moving window; began: when the oldest of them was.
+    counted: how many there are in the fixed window; ends: when it ends.
+    earlier, earlier_ends, current, current_ends: of the two windows between which a sliding window lies.
+    """
+
+    hits: int
+    began: float
+    counted: int
+    ends: float
+    earlier: int
+    earlier_ends: float
+    current: int
+    current_ends: float
+
+    def sliding(self) -> tuple[int, float, int, float]:
+        """Return what is known of the sliding window."""
+        return self[4:]
+
+
+class Windows(own.Structure, Generic[K]):
+    """Hits of each key, counted in windows: `hit` a fixed one, `take` a moving one, `slide` a sliding one.
+
+    A limit and the time for which it holds are given with each call, and may differ from call to call.
+
+    >>> import roost
+    >>> from roost.contrib.windows import Windows
+    >>> requests = Windows("requests")
+    >>> with roost.Store("sqlite://") as store:
+    ...     store.create(requests)
+    ...     store.run_all(*[requests.take("ada", limit=2, within=60) for _ in range(3)])
+    ...     store.run(requests.hit("ada", within=60, n=5))
+    (True, True, False)
+    5
+    """
+
+    kind = "windows"
+    reads: ClassVar[tuple[str, ...]] = ("peek",)
+
+    @overload
+    def __init__(self: Windows[str], name: str) -> None: ...
+    @overload
+    def __init__(self, name: str, *, key: type[K] | own.ColumnType[K]) -> None: ...
+
+    def __init__(self, name: str, *, key: Any = str) -> None:
+        super().__init__(name, own.Group.declared(name, "key", key))
+        if taken := RESERVED.intersection(self.key.names):
+            raise own.Invalid(f"{name}: a column cannot be called {min(taken)!r}, which is a column of Roost's own")
+        self._define({"name": name, "key": key}, key=own.column_facts(self.key.columns))
+
+    @property
+    def columns(self) -> tuple[own.Column, ...]:
+        """The columns of the key."""
+        return self.key.columns
+
+    def hit(self, key: K, within: dt.timedelta | float, n: int = 1) -> own.Operation[int]:
+        """Count `n` hits and return how many the window has; it begins with the first one and lasts for `within`."""
+        return own.Operation(self, "hit", (self.key.check(key), self._within(within), self._n(n)))
+
+    def take(self, key: K, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
+        """Take `n` unless there would be more than `limit` in the last `within`; whether they were taken."""
+        if limit > MOST_HITS:
+            raise own.Invalid(f"{self.name}: a moving window has at most {MOST_HITS:,} hits; take a sliding window")
+        return self._taking("take", key, limit, within, n)
+
+    def slide(self, key: K, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
+        """Take `n` unless there would be more than `limit`, as two windows tell it; whether they were taken.
+
+        Of the earlier window as large a part is counted as the last `within` still covers of it. Within two windows
+        there may be a few more than `limit` in some `within`, but a key has one row, whatever the limit is.
+        """
+        operation = self._taking("slide", key, limit, within, n)
+        if limit * operation.args[2] // MILLISECOND > MOST_PRODUCT:
+            raise own.Invalid(f"{self.name}: a limit of {limit:,} is too high for so long a window")
+        return operation
+
+    def peek(self, key: K, within: dt.timedelta | float = MOST_WITHIN // SECOND) -> own.Operation[Window]:
+        """Read what a key has in windows of `within`."""
+        return own.Operation(self, "peek", (self.key.check(key), self._within(within)))
+
+    def _taking(self, verb: str, key: K, limit: int, within: Any, n: int) -> own.Operation[bool]:
+        if whole(n, 1, limit) is None:
+            raise own.Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {limit:,}")
+        return own.Operation(self, verb, (self.key.check(key), limit, self._within(within), n))
+
+    def _within(self, within: Any) -> int:
+        return duration(f"{self.name}: within", within, MOST_WITHIN)
+
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Windows[Any]:
+        """Make the declaration from the facts that the catalog has."""
+        return cls(name, key=own.key_from(name, "key", facts["key"]))
+
+
+class WindowsPlan(own.ProgramPlan):
+    """The programs and reads of `Windows`: a head for each key, and the rows of its moving window."""
+
+    structure: Windows[Any]
+    heads = expires = True
+
+    def made(self) -> Iterator[str]:
+        """Yield the statements that make the tables; a head is deleted some time after all its windows have ended."""
+        key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
+        yield self.create(self.head_table, [*key, *HEAD], names)
+        yield self.create(self.rows_table, [*key, LAST, N, AT], f"{names}, last")
+        self.indexes = (f"roost_{self.structure.name}_head_over",)
+        yield f"CREATE INDEX {self.indexes[0]} ON {self.head_table} (until)"
+
+    # --- programs -------------------------------------------------------------------------------------------------
+
+    def programs(self) -> Iterator[own.Program]:
+        """Yield the programs."""
+        key, told = self.structure.key.columns, own.number("allowed")
+        after = f"SELECT counted FROM {self.head_table} WHERE {self.mine()}"
+        yield own.Program("hit", [*key, WITHIN, N], self._hitting, [COUNTED], after=after)
+        for verb, steps in (("take", self._taking), ("slide", self._sliding)):
+            yield own.Program(
+                verb,
+                [*key, LIMIT, WITHIN, N],
+                steps,
+                [told],
+                before=self._over_limit(verb, self._named),
+                tell=lambda found, _: 0 if found and found[0] else 1,
+                idle=lambda found: bool(found[0]),
+            )
+        count = f"SELECT count(*) FROM {self.head_table} WHERE {self.mine()}"
+        for verb in ("clear", "forget"):
+            yield own.Program(verb, key, self._clearing, [own.number("had")], before=count)
+        if self.dialect.row_locks:
+            yield self.lock_program()
+        yield own.Program("sweep", [SWEPT], self._sweeping)
+
+    @property
+    def _named(self) -> dict[str, str]:
+        # What a condition is about, as a query has it: PostgreSQL would take the divisor of a number to be an integer.
+        cast = "::bigint" if self.dialect.family == "postgresql" else ""
+        parameters = {each.name: f":{each.name}{cast}" for each in (LIMIT, WITHIN, N)}
+        return {**parameters, "mine": self.mine("h."), "now": self.now, "stands": self.stands}
+
+    def _words(self, w: own.Words) -> dict[str, str]:
+        # The same as a program has it.
+        parameters = {each.name: w.new(each.name) for each in (LIMIT, WITHIN, N)}
+        return {**parameters, "mine": w.mine((), "h."), "now": w.now, "stands": w.stands}
+
+    def _over_limit(self, verb: str, words: Mapping[str, str]) -> str:
+        # The query for whether a key has had too many hits. They can only become more, so it is final, unless time
+        # stands still: then a write mends it.
+        moment = f"CROSS JOIN (SELECT {words['now']} AS moment) m"
+        where = f"WHERE {words['mine']} AND NOT {words['stands']}"
+        if verb == "slide":
+            weight = self._weight("h.", "m.moment", words["within"])
+            over = f"{weight} + {words['n']} > {words['limit']}"
+            return f"SELECT count(*) FROM {self.head_table} h {moment} {where} AND {over}"
+        same = self.dialect.same(self.structure.key.columns, "r.", "h.")
+        first = f"h.newest + {words['n']} - {words['limit']}"
+        row = (
+            f"SELECT r.last - r.n AS begins, {first} AS first, r.at, m.moment FROM {self.head_table} h {moment}\n"
+            f"  JOIN {self.rows_table} r ON {same} {where} AND r.last >= {first} ORDER BY r.last LIMIT 1"
+        )
+        return f"SELECT count(*) FROM ({row}) q WHERE q.begins < q.first AND q.at >= q.moment - {words['within']}"
+
+    def _weight(self, head: str, now: str, within: str) -> str:
+        # The hits of the sliding window: those of the current one, and a part of those of the earlier one.
+        divide = "DIV" if self.dialect.family == "mariadb" else "/"
+        age = f"{now} - {head}started"
+
+        def part(hits: str, ends: str) -> str:
+            left = f"({ends} - ({age}) + {MILLISECOND - 1}) {divide} {MILLISECOND}"
+            return f"{head}{hits} * ({left}) {divide} ({within} {divide} {MILLISECOND})"
+
+        return (
+            f"CASE WHEN {age} < {within} THEN {head}hits + {part('earlier', within)}\n"
+            f"    WHEN {age} < 2 * {within} THEN {part('hits', f'2 * {within}')} ELSE 0 END"
+        )
+
+    def _lasting(self, until: str) -> str:
+        most = "max" if self.dialect.family == "sqlite" else "GREATEST"
+        return f"until = {most}(until, {until})"
+
+    def _hitting(self, w: own.Words) -> Iterator[own.Step]:
+        yield own.Head([each.name for each in HEAD])
+        yield own.Now()
+        n, now, fresh = w.new(N.name), w["now"], f"{w['now']} + {w.new(WITHIN.name)}"
+        yield own.Let("told", INT, f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
+        yield own.Do(
+            f"UPDATE {w.head} SET counted = CASE WHEN ends > {now} THEN counted + {n} ELSE {n} END,\n"
+            f"    {self._lasting(fresh)}, ends = CASE WHEN ends > {now} THEN ends ELSE {fresh} END WHERE {w.mine()}"
+        )
+        yield own.Give([w["told"]])
+
+    def _taking(self, w: own.Words) -> Iterator[own.Step]:
+        limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
+        yield own.Let("refused", INT, self._over_limit("take", self._words(w)))
+        yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
+        yield own.Head([each.name for each in HEAD])
+        yield own.Now()
+        first = f"{w['newest']} + {n} - {limit}"
+        lock = self.dialect.for_update
+        source = f"FROM {w.rows} r WHERE {w.mine((), 'r.')} AND r.last >= {first} ORDER BY r.last LIMIT 1{lock}"
+        yield Fetch([own.number("begins"), AT], ["r.last - r.n", "r.at"], source)
+        yield own.Leave(f"{w['begins']} < {first} AND {w['at']} >= {w['now']} - {within}", ["0"])
+        yield own.Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND last <= {first}")
+        values = {**w.values(w.key), "last": f"{w['newest']} + {n}", "n": n, "at": w["now"]}
+        yield own.Do(f"INSERT INTO {w.rows} ({', '.join(values)}) VALUES ({', '.join(values.values())})")
+        fresh = f"{w['now']} + {within}"
+        yield own.Do(f"UPDATE {w.head} SET newest = newest + {n}, {self._lasting(fresh)} WHERE {w.mine()}")
+        yield own.Give(["1"])
+
+    def _sliding(self, w: own.Words) -> Iterator[own.Step]:
+        limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
+        yield own.Let("refused", INT, self._over_limit("slide", self._words(w)))
+        yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
+        yield own.Head([each.name for each in HEAD])
+        yield own.Now()
+        now = w["now"]
+        over = f"SELECT {self._weight('h.', now, within)} FROM {w.head} h WHERE {w.mine((), 'h.')}"
+        yield own.Let("weight", INT, over, locking=True)
+        yield own.Leave(f"{w['weight']} + {n} > {limit}", ["0"])
+        first, second = f"{now} - started < {within}", f"{now} - started < 2 * {within}"
+        yield own.Do(
+            f"UPDATE {w.head} SET earlier = CASE WHEN {first} THEN earlier WHEN {second} THEN hits ELSE 0 END,\n"
+            f"    hits = CASE WHEN {first} THEN hits ELSE 0 END + {n}, {self._lasting(f'{now} + 2 * {within}')},\n"
+            f"    started = CASE WHEN {first} THEN started WHEN {second} THEN started + {within} ELSE {now} END\n"
+            f"  WHERE {w.mine()}"
+        )
+        yield own.Give(["1"])
+
+    def _clearing(self, w: own.Words) -> Iterator[own.Step]:
+        yield own.Head([NEWEST.name], makes=False)
+        yield own.Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
+        yield own.Do(f"DELETE FROM {w.head} WHERE {w.mine()}")
+        yield own.Give(["1"])
+
+    def _sweeping(self, w: own.Words) -> Iterator[own.Step]:
+        # A head goes with its rows, so that a new one can number its hits from 1 on.
+        yield own.Now()
+        names = w.names(w.key)
+        over = f"until <= {w['now']} - {SECOND} ORDER BY until LIMIT {w.new(SWEPT.name)}"
+        if not w.loops:
+            for table in (w.rows, w.head):
+                yield own.Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {w.head} WHERE {over})")
+            return
+        index = f" FORCE INDEX ({self.indexes[0]})" if w.dialect.family == "mariadb" else ""
+        this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in w.key)
+        gone = [own.Do(f"DELETE FROM {table} WHERE {this}") for table in (w.rows, w.head)]
+        yield own.Each(w.key, f"SELECT {names} FROM {w.head}{index} WHERE {over} FOR UPDATE SKIP LOCKED", gone)
+
+    # --- operations -----------------------------------------------------------------------------------------------
+
+    def _row(self, op: own.Operation[Any]) -> own.Row:
+        return (*self.key_out(op.args[0]), *op.args[1:])
+
+    def written(self) -> Mapping[str, own.Write]:
+        """Return what the verbs that write call."""
+
+        def allowed(_: own.Operation[Any], outcomes: Sequence[Any]) -> bool:
+            return bool(outcomes[0])
+
+        def answer(op: own.Operation[Any], context: Context) -> Answering:
+            return "{allowed}", lambda number: bool(number) or self._remember(op, context)
+
+        clearing = {verb: own.Write(verb, self.key_of, own.first, makes=False) for verb in ("clear", "forget")}
+        taking = {
+            verb: own.Write(verb, lambda op: [self._row(op)], allowed, answer=answer) for verb in ("take", "slide")
+        }
+        return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking, **clearing}
+
+    def _writes(self, write: own.Write, run: Operations, context: Context, _: Locked) -> Plan:
+        results = yield from super()._writes(write, run, context, _)
+        for op, result in zip(run, results, strict=True):
+            if result is False:
+                self._remember(op, context)
+        return results
+
+    def _refused_lately(self, context: Context) -> dict[own.Row, None]:
+        return context.refused.setdefault(self.structure.name, {})
+
+    def _remember(self, op: own.Operation[Any], context: Context) -> bool:
+        # That an operation was refused: the next one is asked by a plain read first.
+        refused = self._refused_lately(context)
+        if len(refused) >= MOST_REFUSED:
+            refused.clear()
+        refused[(op.verb, *self.key_out(op.args[0]))] = None
+        return False
+
+    def asked(self) -> Mapping[str, own.Ask]:
+        """Return what the verb that reads asks."""
+        of_rows = f"FROM {self.rows_table} r WHERE {self.mine('r.')} AND r.at >= m.moment - :{WITHIN.name}"
+        found = (
+            f"SELECT m.moment, (SELECT min(r.at) {of_rows}) AS began, (SELECT min(r.last - r.n) {of_rows}) AS begins,\n"
+            f"    h.newest, h.counted, h.ends, h.started, h.hits, h.earlier\n"
+            f"  FROM (SELECT {self.now} AS moment) m LEFT JOIN {self.head_table} h ON {self.mine('h.')}"
+        )
+        read = self.read(found, [*self.structure.key.columns, WITHIN, *self.timed])
+        return {"peek": own.Ask(read, lambda op, context: self._row(op) + self.moment(context), _window)}
+
+    def verbs(self) -> dict[str, Any]:
+        """Return what lists keys, and the plain read that refuses what is over the limit.
+
+        A server is not asked it unless the key was refused lately.
+        """
+        if self.dialect.singles:
+            given = [*self.structure.key.columns, LIMIT, WITHIN, N, *self.timed]
+            for verb in ("take", "slide"):
+                read = self.read(self._over_limit(verb, self._named), given)
+                self.questions[verb] = partial(self._asking, read)
+        return {"keys": self.list_keys(self.head_table, f"until > {self.now}")}
+
+    def _asking(self, read: Read, op: own.Operation[Any], context: Context) -> Question | None:
+        lately = self._refused_lately(context).pop((op.verb, *self.key_out(op.args[0])), 1) is None
+        if self.dialect.row_locks and not lately:
+            return None
+
+        def refused(op: own.Operation[Any], found: list[own.Row]) -> bool:
+            if not found[0][0]:
+                raise Careful
+            return self._remember(op, context)
+
+        ask = own.Ask(read, lambda op, context: self._row(op) + self.moment(context), refused)
+        return self._question(ask, op, context)
+
+    def rules(self) -> Iterator[Rule]:
+        """Yield what `check` verifies: rows have a head, and their hits are among those that it has numbered."""
+        yield has_head(self)
+        words = RuleWords(self)
+        wrong = words.message("hits up to ?, the head says ?", "r.last", "h.newest")
+        yield (
+            "last",
+            f"SELECT {words.r_key}, {wrong} FROM {words.rows} r JOIN {words.head} h ON {words.join}\n"
+            f"  WHERE r.last > h.newest OR r.n < 1 OR r.last < r.n",
+        )
+
+
+def _window(op: own.Operation[Any], found: list[own.Row]) -> Window:
+    moment, began, begins, newest, counted, ends, started, hits, earlier = found[0]
+    within, age = op.args[1], moment - (started or 0)
+    if age >= within:
+        earlier, hits, age = (hits if age < 2 * within else 0), 0, age - within
+    left = max(within - age, 0)
+    return Window(
+        0 if began is None else newest - begins,
+        0.0 if began is None else (began - moment) / SECOND,
+        counted if ends is not None and ends > moment else 0,
+        max((ends or moment) - moment, 0) / SECOND,
+        earlier or 0,
+        left / SECOND if earlier else 0.0,
+        hits or 0,
+        (left + within) / SECOND if hits else 0.0,
+    )
+
+
+class WindowsConsole(PeekConsole[Windows[Any]]):
+    """Keys with what they have in their windows; nothing can be imported."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": ()}
+    headers = ("hits", "counted", "current")
+
+
+WindowsPlan.wire = None
+own.register(Windows, WindowsPlan, WindowsConsole)

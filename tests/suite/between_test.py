@@ -1,0 +1,208 @@
+"""Small things that larger tests pass by: orders that few rows do not show, and what comes between two statements."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+import roost
+from roost.structures.program import SOME
+from tests.campaigns.processes import until
+from tests.lengths import length
+from tests.suite.application import Application
+from tests.suite.boundaries import plain
+from tests.suite.clients import MariaDBClient, connect
+from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, visits
+from tests.suite.views_mixed_test import until_done
+
+Open = Callable[..., Any]
+KEEP, IDS = 20, [7 * n % 61 for n in range(60)]  # in an order that is not theirs
+CAPPED: dict[str, Any] = {
+    "evicting": {},
+    "refreshing": {"on_duplicate": "refresh"},
+    "of_an_hour": {"keep_for": 3600},
+}
+
+
+@pytest.mark.parametrize("name", CAPPED)
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.needs("capped", "application", "readable views")
+def test_the_oldest_is_evicted_by_sql_whatever_the_ids_and_the_holes(
+    open_store: Open, sql: Any, name: str, at_once: bool
+) -> None:
+    capped: Any = roost.Capped(name, Egg, per="basket", keep=KEEP, unique="egg", **CAPPED[name])
+    store = open_store(capped)
+    into = f"INSERT INTO {name}{'_in' if isinstance(sql, MariaDBClient) else ''} (basket, egg, colour) VALUES "
+    left: list[int] = []
+
+    def insert(eggs: list[int]) -> None:
+        rows = [f"(5, {egg}, 'red')" for egg in eggs]
+        for text in [", ".join(rows)] if at_once else rows:
+            sql.execute(into + text)
+        for egg in eggs:
+            left[:] = [*(each for each in left if each != egg), egg][-KEEP:]
+
+    insert(IDS)
+    for hole in (left[4], left[9], left[14]):
+        assert store.run(capped.remove(5, hole))
+        left.remove(hole)
+    insert([100, 101, *([left[5], 102, left[7]] if name == "refreshing" else [102]), 103, 104, 105])
+    assert [each.row.egg for each in store.run(capped.entries(5))] == left
+    assert store.run(capped.count(5)) == KEEP
+
+
+@pytest.mark.parametrize("name", CAPPED)
+@pytest.mark.parametrize("wrong", [KEEP + 1, KEEP + 9])
+@pytest.mark.needs("capped", "second store")
+def test_a_count_that_is_too_high_is_mended_by_the_next_add(open_store: Open, name: str, wrong: int) -> None:
+    capped: Any = roost.Capped(name, Egg, per="basket", keep=KEEP, unique="egg", **CAPPED[name])
+    store = open_store(capped)
+    store.run(capped.add_all([Egg(5, egg) for egg in range(KEEP + 5)]))
+    by_hand(store, f"UPDATE roost_{name}_head SET n = {wrong}")
+    store.run(capped.add(Egg(5, 100)))
+    assert store.check() == []
+    assert [each.row.egg for each in store.run(capped.entries(5))] == [*range(6, KEEP + 5), 100]
+
+
+# What is declared with a `keep`, how SQL inserts a row of the key 5, and what is read of it: the last row is in it.
+ALTERED: dict[str, tuple[Callable[[int], Any], str, Callable[[Any], Any]]] = {
+    "ring": (
+        lambda keep: roost.Ring("altered", Visit, per="uid", keep=keep),
+        "(uid, visitor) VALUES (5, {})",
+        lambda ring: ring.latest(5, 1),
+    ),
+    "capped": (
+        lambda keep: roost.Capped("altered", Visit, per="uid", keep=keep, unique="visitor"),
+        "(uid, visitor) VALUES (5, {})",
+        lambda capped: capped.latest(5, 1),
+    ),
+    "set": (
+        lambda keep: roost.Set("altered", key=int, member=int, keep=keep),
+        "VALUES (5, {})",
+        lambda members: members.members(5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+@pytest.mark.needs("programs for SQL", "readable views")
+def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_declaration(
+    name: str, open_store: Open, sql: Any, store_url: str
+) -> None:
+    declare, row, read = ALTERED[name]
+    left, found = [0], list[threading.Thread]()
+    numbers, errors = count(1), list[BaseException]()
+    into = f"INSERT INTO altered{'_in' if isinstance(sql, MariaDBClient) else ''} "
+
+    def insert() -> None:
+        client = connect(store_url)
+        try:
+            until_done(client.execute, into + row.format(next(numbers)))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            client.close()
+
+    def trace(text: str, _: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            found.append(threading.Thread(target=insert))
+            found[-1].start()
+            found[-1].join(0.03)  # it is over, or waits for what alter has
+
+    store = open_store(declare(7), trace=trace)
+    for boundary in count(1, length(4, 1)):
+        for _ in range(7):
+            until_done(sql.execute, into + row.format(next(numbers)))
+        left[0] = boundary
+        store.alter(declare(3))
+        reached, left[0] = left[0] <= 0, 0
+        for thread in found:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert (store.check(), errors) == ([], []), boundary
+        newest = next(numbers) - 1
+        last = store.run(read(declare(3)))
+        assert newest in last or last == [Visit(5, newest)], boundary
+        if not reached:
+            break
+        store.alter(declare(7))
+
+
+limits: Any = roost.RateLimit("limits", key=int, limit=3, within=36_000)
+KEYS = range(1, SOME + 3)
+# What a transaction does to the key 1, what many rows at once do to all keys, and what the key 1 then has.
+WAITED: dict[str, tuple[Any, list[Any], Any, Any]] = {
+    "ring": (
+        visits.push(Visit(1, 1)),
+        [visits.push(Visit(key, 2)) for key in KEYS],
+        *(visits.latest(1), [Visit(1, 2), Visit(1, 1)]),
+    ),
+    "capped": (baskets.add(Egg(1, 1)), [baskets.add(Egg(key, 2)) for key in KEYS], baskets.count(1), 2),
+    "set": (likes.add(1, "a"), [likes.add(key, "b") for key in KEYS], likes.size(1), 2),
+    "rate limit": (limits.take(1), [limits.take(key) for key in KEYS], limits.peek(1), (False, 0)),
+}
+
+
+@pytest.mark.parametrize("name", WAITED)
+@pytest.mark.needs("programs for SQL")
+def test_many_rows_that_have_waited_for_a_transaction_go_by_what_it_has_left(
+    name: str, open_store: Open, store_url: str, application: Application
+) -> None:
+    one, many, read, wanted = WAITED[name]
+    store = open_store(one.structure, lock_wait=60, timeout=60)
+    store.run(limits.take(1) if name == "rate limit" else read)  # whose row is there
+    client = connect(store_url)
+    client.execute("BEGIN")
+    store.on(client).run(one)
+    waiting = threading.Thread(target=store.run_all, args=many)
+    waiting.start()
+    waits = "information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+    if application.kind == "postgresql":
+        waits = "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    until(lambda: application(f"SELECT count(*) FROM {waits}") == [(1,)], "the wait for the transaction")
+    client.execute("COMMIT")
+    client.close()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert plain((store.run(read),), (read,)) == (wanted,)
+
+
+@pytest.mark.needs("second store", "cache")
+def test_a_token_grows_where_the_last_one_is_ahead_of_the_clock(open_store: Open) -> None:
+    jobs: Any = roost.Lease("jobs", key=int)
+    store = open_store(jobs)
+    first = store.run(jobs.acquire(1, "ada", 3600))
+    by_hand(store, "UPDATE roost_jobs_rows SET token = token + 1000000000000")
+    store.run(jobs.clear(1))
+    assert store.run(jobs.acquire(1, "bob", 3600)).token == first.token + 10**12 + 1
+
+
+@pytest.mark.needs("second store", "cache")
+def test_a_lease_whose_answer_comes_late_counts_from_its_request(open_store: Open) -> None:
+    jobs, ttl = roost.Lease("jobs"), 0.2
+    late = False
+
+    def trace(text: str, _: Any) -> None:
+        if late:
+            end = time.monotonic() + 2 * ttl
+            while time.monotonic() < end:
+                pass
+
+    store = open_store(jobs, likes, trace=trace)
+    store.run(jobs.acquire("other", "ada", 1))
+    late = True
+
+    def hold() -> None:
+        nonlocal late
+        with store.holding(jobs, "daily", ttl=ttl) as held:
+            late = False
+            assert held.lost
+
+    with pytest.raises(roost.LeaseLost):
+        hold()
