@@ -22,6 +22,8 @@ USES = {
     "": "store = roost.Store('sqlite://'); c = roost.Counter('c'); store.create(c); print(store.run(c.increment('a')))",
     "aiocache": "from roost.contrib.aiocache import RoostCache; print(1)",
     "celery": "from roost.contrib.celery import RoostBackend; print(1)",
+    "console": "from roost.console.app import Pages, Options; "
+    "print(Pages(roost.Store('sqlite://'), Options()).page('doctor.html', found=[]).status_code - 199)",
     "django": "import roost.contrib.django; print(1)",
     "dogpile": "from roost.contrib.dogpile import RoostBackend; print(1)",
     "limits": "import roost.contrib.limits; print(1)",
@@ -62,6 +64,8 @@ def test_the_packages_have_what_they_need_and_no_more(built: Path) -> None:
     assert {"roost/__init__.py", "roost/__main__.py", "roost/py.typed"} <= set(names)
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src/roost").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
+    for shown in ("roost/console/static/console.css", "roost/console/templates/index.html"):
+        assert shown in names
     with tarfile.open(sdist) as archive:
         members = [name.partition("/")[2] for name in archive.getnames()]
     assert {"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "docs/README.md", "pyproject.toml"} <= set(members)

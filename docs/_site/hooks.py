@@ -18,6 +18,8 @@ ELSEWHERE = {
     "bench/README.md": "measurements.md",
     "tests/campaigns/README.md": "campaigns.md",
     "tests/latest.py": "files/latest.py",
+    "contrib/grafana/roost.json": "files/roost.json",
+    "contrib/grafana/alerts.yml": "files/alerts.yml",
     **{f"examples/{path.name}": f"files/{path.name}" for path in (ROOT / "examples").glob("*.py")},
     **{f"bench/charts/{path.name}": f"files/{path.name}" for path in (ROOT / "bench/charts").glob("*.svg")},
 }
