@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 
-.PHONY: run test types suite format bench campaigns faults mutants clean
+.PHONY: run test types suite format bench bench-gate docs campaigns faults mutants clean
 
 run: $(DEV)
 	$(BIN)/roost demo --yes
@@ -28,6 +28,13 @@ format: $(DEV)
 bench: $(DEV)
 	$(BIN)/python -m bench
 
+bench-gate: $(DEV)  # the median of three runs beside what is kept
+	$(BIN)/python -m bench --gate
+
+docs: $(VENV)/.docs
+	$(BIN)/python docs/_site/draw.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 campaigns: faults mutants
 
 faults: $(DEV)
@@ -41,6 +48,10 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.shares --rounds 10
 	$(BIN)/python -m tests.campaigns.mixed --seconds 60
 	$(BIN)/python -m tests.campaigns.writers
+	$(BIN)/python -m tests.campaigns.soak
+	$(BIN)/python -m tests.campaigns.soak --server mariadb
+	$(BIN)/python -m tests.campaigns.soak --server mysql
+	$(BIN)/python -m tests.campaigns.soak --server postgresql
 	$(BIN)/python -m tests.campaigns.outage --rounds 20
 	$(BIN)/python -m tests.campaigns.boundaries --server mariadb
 	$(BIN)/python -m tests.campaigns.boundaries --server postgresql
@@ -72,10 +83,14 @@ mutants: $(DEV)  # small defects: which of them do the tests notice?
 	$(BIN)/python -m tests.campaigns.mutants
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(DEV): pyproject.toml
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
+	touch $@
+
+$(VENV)/.docs: $(DEV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --group docs
 	touch $@

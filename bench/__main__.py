@@ -1,4 +1,8 @@
-"""Run the measurements: `python -m bench [NAME …] [--quick] [--seconds=N]`."""
+"""Run the measurements: `python -m bench [NAME …] [--quick] [--seconds=N] [--gate]`.
+
+What was measured is kept as JSON and drawn as a chart, in bench/kept and bench/charts. `--gate` keeps nothing: it
+compares the median of three runs with what is kept.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from bench import (
     footprint,
     growth,
     handlersocket,
+    kept,
     limits,
     memcached,
     memcached_protocol,
@@ -26,7 +31,7 @@ from bench import (
     threads,
     views,
 )
-from bench.report import console, machine
+from bench.report import Report, console, machine, reports
 
 MEASUREMENTS = {
     "calls": calls.main,
@@ -52,16 +57,43 @@ MEASUREMENTS = {
 }
 
 
+def measured(name: str, quick: bool) -> tuple[bool, list[Report]]:
+    """Run one measurement; return whether its targets were met, and what it has printed with targets."""
+    reports.clear()
+    met = MEASUREMENTS[name](quick)
+    return met, list(reports)
+
+
+def gate(names: list[str]) -> int:
+    """Compare the median of three runs with what is kept; return how many ratios are worse."""
+    worse = 0
+    for name in names:
+        quick, before = kept.read(name)
+        found = kept.worse(before, [measured(name, quick)[1] for _ in range(3)])
+        for line in found:
+            console.print(f"{name}: {line}")
+        worse += len(found)
+    console.print(f"{worse} ratios are worse than what is kept" if worse else "no ratio is worse than what is kept")
+    return worse
+
+
 def main() -> int:
     quick = "--quick" in sys.argv
-    names = [name for name in sys.argv[1:] if not name.startswith("-")] or list(MEASUREMENTS)
+    all_names = kept.names() if "--gate" in sys.argv else list(MEASUREMENTS)
+    names = [name for name in sys.argv[1:] if not name.startswith("-")] or all_names
     unknown = [name for name in names if name not in MEASUREMENTS]
     if unknown:
         print(f"no measurement {unknown[0]!r}; there are {', '.join(MEASUREMENTS)}", file=sys.stderr)
         return 2
     console.print(f"Roost, {machine()}")
-    met = [MEASUREMENTS[name](quick) for name in names]
-    return 0 if all(met) else 1
+    if "--gate" in sys.argv:
+        return 1 if gate(names) else 0
+    all_met = True
+    for name in names:
+        met, found = measured(name, quick)
+        all_met = met and all_met
+        kept.keep(name, quick, found)
+    return 0 if all_met else 1
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests import servers
 import roost
 from bench.report import Line, in_turn, micros, show_lines
 from bench.shapes import ByHand, Visit, structures
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 
 ROUNDS = 15
 

@@ -20,7 +20,7 @@ import roost
 from bench.report import Line, in_turn, micros, show_lines
 from bench.shapes import Visit
 from roost.databases.mariadb.rows import Result
-from roost.store.single import UNANSWERED
+from roost.store.core import UNANSWERED
 
 ROUNDS = 31
 KEYS = 64
@@ -109,49 +109,6 @@ def ways(name: str, store: roost.Store) -> list[Way]:
             ("a push", lambda: visits.push(Visit(7, next(numbers)))),
         )
     ]
-    context = core._context
-
-    def careful(context: Any) -> Callable[[], None]:
-        return lambda: setattr(core, "_context", context)
-
-    found.append(
-        Way(
-            f"counters without a look at the slots: {KEYS} adds",
-            careful(context.carefully()),
-            careful(context),
-            lambda: store.run_all(*[pageviews.add(key) for key in range(KEYS)]),
-        )
-    )
-    if name == "sqlite":
-        return found
-    plan = core.known.plan(visitors)
-    optimistic = plan.optimistic
-
-    def added() -> object:
-        return store.run_all(*[visitors.add(Visit(key, next(numbers))) for key in range(KEYS)])
-
-    found.append(
-        Way(
-            f"adds to full capped collections without a look at them: {KEYS} adds",
-            lambda: setattr(plan, "optimistic", None),
-            lambda: setattr(plan, "optimistic", optimistic),
-            added,
-        )
-    )
-    plans = [core.known.plan(each) for each in (likes, pageviews, visits)]
-
-    def forgotten() -> None:
-        for each in plans:
-            each.trusted_by.clear()
-
-    found.append(
-        Way(
-            "the declaration compared along with the first statement: 16 adds",
-            forgotten,
-            lambda: None,
-            lambda: store.run_all(*[pageviews.add(key) for key in range(16)]),
-        )
-    )
     if name == "mariadb":
         result: Any = Result
         ours = {name: getattr(result, name) for name in ("read", "_get_descriptions", "_read_rowdata_packet")}

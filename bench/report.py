@@ -29,6 +29,24 @@ class Line:
     met: bool
 
 
+@dataclass(frozen=True)
+class Report:
+    """Lines with their title, as `show_lines` printed them."""
+
+    title: str
+    baseline: str
+    ours: str
+    lines: tuple[Line, ...]
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether the ratios are of times or sizes: targets of one table agree."""
+        return any(line.target.startswith("<") for line in self.lines)
+
+
+reports: list[Report] = []  # of the measurement that runs
+
+
 def machine() -> str:
     """Name what was measured on."""
     cores = os.cpu_count()
@@ -49,7 +67,8 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
 
 
 def show_lines(title: str, baseline: str, ours: str, lines: Sequence[Line]) -> bool:
-    """Print lines with their targets; return whether all were met."""
+    """Print lines with their targets, and note them in `reports`; return whether all were met."""
+    reports.append(Report(title, baseline, ours, tuple(lines)))
     show(
         title,
         ["work", baseline, ours, "ratio", "target", ""],

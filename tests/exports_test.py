@@ -276,7 +276,8 @@ def test_the_server_and_protocols_know_no_database() -> None:
         "databases.addresses",
         "databases.urls",
         "databases.waits",
-        "batching.parts",
+        "batching.batch",
+        "batching.slow_path",
     }
     below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}

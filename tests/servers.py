@@ -384,7 +384,7 @@ def mariadb_connection(url: str) -> Any:
     """Connect to a MariaDB by PyMySQL."""
     import pymysql
 
-    from roost.databases.mariadb.engine import arguments
+    from roost.databases.mariadb.address import arguments
 
     return pymysql.connect(**arguments(f"{url}/mysql")[0], autocommit=True)
 
@@ -479,7 +479,7 @@ class Plugin:
         """Open a connection for SQL (PyMySQL): autocommit, in the database mysql, unless told otherwise."""
         import pymysql
 
-        from roost.databases.mariadb.engine import arguments
+        from roost.databases.mariadb.address import arguments
 
         return pymysql.connect(**{**arguments(f"{self.daemon.url}/mysql")[0], "autocommit": True, **options})
 
@@ -677,7 +677,7 @@ def wait_for_silence(url: str) -> None:
     else:
         import pymysql
 
-        from roost.databases.mariadb.engine import arguments
+        from roost.databases.mariadb.address import arguments
 
         asked = "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
         connection = pymysql.connect(**arguments(url)[0])

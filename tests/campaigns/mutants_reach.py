@@ -28,14 +28,14 @@ _FAULTS = [
 _STRUCTURES = [f"structures/{name}/" for name in ("counter", "ring", "capped", "set")]
 # The tests that concern a file, by the beginning of its path; the first that fits.
 CONCERN = [
-    (("databases/callers/", "databases/server", "store/joined"),
+    (("databases/callers/", "databases/server", "store/runner"),
      [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")]),
     (("structures/memcached_set/records",), ["tests/plans/records_test.py", *_MEMCACHED]),
     (("databases/memcached", "store/memcached", "structures/memcached_set/"), _MEMCACHED),
     (("databases/sqlite/apsw", "server/", "protocols/", "structures/index"),
      ["tests/protocols", "tests/index", "tests/server", "tests/handlersocket/differential_test.py"]),
     (("databases/mariadb/rows",), ["tests/suite/mariadb_rows_test.py"]),
-    (("databases/sqlite", "databases/forks", "store/links", "store/self_deadlock"),
+    (("databases/sqlite", "store/links"),
      [*_SUITE[:2], *[f"tests/faults/{name}_test.py" for name in (
          "bad_file", "full_disk", "forked", "foreign_transaction", "many_processes", "interrupted", "windows")]]),
     (("databases/",), [*_SUITE[:3], "tests/suite/types_test.py", "tests/suite/prepared_test.py", *_FAULTS,

@@ -15,7 +15,7 @@ import pytest
 from pymysql.err import OperationalError
 
 import roost
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from tests.clusters import load
 from tests.clusters.galera import Galera
 from tests.server.serving import Client, serving

@@ -14,8 +14,8 @@ import pytest
 
 import roost
 from roost.databases.mariadb import cluster_lock
+from roost.databases.mariadb.address import arguments
 from roost.databases.mariadb.connection import MariaDBConnection
-from roost.databases.mariadb.engine import arguments
 from roost.dialects import Control
 from tests.campaigns.processes import PATIENCE, Child, Line, Start, children, until
 from tests.clusters import load

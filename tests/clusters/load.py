@@ -15,7 +15,7 @@ import pymysql
 from pymysql.err import OperationalError
 
 import roost
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from tests.campaigns.processes import Line, Start, children
 
 KEEP = 8

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import roost
-from roost.databases.executor import USES
+from roost.databases.server import USES
 from tests import servers
 from tests.campaigns.processes import PATIENCE, until
 from tests.clusters import load

@@ -16,7 +16,7 @@ import psycopg
 import pymysql
 import pytest
 
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from tests import servers
 
 ROOT = Path(__file__).parents[2]

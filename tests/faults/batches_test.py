@@ -164,7 +164,7 @@ def test_f84_a_key_that_was_blocked_goes_the_usual_way_again(server_url: str) ->
         waiting.join(PATIENCE)
         assert answers == [2]
         atom = Atom([visits.push(Visit(1, 2))])
-        store._core.submit_some([atom])
+        store._core.submit([atom])
         assert atom.slow_path is None
         assert atom.answer == (3,)
 

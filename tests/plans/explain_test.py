@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.databases.sqlite.statements import text_of
+from roost.databases.sqlite.engine import text_of
 from roost.dialects import SQLITE, Gather, Statement, render
 from roost.dialects.dialect import Template
 from roost.structures.plan import Context
@@ -190,7 +190,7 @@ def test_every_query_of_every_plan_is_named_here(database: sqlite3.Connection) -
         for name, template in vars(plan).items():
             if not isinstance(template, Template):
                 continue
-            row = [1] * (template.sql.count("?") // template.copies)
+            row = [1] * template.sql.count("?")
             found = explained(database, template, *row)
             all_are_read = name == "top" or (structure is ranking and name in ("latest", "entries"))
             assert all_are_read or not [line for line in found if "TEMP B-TREE" in line], (structure, name)

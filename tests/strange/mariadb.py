@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pymysql
 
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from tests import servers
 
 _numbers = count()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from roost.databases.mariadb.engine import CREATE_LOCK
+from roost.databases.mariadb.statements import CREATE_LOCK
 from tests.model.operations import Points
 from tests.suite.age_test import KINDS
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, rows, visits

@@ -46,7 +46,7 @@ class Application:
         else:
             import pymysql
 
-            from roost.databases.mariadb.engine import arguments
+            from roost.databases.mariadb.address import arguments
 
             self._raw = pymysql.connect(**arguments(url)[0], autocommit=True)
         self._cursor = self._raw.cursor()

@@ -14,7 +14,7 @@ import psycopg
 import pymysql
 
 import roost
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from roost.structures.program import SOME
 from tests.suite.shapes import Visit, by_hand
 

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pymysql
 
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 
 
 class SQLiteClient(sqlite3.Connection):

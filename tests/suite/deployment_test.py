@@ -16,7 +16,7 @@ import pymysql
 import pytest
 
 import roost
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from tests.campaigns.processes import until
 from tests.lengths import length
 from tests.suite.shapes import Egg, Visit

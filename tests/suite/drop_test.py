@@ -104,20 +104,6 @@ def test_the_statements_undo_those_of_ddl(open_store: Make) -> None:
     assert store.run_all(*[each.keys() for each in ALL]) == ([], [], [], [])
 
 
-@pytest.mark.needs("readable views")
-def test_views_that_were_made_under_their_former_name_are_known_and_made_anew(open_store: Make) -> None:
-    store = open_store(*ALL)
-    known = store._core.known
-    by_hand(store, *drop_ddl(known.catalog, [known.plan(each) for each in ALL]))
-    made = "\0".join(store.ddl(*ALL))
-    former = made.replace("a view, made by Roost", "a front, made by Roost").replace("`roost_view_", "`roost_front_")
-    assert former != made
-    by_hand(store, *former.split("\0"))
-    assert {violation.rule for violation in store.check()} == {"view"}
-    store.create(*ALL)
-    assert store.check() == []
-
-
 def test_f122_from_asyncio_and_not_from_memcached() -> None:
     async def work() -> None:
         async with roost.AsyncStore("sqlite://") as store:

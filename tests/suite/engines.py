@@ -92,8 +92,6 @@ ENGINES = [
                     "programs for SQL",
                     "capped tables",
                     "readable views",
-                    "capped tables",
-                    "readable views",
                 ),
                 "trims in passes",
             ]

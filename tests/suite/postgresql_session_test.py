@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 import roost
-from roost.databases.executor import MOST_PREPARED, USES
 from roost.databases.postgresql.engine import PostgreSQLEngine
+from roost.databases.server import MOST_PREPARED, USES
 from roost.databases.urls import redacted
 from tests import servers
 from tests.suite.application import Application

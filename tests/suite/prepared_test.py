@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.databases.executor import MOST_PREPARED, USES
+from roost.databases.server import MOST_PREPARED, USES
 from tests.suite.shapes import Visit, visits
 
 # MySQL has no operations by themselves.

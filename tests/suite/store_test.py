@@ -346,3 +346,14 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
     assert store.url == shown
     assert "secret" not in repr(store)
     assert "s3" not in repr(store)
+
+
+@pytest.mark.needs("counter", "ring")
+def test_who_reads_all_keys_sees_none_that_a_later_operation_makes(open_store: Make) -> None:
+    counted, pushed = roost.Counter("counted"), roost.Ring("pushed", Visit, per="uid", keep=2)
+    store = open_store(counted, pushed)
+    assert store.run_all(counted.top(2), counted.add("a", -3), counted.keys(), counted.add("b"), counted.top(2)) == (
+        *([], None, ["a"], None),
+        [("b", 1), ("a", -3)],
+    )
+    assert store.run_all(pushed.keys(), pushed.push(Visit(1, 1)), pushed.keys()) == ([], 1, [1])

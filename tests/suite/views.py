@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from tests.suite.clients import SQLiteClient
+from tests.suite.clients import MariaDBClient, SQLiteClient
 from tests.suite.shapes import Egg, Visit, likes, pageviews, visits
 
 
@@ -104,30 +104,55 @@ FORMS = [
 ]
 
 
-def obeys_its_declaration(store: roost.Store, sql: Any, form: str) -> None:
+def obeys_its_declaration(store: roost.Store, sql: Any, form: str, uid: int = 5) -> None:
     """Fill collections of every `on_full` and `on_duplicate` through their views, in one form of INSERT."""
-    insert = f"{form} INTO {{}} (uid, visitor) VALUES (5, ?)"
+
+    def insert(name: str, visitor: int) -> None:
+        sql.execute(f"{form} INTO {into(sql, name)} (uid, visitor) VALUES (?, ?)", (uid, visitor))
+
     for visitor in (1, 2, 3, 1, 4, 1):
-        sql.execute(insert.format("refreshing"), (visitor,))
-    assert store.run_all(refreshing.latest(5), refreshing.count(5)) == ([Visit(5, 1), Visit(5, 4), Visit(5, 3)], 3)
+        insert("refreshing", visitor)
+    newest = [Visit(uid, 1), Visit(uid, 4), Visit(uid, 3)]
+    assert store.run_all(refreshing.latest(uid), refreshing.count(uid)) == (newest, 3)
     for name in ("rejecting", "both_ways"):
         for visitor in (1, 2):
-            sql.execute(insert.format(name), (visitor,))
-        with pytest.raises(sql.IntegrityError, match=f"{name}: the collection is full; keep is 2"):
-            sql.execute(insert.format(name), (3,))
+            insert(name, visitor)
+        with pytest.raises(sql.Error, match=f"{name}: the collection is full; keep is 2"):
+            insert(name, 3)
     with pytest.raises(sql.IntegrityError, match="rejecting: visitor is there already"):
-        sql.execute(insert.format("rejecting"), (1,))
-    sql.execute(insert.format("both_ways"), (1,))
-    assert store.run_all(rejecting.latest(5), both.latest(5), both.count(5)) == (
-        [Visit(5, 2), Visit(5, 1)], [Visit(5, 1), Visit(5, 2)], 2
+        insert("rejecting", 1)
+    insert("both_ways", 1)
+    assert store.run_all(rejecting.latest(uid), both.latest(uid), both.count(uid)) == (
+        [Visit(uid, 2), Visit(uid, 1)], [Visit(uid, 1), Visit(uid, 2)], 2
     )  # fmt: skip
 
 
 def forms(sql: Any) -> list[str]:
     """Return the forms that an engine's INSERT has."""
+    if isinstance(sql, MariaDBClient):
+        return ["INSERT", "INSERT IGNORE", "REPLACE"]
     return FORMS if isinstance(sql, SQLiteClient) else FORMS[:1]
 
 
 def newest_first(sql: Any, before: str = "") -> str:
     """Return what a SELECT needs to be in order: nothing on SQLite, where a view's order comes from its index."""
     return "" if isinstance(sql, SQLiteClient) else f"ORDER BY {before}sequence DESC"
+
+
+def into(sql: Any, name: str) -> str:
+    """Return what a client inserts into: the view, or on MariaDB and MySQL its inlet."""
+    return f"{name}_in" if isinstance(sql, MariaDBClient) else name
+
+
+def remove(sql: Any, name: str, **row: Any) -> Any:
+    """Remove a row through the view, or on MariaDB and MySQL through its outlet."""
+    if isinstance(sql, MariaDBClient):
+        columns = ", ".join(f"`{each}`" for each in row)
+        return sql.execute(f"INSERT INTO {name}_out ({columns}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
+    condition = " AND ".join(f"{each} = ?" for each in row)
+    return sql.execute(f"DELETE FROM {name} WHERE {condition}", [*row.values()])
+
+
+def empty(sql: Any, name: str) -> None:
+    """Remove all rows, whoever's."""
+    sql.execute(f"DELETE FROM {f'roost_{name}_rows' if isinstance(sql, MariaDBClient) else name}")

@@ -22,9 +22,21 @@ BLACKHOLE = "INSTALL SONAME 'ha_blackhole'"
 
 
 @pytest.fixture
-def url() -> str:
+def server() -> servers.Server:
     try:
-        return servers.bare_mariadb().database(f"b{next(_numbers)}")
+        return servers.bare_mariadb()
+    except servers.NotHere as error:
+        servers.not_run(error)
+
+
+@pytest.fixture
+def url(server: servers.Server) -> str:
+    return server.database(f"b{next(_numbers)}")
+
+
+def mysql() -> servers.Server:
+    try:
+        return servers.mysql()
     except servers.NotHere as error:
         servers.not_run(error)
 
@@ -155,22 +167,50 @@ def test_a_view_of_procedures_stays_until_it_is_made_anew(open_store: Callable[.
     assert "likes_add" in sql.view_objects()
 
 
-def test_a_binary_log_without_trust_is_explained(sql: Any, url: str) -> None:
-    user = f"logged{next(_numbers)}"
-    sql.execute(f"CREATE USER {user} IDENTIFIED BY 'secret'")
-    sql.execute(f"GRANT ALL ON {url.rpartition('/')[2]}.* TO {user}")
-    with roost.Store(url.replace("root@", f"{user}:secret@")) as store:
+@pytest.mark.parametrize("of", [servers.bare_mariadb, servers.mysql], ids=["mariadb", "mysql"])
+def test_a_binary_log_without_trust_is_explained(of: Callable[[], servers.Server]) -> None:
+    try:
+        server, user = of(), f"logged{next(_numbers)}"
+    except servers.NotHere as error:
+        servers.not_run(error)
+    url = server.database(user)
+    server.run(f"CREATE USER {user} IDENTIFIED BY 'secret'")
+    server.run(f"GRANT ALL ON {user}.* TO {user}")
+    server.run("SET GLOBAL log_bin_trust_function_creators = 0")
+    with roost.Store(url.replace("root@", f"{user}:secret@")) as store, clients.connect(url) as sql:
         with pytest.raises(roost.StatementFailed, match=r"1419.*SET GLOBAL log_bin_trust_function_creators = 1"):
             store.create(likes)
         assert sql.view_objects() == []
-        sql.execute("SET GLOBAL log_bin_trust_function_creators = 1")
+        server.run("SET GLOBAL log_bin_trust_function_creators = 1")
         try:
             store.create(likes)
             store.run(likes.add(7, "ada"))
         finally:
-            sql.execute("SET GLOBAL log_bin_trust_function_creators = 0")
+            server.run(f"SET GLOBAL log_bin_trust_function_creators = {int(of is servers.mysql)}")
         assert store.check() == []
-    sql.execute(f"DROP USER {user}")
+    server.run(f"DROP USER {user}")
+
+
+def test_where_mysql_makes_no_inlet_there_are_procedures() -> None:
+    server = mysql()
+    url = server.database(f"keys{next(_numbers)}")
+    server.run("SET GLOBAL sql_require_primary_key = ON")
+    try:
+        with roost.Store(url) as store, clients.connect(url) as sql:
+            store.create(likes, rejecting)
+            assert sql.view_objects()[:3] == ["likes", "likes_add", "likes_remove"]
+            sql.execute("CALL likes_add(7, 'ada')")
+            sql.execute("CALL rejecting_add(5, 1)")
+            sql.execute("BEGIN")
+            sql.execute("CALL likes_add(7, 'bob')")
+            with pytest.raises(sql.Error, match="is there already"):
+                sql.execute("CALL rejecting_add(5, 1)")
+            sql.execute("COMMIT")
+            sql.execute("CALL likes_remove(7, 'ada')")
+            assert store.run_all(likes.members(7), rejecting.count(5)) == ({"bob"}, 1)
+            assert store.check() == []
+    finally:
+        server.run("SET GLOBAL sql_require_primary_key = OFF")
 
 
 def test_procedures_whose_account_is_gone_are_told_and_made_anew(sql: Any, url: str) -> None:

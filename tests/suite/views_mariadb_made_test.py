@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -17,7 +16,6 @@ from roost.structures.views.making import view_of
 from tests.suite import clients
 from tests.suite.clients import is_mariadb
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, rows, visits
-from tests.suite.views import both, refreshing, slotted
 
 pytestmark = pytest.mark.needs("inlets")
 
@@ -26,34 +24,6 @@ Open = Callable[..., roost.Store]
 MINE = "CREATE TRIGGER mine AFTER INSERT ON visits_in FOR EACH ROW INSERT INTO log VALUES (NEW.visitor)"
 VISITS = ["roost_visits_in", "roost_visits_out", "visits", "visits_in", "visits_out"]
 _numbers = count()
-
-
-def test_a_view_is_optional_and_can_be_added_and_dropped_later(open_store: Open, sql: Any) -> None:
-    store = open_store()
-    store.create(visits, likes, view=False)
-    assert sql.view_objects() == []
-    assert store.alter(visits, view=True) == ["view added"]
-    assert sql.view_objects() == VISITS
-    sql.execute("INSERT INTO visits_in VALUES (5, 2)")
-    assert store.alter(visits, view=True) == []
-    assert store.alter(visits) == []
-    assert store.alter(visits, view=False) == ["view dropped"]
-    assert store.alter(visits, view=False) == []
-    assert sql.view_objects() == []
-    store.create(visits, likes)
-    assert len(sql.view_objects()) == 5 + 6
-    assert store.run_all(visits.push(Visit(5, 3)), visits.latest(5)) == (2, [Visit(5, 3), Visit(5, 2)])
-
-
-def test_what_create_runs_is_what_ddl_tells(open_store: Open, sql: Any) -> None:
-    store = open_store()
-    store.create()  # so that it knows whether it is MariaDB or MySQL
-    for statement in store.ddl(visits, baskets, pageviews, likes):
-        sql.execute(statement)
-    before = sql.view_objects()
-    store.create(visits, baskets, pageviews, likes)
-    assert sql.view_objects() == before
-    assert store.check() == []
 
 
 def test_what_is_looked_up_opens_no_tables_of_other_databases(open_store: Open, sql: Any) -> None:
@@ -69,123 +39,6 @@ def test_what_is_looked_up_opens_no_tables_of_other_databases(open_store: Open, 
         explained = sql.cursor()
         explained.execute(f"EXPLAIN {text}", row or None)
         assert not [extra for *_, extra in explained.fetchall() if "Scanned all databases" in str(extra)], text
-
-
-def test_a_view_follows_what_is_altered(open_store: Open, sql: Any) -> None:
-    @dataclass(frozen=True)
-    class Longer:
-        uid: int
-        visitor: int
-        note: str | None = None
-
-    store = open_store(visits, slotted, refreshing)
-    store.run_all(*[visits.push(Visit(5, n)) for n in range(8)], slotted.add("a", 3))
-    longer = roost.Ring("visits", Longer, per="uid", keep=3)
-    assert store.alter(longer) == ["column note (text(1000000)?) added", "keep: 5 -> 3"]
-    sql.execute("INSERT INTO visits_in (uid, visitor, note) VALUES (5, 8, 'x'), (5, 9, 'y')")
-    assert store.run(longer.latest(5)) == [Longer(5, 9, "y"), Longer(5, 8, "x"), Longer(5, 7)]
-    store.alter(roost.Counter("slotted", slots=1))
-    sql.execute("INSERT INTO slotted_in VALUES ('a', 4)")
-    assert sql.execute("SELECT * FROM slotted").fetchall() == (("a", 7),)
-    store.alter(
-        roost.Capped("refreshing", Visit, per="uid", keep=2, unique="visitor", on_full="reject", on_duplicate="refresh")
-    )
-    with pytest.raises(sql.Error, match="keep is 2"):
-        sql.execute("INSERT INTO refreshing_in VALUES (1, 1), (1, 2), (1, 1), (1, 3)")
-
-
-def test_an_alter_that_is_refused_leaves_the_view(open_store: Open, sql: Any) -> None:
-    @dataclass(frozen=True)
-    class Other:
-        uid: int
-
-    store = open_store(visits, both)
-    sql.execute("CREATE TABLE log (visitor BIGINT)")
-    sql.execute(MINE)
-    store.run_all(both.add(Visit(5, 1)), both.add(Visit(5, 2)))
-    view = sql.view_objects()
-    with pytest.raises(roost.Invalid, match="cannot be dropped"):
-        store.alter(roost.Ring("visits", Other, per="uid", keep=5))
-    with pytest.raises(roost.Invalid, match="cannot go down to 1"):
-        store.alter(
-            roost.Capped(
-                "both_ways", Visit, per="uid", keep=1, unique="visitor", on_full="reject", on_duplicate="refresh"
-            )
-        )
-    with pytest.raises(roost.Invalid, match="has triggers of your own"):
-        store.alter(visits, view=False)
-    assert sql.view_objects() == view
-    sql.execute("INSERT INTO visits_in VALUES (5, 7)")
-    assert sql.execute("SELECT * FROM log").fetchall() == ((7,),)
-
-
-def test_the_application_s_own_triggers_stay(open_store: Open, sql: Any) -> None:
-    store = open_store(visits)
-    sql.execute("CREATE TABLE log (visitor BIGINT)")
-    sql.execute(MINE)
-    assert store.check() == []
-    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
-    sql.execute("INSERT INTO visits_in VALUES (5, 7)")
-    assert sql.execute("SELECT * FROM log").fetchall() == ((7,),)
-    assert "mine" in sql.view_objects()
-
-
-@pytest.mark.parametrize(
-    "taken",
-    [
-        "CREATE TABLE visits (a INT)",
-        "CREATE VIEW visits AS SELECT 1",
-        "CREATE TABLE visits_in (a INT)",
-        "CREATE VIEW visits_out AS SELECT 1",
-        "CREATE TRIGGER roost_visits_in AFTER INSERT ON t FOR EACH ROW SET @a = 1",
-    ],
-)
-def test_a_name_that_is_taken_is_refused_unless_without_a_view(open_store: Open, sql: Any, taken: str) -> None:
-    sql.execute("CREATE TABLE t (a INT)")
-    sql.execute(taken)
-    store = open_store()
-    _, kind, name, *_ = taken.split()
-    with pytest.raises(roost.Invalid, match=rf"of that name already \({kind.lower()} {name}\); .*view=False"):
-        store.create(visits)
-    before = sql.view_objects()
-    store.create(visits, view=False)
-    with pytest.raises(roost.Invalid, match="of that name already"):
-        store.alter(visits, view=True)
-    assert store.alter(visits, view=False) == []
-    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
-    assert store.check() == []
-    assert sql.view_objects() == before
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "DROP TRIGGER roost_baskets_in",
-        "DROP TRIGGER roost_baskets_deleted",
-        "DROP TABLE baskets_out",
-        "DROP VIEW baskets",
-        "ALTER TABLE baskets_in ENGINE=InnoDB",
-    ],
-)
-def test_a_view_that_somebody_has_changed_is_told_and_made_anew(open_store: Open, sql: Any, change: str) -> None:
-    store = open_store(baskets)
-    whole = sql.view_objects()
-    sql.execute(change)
-    (violation,) = store.check()
-    assert violation.rule == "view"
-    assert store.alter(baskets, view=True) == []
-    assert sql.view_objects() == whole
-    sql.execute("INSERT INTO baskets_in VALUES (5, 2, 'red')")
-    sql.execute("INSERT INTO baskets_out VALUES (5, 2)")
-
-
-def test_a_view_of_somebody_else_is_never_touched(open_store: Open, sql: Any) -> None:
-    store = open_store(visits)
-    sql.execute("CREATE OR REPLACE VIEW visits AS SELECT uid, COUNT(*) AS hits FROM roost_visits_rows GROUP BY uid")
-    assert [each.rule for each in store.check()] == ["view"]
-    with pytest.raises(roost.Invalid, match=r"of that name already \(view visits\)"):
-        store.create(visits)
-    assert sql.execute("SELECT * FROM visits").description[1][0] == "hits"
 
 
 @pytest.mark.parametrize("structure", [pageviews, baskets], ids=lambda each: each.name)

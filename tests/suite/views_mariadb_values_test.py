@@ -1,4 +1,4 @@
-"""Views on MariaDB: what is written as a value is what Python may write, whatever the client's settings."""
+"""Views on MariaDB and MySQL: what is written as a value is what Python may write, whatever the client's settings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.clients import is_mariadb
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 from tests.suite.views import Colour, Everything, Level, ring
-from tests.suite.views_values_test import KEYS, MOMENT, UUID
+from tests.suite.views_values_test import MOMENT, SETTINGS, UUID, set_by_client
 
 pytestmark = pytest.mark.needs("inlets")
 
@@ -76,15 +75,10 @@ REFUSED: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(
-    params=["STRICT_ALL_TABLES", "", "ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES"], ids=["strict", "lax", "ansi"]
-)
+@pytest.fixture(params=SETTINGS)
 def settings(request: pytest.FixtureRequest, sql: Any) -> None:
     """A client's own settings."""
-    sql.execute("SET sql_mode = ?", (request.param,))
-    if is_mariadb(sql):
-        sql.execute("SET default_regex_flags = 'MULTILINE,EXTENDED,DOTALL'")
-    sql.execute("SET collation_connection = utf8mb4_unicode_ci, time_zone = '+05:00'")
+    set_by_client(sql, request.param)
 
 
 def test_a_value_is_stored_as_python_stores_it(open_store: Open, sql: Any, settings: None) -> None:
@@ -110,33 +104,6 @@ def test_a_value_that_is_not_declared_is_refused(open_store: Open, sql: Any, set
             column, given, error.value
         )  # fmt: skip
     assert store.run(ring.keys()) == []
-
-
-def test_what_is_left_out_is_null_and_only_optional_columns_take_it(open_store: Open, sql: Any, settings: None) -> None:
-    store = open_store(ring)
-    sql.execute("INSERT INTO ring_in (k) VALUES (1)")
-    assert store.run(ring.latest(1)) == [Everything(1)]
-    with pytest.raises(sql.Error, match=r"ring\.k: it takes an integer"):
-        sql.execute("INSERT INTO ring_in (i) VALUES (1)")
-    with pytest.raises(sql.Error, match=r"ring\.k: it takes an integer"):
-        sql.execute("INSERT INTO ring_in (k) VALUES (1), (NULL)")
-    assert store.run(ring.latest(1)) == [Everything(1)]
-
-
-@pytest.mark.parametrize(("kind", "written", "read"), KEYS, ids=lambda each: repr(each))
-def test_keys_and_members_meet_those_of_python(
-    open_store: Open, sql: Any, settings: None, kind: Any, written: Any, read: Any
-) -> None:
-    counter = roost.Counter("counter", key=kind)
-    members = roost.Set("members", key=kind, member=kind)
-    store = open_store(counter, members)
-    store.run_all(counter.add(read), members.add(read, read))
-    sql.execute("INSERT INTO counter_in VALUES (?, 2)", (written,))
-    sql.execute("INSERT INTO members_in VALUES (?, ?)", (written, written))
-    assert store.run_all(counter.totals([read]), members.members(read), members.size(read)) == ({read: 3}, {read}, 1)
-    sql.execute("INSERT INTO counter_out VALUES (?)", (written,))
-    sql.execute("INSERT INTO members_out VALUES (?, ?)", (written, written))
-    assert store.run_all(counter.total(read), members.size(read)) == (0, 0)
 
 
 def test_keys_are_compared_byte_for_byte(open_store: Open, sql: Any, settings: None) -> None:

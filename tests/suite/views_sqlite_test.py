@@ -10,16 +10,11 @@ import pytest
 
 import roost
 from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
-from tests.suite.views import FORMS, WRITES, baskets, both, obeys_its_declaration, refreshing, rejecting, slotted
+from tests.suite.views import FORMS, WRITES, baskets, slotted
 
 pytestmark = pytest.mark.needs("sqlite3")
 
 Open = Callable[..., roost.Store]
-
-
-@pytest.mark.parametrize("form", FORMS[1:])
-def test_on_full_and_on_duplicate_rule_whatever_the_form(open_store: Open, sql: sqlite3.Connection, form: str) -> None:
-    obeys_its_declaration(open_store(refreshing, rejecting, both), sql, form)
 
 
 def test_every_row_of_a_ring_is_shown_once_whatever_its_place(open_store: Open, sql: sqlite3.Connection) -> None:
@@ -29,28 +24,6 @@ def test_every_row_of_a_ring_is_shown_once_whatever_its_place(open_store: Open, 
         newest = list(range(pushed, max(0, pushed - 5), -1))
         assert rows(sql, "SELECT visitor FROM visits WHERE uid = 5") == [(n,) for n in newest]
         assert rows(sql, "SELECT visitor FROM visits WHERE uid = 5 LIMIT 2 OFFSET 1") == [(n,) for n in newest[1:3]]
-
-
-def test_the_application_s_own_triggers_on_a_view_stay(open_store: Open, sql: sqlite3.Connection) -> None:
-    store = open_store(visits)
-    sql.execute("CREATE TABLE log (visitor)")
-    sql.execute("CREATE TRIGGER mine INSTEAD OF INSERT ON visits BEGIN INSERT INTO log VALUES (NEW.visitor); END")
-    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9)) == ["keep: 5 -> 9"]
-    sql.execute("DROP TRIGGER roost_visits_delete")
-    store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=True)
-    sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
-    assert rows(sql, "SELECT visitor FROM log") == rows(sql, "SELECT visitor FROM visits") == [(7,)]
-    assert store.check() == []
-    with pytest.raises(roost.Invalid, match="has triggers of your own"):
-        store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=False)
-    sql.execute("DROP TRIGGER mine")
-    assert store.alter(roost.Ring("visits", Visit, per="uid", keep=9), view=False) == ["view dropped"]
-
-
-def test_a_trigger_of_a_view_s_name_is_told(open_store: Open, sql: sqlite3.Connection) -> None:
-    sql.executescript("CREATE TABLE t (a); CREATE TRIGGER roost_visits_insert AFTER INSERT ON t BEGIN SELECT 1; END")
-    with pytest.raises(roost.Invalid, match=r"already \(trigger roost_visits_insert\)"):
-        open_store().create(visits)
 
 
 def test_a_total_beyond_64_bits_is_shown_and_can_be_repaired(open_store: Open, sql: sqlite3.Connection) -> None:

@@ -8,15 +8,17 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import roost
-from tests.suite.clients import Client
+from tests.suite.clients import Client, MariaDBClient, is_mariadb
+from tests.suite.engines import Engine
 from tests.suite.shapes import rows
-from tests.suite.views import Colour, Everything, Level, forms, ring
+from tests.suite.views import Colour, Everything, Level, forms, into, remove, ring
 
 Open = Callable[..., roost.Store]
 
@@ -142,85 +144,42 @@ REFUSED_BY_POSTGRESQL: list[tuple[str, Any]] = [
 ]
 
 
+OURS, ANY = r"ring\.{}: it takes .* or NULL", "."
+TAKEN_BY = {"sqlite-file": TAKEN + TAKEN_BY_SQLITE, "postgresql": TAKEN + TAKEN_BY_POSTGRESQL}
+REFUSED_BY = {
+    "sqlite-file": [(OURS, *each) for each in REFUSED + REFUSED_BY_SQLITE],
+    "postgresql": [*[(ANY, *each) for each in REFUSED], *[(OURS, *each) for each in REFUSED_BY_POSTGRESQL]],
+}
+
+
 @pytest.mark.needs("views")
-@pytest.mark.parametrize(("column", "value", "read"), TAKEN, ids=repr)
-def test_a_value_is_stored_as_python_stores_it(
-    open_store: Open, sql: Client, column: str, value: Any, read: Any
-) -> None:
-    is_taken(open_store, sql, column, value, read)
-
-
-@pytest.mark.needs("sqlite3")
-@pytest.mark.parametrize(("column", "value", "read"), TAKEN_BY_SQLITE, ids=repr)
-def test_a_value_that_sqlite_takes(open_store: Open, sql: Client, column: str, value: Any, read: Any) -> None:
-    is_taken(open_store, sql, column, value, read)
-
-
-@pytest.mark.needs("psycopg")
-@pytest.mark.parametrize(("column", "value", "read"), TAKEN_BY_POSTGRESQL, ids=repr)
-def test_a_value_that_postgresql_takes(open_store: Open, sql: Client, column: str, value: Any, read: Any) -> None:
-    is_taken(open_store, sql, column, value, read)
-
-
-def is_taken(open_store: Open, sql: Client, column: str, value: Any, read: Any) -> None:
-    """Write a value by SQL, and see that it is stored as Python stores what it reads of it."""
+def test_a_value_is_stored_as_python_stores_it(open_store: Open, sql: Client, engine: Engine) -> None:
     store = open_store(ring)
-    sql.execute(f"INSERT INTO ring (k, {column}) VALUES (1, ?)", (value,))
-    store.run(ring.push(Everything(2, **{column: read})))
-    (by_sql,) = rows(sql, f"SELECT {sql.as_stored(column)} FROM ring WHERE k = 1")
-    (by_python,) = rows(sql, f"SELECT {sql.as_stored(column)} FROM ring WHERE k = 2")
-    assert by_sql == by_python
-    sql.execute(f"UPDATE ring SET {column} = NULL")
-    assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1)], [Everything(2)])
-    sql.execute(f"UPDATE ring SET {column} = ? WHERE k = 1", (value,))
-    assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1, **{column: read})], [Everything(2)])
+    for column, value, read in TAKEN_BY[engine.name]:
+        sql.execute(f"INSERT INTO ring (k, {column}) VALUES (1, ?)", (value,))
+        store.run(ring.push(Everything(2, **{column: read})))
+        by_sql, by_python = (rows(sql, f"SELECT {sql.as_stored(column)} FROM ring WHERE k = {k}") for k in (1, 2))
+        assert (column, value, by_sql) == (column, value, by_python)
+        sql.execute(f"UPDATE ring SET {column} = NULL")
+        assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1)], [Everything(2)])
+        sql.execute(f"UPDATE ring SET {column} = ? WHERE k = 1", (value,))
+        assert store.run_all(ring.latest(1), ring.latest(2)) == ([Everything(1, **{column: read})], [Everything(2)])
+        sql.execute("DELETE FROM ring")
 
 
-ANY_WORDS, OUR_WORDS = ".", r"ring\.{}: it takes .* or NULL"
-
-
-@pytest.mark.needs("sqlite3")
-@pytest.mark.parametrize(("column", "value"), REFUSED + REFUSED_BY_SQLITE, ids=repr)
-def test_a_value_that_is_not_declared_is_refused(open_store: Open, sql: Client, column: str, value: Any) -> None:
-    is_refused(open_store, sql, column, value, OUR_WORDS)
-
-
-@pytest.mark.needs("psycopg")
-@pytest.mark.parametrize(("column", "value"), REFUSED, ids=repr)
-def test_a_value_that_postgresql_or_the_view_refuses(open_store: Open, sql: Client, column: str, value: Any) -> None:
-    is_refused(open_store, sql, column, value, ANY_WORDS)
-
-
-@pytest.mark.needs("psycopg")
-@pytest.mark.parametrize(("column", "value"), REFUSED_BY_POSTGRESQL, ids=repr)
-def test_a_value_that_postgresql_s_types_would_take(open_store: Open, sql: Client, column: str, value: Any) -> None:
-    is_refused(open_store, sql, column, value, OUR_WORDS)
-
-
-def is_refused(open_store: Open, sql: Client, column: str, value: Any, message: str) -> None:
-    """Write a value that is refused, in every form."""
+@pytest.mark.needs("views")
+def test_a_value_that_is_not_declared_is_refused(open_store: Open, sql: Client, engine: Engine) -> None:
     store = open_store(ring)
     store.run(ring.push(Everything(1)))
-    for statement in [
-        *[
-            f"{form} INTO ring (k, {column}) VALUES (2, ?)"
-            for form in ("INSERT", "INSERT OR IGNORE")
-            if form in forms(sql)
-        ],
-        f"UPDATE ring SET {column} = ?",
-    ]:
-        with pytest.raises(sql.Error, match=message.format(column)):
-            sql.execute(statement, (value,))
-    assert store.run_all(ring.latest(1), ring.keys()) == ([Everything(1)], [1])
-
-
-@pytest.mark.needs("views")
-def test_what_is_left_out_is_null_and_only_optional_columns_take_it(open_store: Open, sql: Client) -> None:
-    store = open_store(ring)
-    sql.execute("INSERT INTO ring (k) VALUES (1)")
-    assert store.run(ring.latest(1)) == [Everything(1)]
-    with pytest.raises(sql.IntegrityError, match=r"ring\.k: it takes an integer"):
-        sql.execute("INSERT INTO ring (i) VALUES (1)")
+    inserts = [form for form in ("INSERT", "INSERT OR IGNORE") if form in forms(sql)]
+    for message, column, value in REFUSED_BY[engine.name]:
+        for statement in [
+            *[f"{form} INTO ring (k, {column}) VALUES (2, ?)" for form in inserts],
+            f"UPDATE ring SET {column} = ?",
+        ]:
+            with pytest.raises(sql.Error, match=message.format(column)):
+                sql.execute(statement, (value,))
+        assert (column, value, store.run_all(ring.latest(1), ring.keys())) == (column, value, ([Everything(1)], [1]))
 
 
 KEYS: list[tuple[Any, Any, Any]] = [
@@ -236,18 +195,54 @@ KEYS: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.needs("views")
-@pytest.mark.parametrize(("kind", "written", "read"), KEYS, ids=repr)
-def test_keys_and_members_meet_those_of_python(
-    open_store: Open, sql: Client, kind: Any, written: Any, read: Any
-) -> None:
-    counter = roost.Counter("counter", key=kind)
-    members = roost.Set("members", key=kind, member=kind)
-    store = open_store(counter, members)
-    store.run_all(counter.add(read), members.add(read, read))
-    sql.execute("INSERT INTO counter VALUES (?, 2)", (written,))
-    sql.execute("INSERT INTO members VALUES (?, ?)", (written, written))
-    assert store.run_all(counter.totals([read]), members.members(read), members.size(read)) == ({read: 3}, {read}, 1)
+SETTINGS = {"strict": "STRICT_ALL_TABLES", "lax": "", "ansi": "ANSI,TRADITIONAL,NO_BACKSLASH_ESCAPES"}
+
+
+def set_by_client(sql: Any, mode: str) -> None:
+    """Set what a client of MariaDB's or MySQL's may have."""
+    if isinstance(sql, MariaDBClient):
+        sql.execute("SET sql_mode = ?", (SETTINGS[mode],))
+        if is_mariadb(sql):
+            sql.execute("SET default_regex_flags = 'MULTILINE,EXTENDED,DOTALL'")
+        sql.execute("SET collation_connection = utf8mb4_unicode_ci, time_zone = '+05:00'")
+
+
+@pytest.mark.needs("readable views")
+def test_what_is_left_out_is_null_and_only_optional_columns_take_it(open_store: Open, sql: Any) -> None:
+    store = open_store(ring)
+    for mode in SETTINGS:
+        set_by_client(sql, mode)
+        sql.execute(f"INSERT INTO {into(sql, 'ring')} (k) VALUES (1)")
+        assert store.run(ring.latest(1)) == [Everything(1)]
+        with pytest.raises(sql.Error, match=r"ring\.k: it takes an integer"):
+            sql.execute(f"INSERT INTO {into(sql, 'ring')} (i) VALUES (1)")
+        with pytest.raises(sql.Error, match=r"ring\.k: it takes an integer"):
+            sql.execute(f"INSERT INTO {into(sql, 'ring')} (k) VALUES (1), (NULL)")
+        assert store.run(ring.latest(1)) == [Everything(1)]
+        store.run(ring.clear(1))
+
+
+@pytest.mark.needs("readable views")
+def test_keys_and_members_meet_those_of_python(open_store: Open, sql: Any) -> None:
+    store = open_store()
+    declared = [
+        (roost.Counter(f"counter{number}", key=kind), roost.Set(f"members{number}", key=kind, member=kind), *values)
+        for number, (kind, *values) in enumerate(KEYS)
+    ]
+    for counter, members, *_ in declared:
+        store.create(counter, members)
+    for mode, (counter, members, written, read) in product(SETTINGS, declared):
+        set_by_client(sql, mode)
+        store.run_all(counter.clear(read), members.clear(read))
+        store.run_all(counter.add(read), members.add(read, read))
+        sql.execute(f"INSERT INTO {into(sql, counter.name)} VALUES (?, 2)", (written,))
+        sql.execute(f"INSERT INTO {into(sql, members.name)} VALUES (?, ?)", (written, written))
+        found = store.run_all(counter.totals([read]), members.members(read), members.size(read))
+        assert found == ({read: 3}, {read}, 1)
+        if isinstance(sql, MariaDBClient):
+            remove(sql, counter.name, key=written)
+            remove(sql, members.name, key=written, member=written)
+            assert store.run_all(counter.total(read), members.size(read)) == (0, 0)
 
 
 @pytest.mark.needs("sqlite3")

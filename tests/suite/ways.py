@@ -22,7 +22,7 @@ import sqlalchemy.ext.asyncio as sa_async
 from sqlalchemy.orm import Session
 
 import roost
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 
 
 class App:

@@ -20,13 +20,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from roost.batching.atoms import Atom, answer
-from roost.batching.known import Known, performed
-from roost.batching.parts import Part, SlowPath
+from roost.batching.atoms import Atom, answer, refuse_all
+from roost.batching.known import Known
+from roost.batching.slow_path import SlowPath
 from roost.batching.stats import Stats
-from roost.databases.engine import GRACE
+from roost.databases.engine import GRACE, Connection, drive
 from roost.dialects.dialect import LEAVES, Control, Dialect, Wanted
 from roost.errors import (
     Busy,
@@ -38,10 +38,10 @@ from roost.errors import (
     OutcomeUnknown,
     ReadOnly,
 )
-from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Plan
+from roost.structures.plan import Careful, Context, Operations, Plan
 
 Work = Generator[Wanted, Any, None]
+Running = Generator[Wanted, Any, "Sequence[Part] | None"]
 
 NOWAIT = {Control.BEGIN: Control.BEGIN_NOWAIT, Control.BEGIN_READ: Control.BEGIN_READ_NOWAIT}
 
@@ -50,6 +50,130 @@ SHORT = 0.1  # seconds; an atom with less time left is refused instead of return
 MAX_LOST = 3  # connections lost in one batch after which the batch counts as the cause
 
 OF_ALL = (CannotOpen, DiskFull, ReadOnly)  # errors of the whole database, whichever statement raises them
+
+
+class Part(Protocol):
+    """Requests that run together. Its length is their number; a part of length 1 cannot be halved."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is something to commit."""
+        ...
+
+    def run(self, context: Context) -> Running:
+        """Run the requests.
+
+        Return None if they are to be committed. Otherwise everything is rolled back, and the returned parts are run
+        instead, the last one first.
+        """
+        ...
+
+    def committed(self, stats: Stats) -> None:
+        """Answer and count the requests, since COMMIT has succeeded."""
+        ...
+
+    def refuse(self, error: BaseException) -> None:
+        """Answer the unanswered requests with an error."""
+        ...
+
+    def halves(self) -> list[Part]:
+        """Return both halves, the first one last, since parts are run from the end; nothing for a single request."""
+        ...
+
+    def late(self, until: float) -> Part | None:
+        """Return the requests whose deadline is not after `until`; None if there are none."""
+        ...
+
+    def left(self) -> Part | None:
+        """Return the unanswered requests; None if there are none."""
+        ...
+
+    def send_to(self, slow_path: SlowPath, error: Busy) -> None:
+        """Send the only request to the slow path, where it waits for a lock of another session."""
+        ...
+
+
+class _Atoms(Part):
+    """Atoms of a store's callers."""
+
+    __slots__ = ("_atoms", "_known")
+
+    def __init__(self, atoms: list[Atom], known: Known) -> None:
+        self._atoms = atoms
+        self._known = known
+
+    def __len__(self) -> int:
+        return len(self._atoms)
+
+    @property
+    def writes(self) -> bool:
+        return any([atom.writes for atom in self._atoms])
+
+    def run(self, context: Context) -> Running:
+        atoms = self._atoms
+        if len(atoms) == 1:
+            results = yield from self._known.perform(atoms[0].operations, context, atoms[0].once)
+        elif once := [atom for atom in atoms if atom.once is not None]:  # each has a transaction of its own
+            rest = [atom for atom in atoms if atom.once is None]
+            return [self._part([atom]) for atom in reversed(once)] + ([self._part(rest)] if rest else [])
+        else:
+            results = yield from self._known.perform([op for atom in atoms for op in atom.operations], context)
+        if not answer(atoms, results):
+            return None
+        if len(atoms) == 1:
+            atoms[0].done = True
+            return []
+        alone = [atom for atom in atoms if atom.error is not None and atom.size > 1]
+        if not alone:
+            return None
+        # Their changes must be undone, and only a transaction of its own can determine the answer of each.
+        rest = [atom for atom in atoms if atom not in alone]
+        return [self._part([atom]) for atom in reversed(alone)] + ([self._part(rest)] if rest else [])
+
+    def _part(self, atoms: list[Atom]) -> Part:
+        return _Atoms(atoms, self._known)
+
+    def committed(self, stats: Stats) -> None:
+        atoms = self._atoms
+        for atom in atoms:
+            atom.done = True
+        operations = sum([len(atom.operations) for atom in atoms])
+        stats.batches += 1
+        stats.operations += operations
+        stats.sizes.add(operations)
+        stats.micros.add(int((time.monotonic() - atoms[0].begun) * 1e6), len(atoms))
+
+    def refuse(self, error: BaseException) -> None:
+        refuse_all(self._atoms, error)
+
+    def halves(self) -> list[Part]:
+        middle = len(self._atoms) // 2
+        return [self._part(self._atoms[middle:]), self._part(self._atoms[:middle])] if middle else []
+
+    def late(self, until: float) -> Part | None:
+        late = [atom for atom in self._atoms if atom.deadline <= until]
+        return self._part(late) if late else None
+
+    def left(self) -> Part | None:
+        left = [atom for atom in self._atoms if not atom.done]
+        return self._part(left) if left else None
+
+    def send_to(self, slow_path: SlowPath, error: Busy) -> None:
+        slow_path.send(self._atoms[0], error)
+
+
+def taking(take: Callable[[], list[Atom]], known: Known, slow_path: SlowPath | None) -> Callable[[], Part]:
+    """Make a function that takes the waiting atoms, except those refused or sent to the slow path at once."""
+
+    def taken() -> Part:
+        atoms = [atom for atom in take() if not known.refuses(atom)]
+        if slow_path is not None:
+            atoms = [atom for atom in atoms if not slow_path.concerns(atom)]
+        return _Atoms(atoms, known)
+
+    return taken
 
 
 class Batch:
@@ -77,6 +201,7 @@ class Batch:
         self._lost_times = 0
         self._left = 0  # the number of read-only servers that it has left
         self._failures = self._most_failures = 0  # consecutive failures that might concern the whole database
+        self._careful: Part | None = None  # the part whose optimistic run has failed
         self.committing: Part | None = None  # the part whose COMMIT has been sent and not answered
 
     def run(self, begin: Control, take: Callable[[], Part]) -> Work:
@@ -109,6 +234,24 @@ class Batch:
                 if self.committing is not None and not isinstance(error, Error):
                     raise  # from a signal handler of the application: the batch's driver looks up the outcome
                 yield from self._failed(part, parts, error, begins)
+
+    def drive(self, begin: Control, take: Callable[[], Part], connection: Connection) -> None:
+        """Run it on a connection; if it is interrupted between COMMIT and its answer, look up the outcome."""
+        try:
+            drive(self.run(begin, take), connection)
+        except BaseException:
+            if self.committing is not None and self.committing.writes:
+                committed = None
+                try:
+                    committed = connection.outcome()
+                finally:  # `outcome` may be interrupted too
+                    if committed:
+                        self.committed()
+                    elif committed is None:
+                        self._stats.unknown += len(self.committing)
+                        self.committing.refuse(OutcomeUnknown("the store was interrupted during COMMIT"))
+            connection.settle()
+            raise
 
     def _failed(self, part: Part, parts: list[Part], error: Exception, begins: bool) -> Work:
         # Roll back, and refuse the failed part, send it to the slow path, or put it back into `parts` for another run.
@@ -216,13 +359,11 @@ class Batch:
     def _attempt(self, part: Part) -> Generator[Wanted, Any, Sequence[Part]]:
         # Run and answer a part; or roll back, and return the parts to run instead, in reverse order.
         context = self._context.without_waiting() if self._begin is Control.BEGIN_NOWAIT else self._context
+        careful, self._careful = part is self._careful, None
         try:
-            instead: Sequence[Part] | None = yield from part.run(context)
+            instead = yield from part.run(context.carefully() if careful else context)
         except Careful:
-            yield Control.ROLLBACK
-            yield self._begin
-            self._stats.retries += 1
-            instead = yield from part.run(context.carefully())
+            self._careful, instead = part, [part]
         if instead is not None:
             yield Control.ROLLBACK
             return instead
@@ -272,10 +413,10 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
     atom.done = True
 
 
-def retried(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None = None) -> Plan:
+def retried(operations: Operations, known: Known, context: Context, once: str | None = None) -> Plan:
     """Run operations behind a savepoint; if the optimistic run fails, undo it, and run them the careful way."""
     try:
-        return (yield from performed(operations, known, context, once))
+        return (yield from known.perform(operations, context, once))
     except Careful:
         yield Control.BACK
-        return (yield from performed(operations, known, context.carefully(), once))
+        return (yield from known.perform(operations, context.carefully(), once))

@@ -1,32 +1,37 @@
-"""The plans of a store. Runs operations of several structures in one transaction, comparing declarations. No I/O."""
+"""The structures and indexes that a store has met: their plans, the declarations found in its database, and one run.
+
+While a change is deployed, a declaration may differ from the stored one: then the stored one is used (`as_stored`).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from roost.batching.atoms import Atom
 from roost.batching.once import Once
-from roost.batching.overlap import run_overlapping
 from roost.batching.stats import Stats
-from roost.catalog.catalog import Catalog
-from roost.dialects.dialect import Control, Dialect, Exchange, Row, Statement, Wanted
+from roost.catalog.catalog import COLUMNS, Catalog
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
-from roost.structures.operation import READS, Operation, Target
+from roost.structures.operation import READS, RUNS, Operation, Target
 from roost.structures.overlap import difference
-from roost.structures.plan import Careful, Context, Plan, Question, StructurePlan, TargetPlan, each
+from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
+from roost.structures.rows import RowStructure
 from roost.structures.structure import Structure
 from roost.types.column_types import shown
 
 log = logging.getLogger("roost")
 
 MOST_INDEXES = 1000  # plans of indexes that one store caches
-MOST_STORES = 64  # stores that a plan remembers as having its declaration
+MOST_STORES = 64  # stores for which a plan remembers what they have found
+
+WRITING = frozenset(["push", "add", *RUNS])  # verbs whose arguments are rows
 
 
 class Known:
@@ -43,8 +48,8 @@ class Known:
         self.stats = Stats()
         self.made_by = ""  # how structures are made, for messages, if not by the store's create()
         self._exact = exact
-        # A plan keeps this token in `trusted_by` while its declaration is in this store's catalog, as last compared.
-        # Not the store itself, since a declaration may outlive it.
+        # Under this token a plan keeps in `found_by` which plan this store runs by, as it has last compared them.
+        # Not under the store itself, since a declaration may outlive it.
         self.token = object()
         self._logged: set[tuple[int, str]] = set()  # the structures whose difference was logged, with the process id
 
@@ -57,9 +62,8 @@ class Known:
 
     def target(self, target: Target) -> TargetPlan:
         """Return the plan of a structure or index in this store's dialect."""
-        return self.plan(target) if isinstance(target, Structure) else self._index(target)
-
-    def _index(self, target: Target) -> IndexPlan:
+        if isinstance(target, Structure):
+            return self.plan(target)
         plan = self._indexes.get(target)
         if plan is None:
             if len(self._indexes) >= MOST_INDEXES:
@@ -74,14 +78,6 @@ class Known:
         if plan is None:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)
         return plan
-
-    def _trust(self, plan: StructurePlan, found: bool) -> None:
-        if not found:
-            plan.trusted_by.discard(self.token)
-        elif self.token not in plan.trusted_by:
-            if len(plan.trusted_by) >= MOST_STORES:
-                plan.trusted_by.clear()
-            plan.trusted_by.add(self.token)
 
     def refuses(self, atom: Atom) -> bool:
         """Answer an atom with `Invalid` if it has a value that this dialect cannot store; return whether it has.
@@ -110,7 +106,7 @@ class Known:
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
             return None
         plan = self.plan(structure)
-        if not self.dialect.exchanges or self.token not in plan.trusted_by:
+        if not self.dialect.exchanges or plan.found_by.get(self.token) is not plan:
             return None
         make = plan.transactions.get(op.verb)
         made = None if make is None else make(op, context)
@@ -125,7 +121,30 @@ class Known:
             for head in self.target(op.structure).heads_of(op)
         }
 
-    def work(self, target: Target, operations: Sequence[Operation[Any]], context: Context, only: bool = False) -> Plan:
+    def perform(self, operations: Operations, context: Context, once: str | None = None) -> Plan:
+        """Run operations inside an open transaction; return their results, which may be errors.
+
+        once: a token, if these are an atom's; the results stored for it are returned if there are any.
+        """
+        structure = operations[0].structure
+        if all([op.structure is structure for op in operations]):
+            work = self._work(structure, operations, context, only=True)
+        else:
+            work = self._several(operations, context)
+        if once is None:
+            return work
+        return self.once.perform(once, work, context, [f"{op.structure.name}.{op.verb}" for op in operations])
+
+    def _several(self, operations: Operations, context: Context) -> Plan:
+        # Structures run in the order of their names, each with its keys in order, so that no two batches deadlock.
+        results: list[Any] = [None] * len(operations)
+        for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
+            found = yield from self._work(structure, [operations[place] for place in places], context)
+            for place, value in zip(places, found, strict=True):
+                results[place] = value
+        return results
+
+    def _work(self, target: Target, operations: Operations, context: Context, only: bool = False) -> Plan:
         """Run operations of one structure, or of one index.
 
         A declaration is compared with the catalog when this store first uses it (`_call`); that of a table which only
@@ -133,89 +152,77 @@ class Known:
 
         only: the transaction has no other operations.
         """
-        if not isinstance(target, Structure):
-            return (yield from self._index(target).run(operations, context, only))
-        structure = target
-        plan = self.plan(structure)
+        plan = self.target(target)
+        if isinstance(plan, IndexPlan):
+            return (yield from plan.run(operations, context, only))
+        assert isinstance(plan, StructurePlan)
         if plan.routines:
             return (yield from self._call(plan, operations, context, only))
-        definition = yield from self._stored(plan, plan.stored)
-        if isinstance(definition, Missing):
-            return [definition] * len(operations)
-        found = plan if definition == structure.definition else plan.as_stored(definition)
+        found: str | Error | StructurePlan = yield from self._stored(plan)
+        if isinstance(found, str):
+            found = plan if found == plan.structure.definition else plan.as_stored(found)
         if isinstance(found, Error):
             return [found] * len(operations)
         return (yield from found.run(operations, context))
 
-    def _call(self, plan: StructurePlan, operations: Sequence[Operation[Any]], context: Context, only: bool) -> Plan:
+    def _call(self, plan: StructurePlan, operations: Operations, context: Context, only: bool) -> Plan:
         # Its promise is in the database's programs, so the declaration is compared only when this store first uses it,
         # and again after a program or a table was not found, or did not take what it was given.
-        structure = plan.structure
-        followed = plan.followed.get(self.token)
-        if (followed or self.token in plan.trusted_by) and not context.careful:
+        found = plan.found_by.get(self.token)
+        if found is not None and not context.careful:
             try:
-                if followed is not None:
+                if found is plan and context.joined and only and (ask := _question(plan, operations, context)):
+                    return [ask.answer((yield Statement(each(ask.sql), [ask.row], last=True))[0])]
+                if found is not plan:
                     self.stats.overlaps += len(operations)
-                    return (yield from run_overlapping(followed, operations, context))
-                if (asked := _question(plan, operations, context, only)) is not None:
-                    return [asked.answer((yield Statement(each(asked.sql), [asked.row], last=True))[0])]
-                return (yield from plan.run(operations, context))
+                return (yield from _run_by(found, plan, operations, context))
             except (Missing, StatementFailed) as error:
                 if isinstance(error, StatementFailed) and error.word not in ("routine", "type", "error"):
                     raise  # "error": among others, a column that is not there
                 raise Careful from None
-        self._trust(plan, False)
-        plan.followed.pop(self.token, None)
-        definition = yield from self._stored(plan, plan.stored)
-        if isinstance(definition, Missing):
-            return [definition] * len(operations)
-        found = plan
-        if definition != structure.definition:
-            stored = plan.as_stored(definition)
-            if isinstance(stored, Error):
-                return [stored] * len(operations)
-            if wrong := self._overlap(structure, definition, len(operations)):
-                return [wrong] * len(operations)
-            found = stored
-            if found.form == plan.form:
-                found = plan  # what differs is in the programs
+        plan.found_by.pop(self.token, None)
+        chosen = yield from self._compared(plan, len(operations))
+        if isinstance(chosen, Error):
+            return [chosen] * len(operations)
+        if len(plan.found_by) >= MOST_STORES:
+            plan.found_by.clear()
+        plan.found_by[self.token] = chosen
         try:
-            if found is plan:
-                self._trust(plan, True)
-                return (yield from plan.run(operations, context))
-            if len(plan.followed) >= MOST_STORES:
-                plan.followed.clear()
-            plan.followed[self.token] = found
-            return (yield from run_overlapping(found, operations, context))
+            return (yield from _run_by(chosen, plan, operations, context))
         except StatementFailed as error:
             if error.word != "routine":
                 raise
-            self._trust(plan, False)
-            plan.followed.pop(self.token, None)
-            raise Missing(f"{error}; store.create({structure.name}) makes the programs that are missing") from error
+            plan.found_by.pop(self.token, None)
+            made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
+            raise Missing(f"{error}; {made_by}") from error
 
-    def _stored(self, plan: StructurePlan, question: Statement) -> Generator[Wanted, Any, str | Missing]:
-        # The stored definition.
-        try:
-            stored = (yield question)[0]
-        except Missing as missing:
-            return self._missing(plan) if self.made_by else missing
-        definition: str | Missing = stored[0][0] if stored else self._missing(plan)
-        return definition
-
-    def _overlap(self, structure: Structure, definition: str, operations: int) -> Mismatch | None:
-        # Whether operations of another declaration than the stored one are refused.
+    def _compared(self, plan: StructurePlan, operations: int) -> Generator[Wanted, Any, StructurePlan | Error]:
+        # The plan by which operations of this declaration run.
+        structure = plan.structure
+        definition = yield from self._stored(plan)
+        if isinstance(definition, Missing):
+            return definition
+        if definition == structure.definition:
+            return plan
+        stored = plan.as_stored(definition)
+        if isinstance(stored, Error):
+            return stored
         message = difference(definition, structure.definition)
         if self._exact:
             return Mismatch(f"{structure.name} is declared otherwise than it is stored: {message}")
         self.log_differences({structure.name: message})
         self.stats.overlaps += operations
-        return None
+        return plan if stored.form == plan.form else stored  # all else that differs is in the programs
 
-    def _missing(self, plan: StructurePlan) -> Missing:
-        # A table of the application's own is not made by Roost, so its plan has a text of its own.
+    def _stored(self, plan: StructurePlan) -> Generator[Wanted, Any, str | Missing]:
+        # The stored definition. A table of the application's own is not made by Roost, so it has a text of its own.
         made_by = self.made_by if self.made_by and plan.tables else plan.made_by
-        return Missing(f"{plan.structure.name} is not in this database; {made_by}")
+        missing = Missing(f"{plan.structure.name} is not in this database; {made_by}")
+        try:
+            stored = (yield plan.stored)[0]
+        except Missing as error:
+            return missing if self.made_by else error
+        return stored[0][0] if stored else missing
 
     def log_differences(self, differences: Mapping[str, str]) -> None:
         """Log once in this process, for each structure, that another declaration of it is stored."""
@@ -225,13 +232,40 @@ class Known:
                 log.warning("%s is stored with another declaration, which is used: %s", name, message)
 
 
-def _question(
-    plan: StructurePlan, operations: Sequence[Operation[Any]], context: Context, only: bool
-) -> Question | None:
+def _question(plan: StructurePlan, operations: Operations, context: Context) -> Any:
     # What asks for a single read, of an application's transaction, in one statement.
-    if context.joined and only and len(operations) == 1 and operations[0].verb in READS:
-        ask = plan.questions.get(operations[0].verb)
-        return None if ask is None else ask(operations[0], context)
+    ask = plan.questions.get(operations[0].verb) if len(operations) == 1 and operations[0].verb in READS else None
+    return None if ask is None else ask(operations[0], context)
+
+
+def _run_by(found: StructurePlan, plan: StructurePlan, operations: Operations, context: Context) -> Plan:
+    # Operations of a plan's declaration, by the plan of what is stored. `Mismatch` only if a value would be lost, or if
+    # a column needs a value that the operation does not have.
+    structure = found.structure
+    if found is plan or not isinstance(structure, RowStructure):
+        return (yield from found.run(operations, context))
+    demanded = ""
+    unknown = {column.name for column in structure.rows.unknown if not column.nullable}
+    if unknown and any([op.verb in WRITING for op in operations]):
+        (columns,) = yield Statement(each(found.dialect.choose(COLUMNS)), [(found.rows_table,)])
+        needed = {name for name, _, not_null, has_default in columns if not_null and not has_default}
+        demanded = ", ".join(sorted(unknown & needed))
+    refused = [_refused(structure, op, demanded) for op in operations]
+    wanted = [op for op, error in zip(operations, refused, strict=True) if error is None]
+    results = iter((yield from found.run(wanted, context)) if wanted else ())
+    return [next(results) if error is None else error for error in refused]
+
+
+def _refused(structure: RowStructure[Any, Any], op: Operation[Any], demanded: str) -> Mismatch | None:
+    if op.verb not in WRITING:
+        return None
+    if demanded:
+        return Mismatch(f"{op!r}: what is stored has {demanded}, without a default; the declaration lacks it")
+    for row in op.args:
+        if lost := structure.rows.loses(row):
+            return Mismatch(
+                f"{op!r}: the column {lost} is only in the declaration; store.alter({structure.name}) adds it"
+            )
     return None
 
 
@@ -246,59 +280,7 @@ def _path_of_nul(values: tuple[Any, ...]) -> tuple[int, ...] | None:
     return None
 
 
-def perform(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
-    """Run operations inside an open transaction; return their results, which may be errors."""
-    structure = operations[0].structure
-    for op in operations:
-        if op.structure is not structure:
-            return (yield from _perform_several(operations, known, context))
-    return (yield from known.work(structure, operations, context, only=True))
-
-
-def performed(operations: Sequence[Operation[Any]], known: Known, context: Context, once: str | None) -> Plan:
-    """Run one atom's operations inside an open transaction, or return the results stored for its token."""
-    work = perform(operations, known, context)
-    if once is None:
-        return work
-    return known.once.perform(once, work, context, [f"{op.structure.name}.{op.verb}" for op in operations])
-
-
-def _perform_several(operations: Sequence[Operation[Any]], known: Known, context: Context) -> Plan:
-    results: list[Any] = [None] * len(operations)
-    begun: list[tuple[str, Plan, list[int], list[Any] | None]] = []
-    # Structures run in the order of their names, and every plan first only to the point where it holds its locks. So
-    # locks are taken in the order (structure, key, slot), and nothing is written before all are held.
-    for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
-        work = known.work(structure, [operations[place] for place in places], context)
-        first = not begun or begun[-1][0] != structure.name
-        begun.append(
-            (structure.name, work, places, (yield from _resumed(work, None, Control.LOCKED)) if first else None)
-        )
-    yield Control.LOCKED
-    for _, work, places, outcome in begun:
-        for place, value in zip(places, (yield from work) if outcome is None else outcome, strict=True):
-            results[place] = value
-    return results
-
-
-def _resumed(work: Plan, answer: Any, until: Control | None = None) -> Generator[Wanted, Any, Any]:
-    # Resume a plan with the answer to its last question (None if it has asked none). Run it to its end and return its
-    # results, or to the point where it yields `until`, and return None.
-    try:
-        wanted = work.send(answer)
-        while wanted is not until:
-            try:
-                answer = yield wanted
-            except Exception as error:
-                wanted = work.throw(error)
-            else:
-                wanted = work.send(answer)
-    except StopIteration as stop:
-        return stop.value
-    return None
-
-
-def _runs(operations: Sequence[Operation[Any]]) -> list[tuple[Target, list[int]]]:
+def _runs(operations: Operations) -> list[tuple[Target, list[int]]]:
     # Group the operations that one plan runs together: those of one structure. Two declarations of one name that differ
     # (other row classes, or not as stored) form separate runs, so that the order inside a structure is kept.
     runs: list[tuple[Target, list[int]]] = []

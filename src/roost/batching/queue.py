@@ -22,7 +22,8 @@ LATE = "the calls before this one are still waiting for the database; this call 
 _NOBODY = threading.Lock()  # the `wake` of waiters that never wait
 
 Take = Callable[[], list[Atom]]
-Work = Callable[[float, Take, Callable[[], None]], None]
+Wake = Callable[[], None]
+Work = Callable[[float, Take, Wake], None]
 
 
 class Waiter:

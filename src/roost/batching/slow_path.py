@@ -15,85 +15,59 @@ for such atoms.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 from roost.batching.atoms import Atom, refuse_all
-from roost.batching.known import Known
-from roost.dialects.dialect import Row
 from roost.errors import Busy
-from roost.structures.plan import Context
 
 QUEUES = 4  # connections that may wait for locks besides the writer's
 RETRYING = QUEUES  # the queue of atoms that retry instead of waiting
 READING = QUEUES + 1  # the same, for reads
 PAUSE = 0.02  # the least seconds between two attempts; at most twice as many
 
-Head = tuple[str, Row]  # the name of a structure, and a key as it is stored
 
+class SlowPath:
+    """The slow path of writes, or of reads: the keys, or the structures, for which atoms wait there.
 
-class SlowWrites:
-    """The slow path of writes: the keys for which atoms wait there."""
+    needs: returns what an atom needs a lock for.
+    queue: the number of the queue in which all wait; None: each key has one, which waits.
+    """
 
-    def __init__(self, known: Known, context: Context) -> None:
-        self._known = known
-        self._context = context
-        self._blocked: set[Head] = set()
+    def __init__(self, needs: Callable[[Atom], set[Any]], queue: int | None = None) -> None:
+        self._needs = needs
+        self._queue = queue
+        self._blocked: set[Any] = set()
 
     def concerns(self, atom: Atom) -> bool:
-        """Whether the atom needs a key for which others wait here; if so, mark it for the slow path."""
-        if not self._blocked:
+        """Whether the atom needs a lock for which others wait here; if so, mark it for the slow path."""
+        if not self._blocked or self._blocked.isdisjoint(needs := self._needs(atom)):
             return False
-        heads = self._known.heads(atom)
-        if heads.isdisjoint(self._blocked):
-            return False
-        atom.slow_path = _queue_for(heads)
+        self._mark(atom, needs)
         return True
 
     def send(self, atom: Atom, error: Busy) -> None:
         """Mark an atom that could not get its lock for the slow path."""
-        heads = self._known.heads(atom)
-        atom.slow_path = _queue_for(heads)
-        if len(heads) == 1:  # with several keys it is unknown which one is locked, and the others may be free
-            self._blocked |= heads
+        needs = self._needs(atom)
+        self._mark(atom, needs)
+        if len(needs) == 1:  # of several it is unknown which one is locked, and the others may be free
+            self._blocked |= needs
+
+    def _mark(self, atom: Atom, needs: set[Any]) -> None:
+        waiting = hash(min(needs)) % QUEUES if len(needs) == 1 else RETRYING
+        atom.slow_path = waiting if self._queue is None else self._queue
 
     def settled(self, atom: Atom) -> None:
-        """Let other atoms with its keys join batches again, since this atom has its answer."""
-        self._blocked -= self._known.heads(atom)
+        """Let other atoms that need the same join batches again, since this atom has its answer."""
+        self._blocked -= self._needs(atom)
 
 
-class SlowReads:
-    """The slow path of reads: the structures whose tables another session has locked."""
-
-    def __init__(self) -> None:
-        self._blocked: set[str] = set()
-
-    def concerns(self, atom: Atom) -> bool:
-        """Whether the atom reads one of these structures; if so, mark it for the slow path."""
-        if not self._blocked or self._blocked.isdisjoint(_names(atom)):
-            return False
-        atom.slow_path = READING
-        return True
-
-    def send(self, atom: Atom, error: Busy) -> None:
-        """Mark an atom that could not get its lock for the slow path."""
-        names = _names(atom)
-        atom.slow_path = READING
-        if len(names) == 1:  # with several structures it is unknown which one is locked
-            self._blocked |= names
-
-    def settled(self, atom: Atom) -> None:
-        """Let other reads of its structures join batches again, since this atom has its answer."""
-        self._blocked -= _names(atom)
-
-
-class Retries:
+class Retries(SlowPath):
     """The slow path of atoms that retry instead of waiting: one that cannot get a lock goes back to its queue."""
 
     def __init__(self) -> None:
+        super().__init__(lambda _: set())
         self.again = False  # whether an atom goes back to the queue
-
-    def concerns(self, atom: Atom) -> bool:
-        """Return False: no atom is sent to another queue."""
-        return False
 
     def send(self, atom: Atom, error: Busy) -> None:
         """Leave the atom to another attempt, or refuse it after its deadline."""
@@ -103,9 +77,6 @@ class Retries:
             self.again = True
 
 
-def _names(atom: Atom) -> set[str]:
+def names_of(atom: Atom) -> set[str]:
+    """Return the names of the structures that an atom reads."""
     return {op.structure.name for op in atom.operations}
-
-
-def _queue_for(heads: set[Head]) -> int:
-    return hash(min(heads)) % QUEUES if len(heads) == 1 else RETRYING

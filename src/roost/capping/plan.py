@@ -12,7 +12,7 @@ from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.mysql import MySQLAdoption
 from roost.capping.postgresql import PostgreSQLAdoption
 from roost.capping.sqlite import SQLiteAdoption
-from roost.dialects.dialect import Control, Dialect, Row, Statement
+from roost.dialects.dialect import Dialect, Row, Statement
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.adopted import Adopted
 from roost.structures.plan import Context, Operations, Plan, StructurePlan
@@ -165,7 +165,6 @@ class AdoptedPlan(StructurePlan):
             key = tuple(values.get(name) for name in self.cap.per)
             if key and None not in key:
                 grown[key] = None
-        yield Control.LOCKED
         for key in grown:
             yield from self.adoption.added(self.cap, key)
         return [None] * len(run)

@@ -11,8 +11,7 @@ from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from roost.catalog.catalog import PRIVATE, Catalog, guarded, lock
-from roost.catalog.check import COLUMNS
+from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, guarded, lock
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures.durations import fact_in_words

@@ -76,6 +76,16 @@ SELECT w.name,
     CROSS JOIN (SELECT s.oid, s.rolsuper OR u.rolsuper AS rolsuper FROM pg_roles s, pg_roles u
       WHERE s.rolname = session_user AND u.rolname = current_user) me""",
 }
+# The columns of a table: name, type, whether it is NOT NULL, and whether it has a default.
+COLUMNS = {
+    "sqlite": 'SELECT name, type, "notnull", dflt_value IS NOT NULL FROM pragma_table_info(?)',
+    "mariadb": "SELECT column_name, column_type, is_nullable = 'NO', column_default IS NOT NULL\n"
+    "  FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s",
+    # Under quote_all_identifiers even the names of types are quoted.
+    "postgresql": "SELECT attname, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull::integer,\n"
+    "    atthasdef::integer FROM pg_attribute\n"
+    "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+}
 INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
 PRIVATE = ("roost_catalog", "roost_former", "roost_writers")
 ONCE = "roost_once"  # tokens of what is done once: made with the first one

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.catalog.catalog import ONCE, PRIVATE, Catalog, listed, strange
+from roost.catalog.catalog import COLUMNS, ONCE, PRIVATE, Catalog, listed, strange
 from roost.dialects.conditions import no_utf8, wrong
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
@@ -17,16 +17,6 @@ from roost.structures.views.making import found_view, wanted_view
 from roost.structures.words.making import programs_differ
 from roost.types.columns import Column
 
-# The columns of a table: name, type, whether it is NOT NULL.
-COLUMNS = {
-    "sqlite": 'SELECT name, type, "notnull" FROM pragma_table_info(?)',
-    "mariadb": "SELECT column_name, column_type, is_nullable = 'NO' FROM information_schema.columns\n"
-    "  WHERE table_schema = DATABASE() AND table_name = %s",
-    # Under quote_all_identifiers even the names of types are quoted.
-    "postgresql": "SELECT attname, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull::integer\n"
-    "  FROM pg_attribute\n"
-    "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-}
 INDEX = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?",
     "mariadb": "SELECT 1 FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = %s",
@@ -140,7 +130,7 @@ def _check_layout(plan: StructurePlan) -> Checking:
             found.append(Violation(name, "tables", None, f"there is no table {table}"))
             continue
         wanted = {(c.name, _type(dialect.types[c.type.kind](c)), int(not c.nullable)) for c in columns}
-        stored = {(column, _type(type_), int(not_null)) for column, type_, not_null in there[0]}
+        stored = {(column, _type(type_), int(not_null)) for column, type_, not_null, _ in there[0]}
         for column, type_, not_null in sorted(wanted ^ stored):
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
             message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"

@@ -1,4 +1,7 @@
-"""The queries of `roost doctor` and their interpretation: how each guarantee is met, and what changes would gain."""
+"""The queries of `roost doctor` and their interpretation: how each guarantee is met, and what changes would gain.
+
+Longer than 500 lines: what each database is asked and what follows from its answers are read together.
+"""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class _Executor:
 
                 return postgresql.translate(postgresql.as_psycopg(cause), "the database", sql)
             case "mariadb":
-                from roost.databases.mariadb import engine as mariadb
+                from roost.databases.mariadb import errors as mariadb
 
                 return mariadb.translate(cause, "the database", sql)
         return sqlite.translate(cause, "the database", sql)
@@ -213,7 +213,7 @@ class _Executor:
 
                 self._answer(f"SELECT pg_advisory_xact_lock({NUMBER})")
             case "mariadb":
-                from roost.databases.mariadb.engine import CREATE_LOCK as NAME
+                from roost.databases.mariadb.statements import CREATE_LOCK as NAME
 
                 if self._answer(f"SELECT GET_LOCK({NAME}, 5)") != [(1,)]:
                     raise Busy("another process is making or changing structures")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from random import Random
 from typing import Any, Protocol, TypeVar
 
 from roost.dialects.dialect import Control, Dialect, Wanted
@@ -142,22 +146,26 @@ class Connection(Executor[Wanted], Protocol):
         ...
 
 
-class Engine(Protocol):
-    """One database, not yet connected to."""
+class Engine(ABC):
+    """One database, not yet connected to.
+
+    place: the location for messages, without a password.
+    """
 
     dialect: Dialect
-    heard: Callable[[Dialect], None] | None  # called when a server turns out to have another dialect
-    memory: bool  # an in-memory database, visible to one connection only
-    file: str | None  # the path of its file
-    place: str  # the location for messages, without a password
-    durability: str | None  # SQLite's `synchronous`; None for servers, which have their own setting
-    trace: Trace | None
-    events: Events
-    stale: bool  # reads may miss the latest writes
+    heard: Callable[[Dialect], None] | None = None  # called when a server turns out to have another dialect
+    memory = False  # an in-memory database, visible to one connection only
+    file: str | None = None  # the path of its file
+    durability: str | None = None  # SQLite's `synchronous`; None for servers, which have their own setting
+    stale = False  # reads may miss the latest writes
 
+    def __init__(self, place: str, timeout: float, trace: Trace | None, random: Random) -> None:
+        self.place, self.timeout, self.trace, self.random = place, timeout, trace, random
+        self.events = Events()
+
+    @abstractmethod
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Connection:
         """Return a new connection."""
-        ...
 
 
 def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
@@ -204,3 +212,26 @@ async def adrive(work: Generator[W, Any, T], connection: AsyncExecutor[W]) -> T:
         return result
     finally:
         work.close()
+
+
+async def whole(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Await work to its end; return its result, and the cancellation that came meanwhile, for the caller to raise.
+
+    If the work fails after a cancellation, the cancellation is raised.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None and not task.cancelled() and (failed := task.exception()) is not None:
+        raise cancelled from failed
+    return task.result(), cancelled
+
+
+def at_fork(**calls: Callable[[], object]) -> None:
+    """Call `os.register_at_fork` with these arguments; Windows has neither forks nor that function."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**calls)

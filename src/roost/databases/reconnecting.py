@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from roost.databases.engine import Wait
-from roost.databases.executor import ServerExecutor
 from roost.databases.replicas import ServerEngine
 from roost.dialects.dialect import LEAVES, Control
 from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, Invalid, ReadOnly
@@ -24,11 +23,13 @@ ROLE = 1.0  # seconds after which a server is asked again whether it still accep
 STANDBY = 10.0  # the same, if no server that accepts writes was found behind the URL's one host
 
 
-class Reconnecting(ServerExecutor):
+class Reconnecting(ABC):
     """A connection that is replaced when it is lost or is connected to the wrong server.
 
     follows: it may lead to a replica.
     """
+
+    failures: type[Exception]  # the base of the driver's errors
 
     def __init__(self, engine: ServerEngine, wait: Wait, follows: bool) -> None:
         self.engine = engine
@@ -43,7 +44,7 @@ class Reconnecting(ServerExecutor):
         self._away = False  # no server that accepts writes was found at once
         self._since = 0.0  # by the monotonic clock: when it was connected
         self._role_known = 0.0  # until then the server is assumed to accept writes
-        super().__init__(None, engine.trace)
+        self._trace = engine.trace
         self._connect(wait)
 
     def _anew(self, work: Callable[[], T], wait: Wait) -> T:
@@ -167,7 +168,6 @@ class Reconnecting(ServerExecutor):
         self._since = time.monotonic()
         self._trust()
         self.reached = None
-        self._cursor = self.raw.cursor()
 
     def _watch(self) -> None:
         try:
@@ -200,6 +200,10 @@ class Reconnecting(ServerExecutor):
     @abstractmethod
     def begin(self, word: Control) -> None:
         """Begin a transaction for a batch, NOWAIT, alone or for reading, or store in `_begin` how to begin it."""
+
+    @abstractmethod
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return the error to raise for an error of the driver."""
 
     @abstractmethod
     def close_raw(self) -> None:

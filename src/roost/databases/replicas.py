@@ -11,14 +11,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, TypeVar
 
-from roost.databases.engine import Events, Trace, Wait
+from roost.databases.engine import Engine, Trace, Wait
 from roost.databases.waits import THREAD, Waits
-from roost.dialects import Dialect
 from roost.errors import CannotOpen, ConnectionLost, ReadOnly
 
 log = logging.getLogger("roost")
@@ -73,35 +72,22 @@ class Replicas:
         return True
 
 
-class ServerEngine(ABC):
+class ServerEngine(Engine):
     """One database of a server, or of several servers, one of which accepts writes."""
 
-    dialect: Dialect
-    heard: Callable[[Dialect], None] | None = None
-    memory = False
-    file: str | None = None
-    durability: str | None = None
     reached = False  # the server was reached before: if it is away now, it may come back
 
     def __init__(
         self, place: str, prepares: bool, staleness: float | None, timeout: float, trace: Trace | None, random: Random
     ) -> None:
-        self.place = place
+        super().__init__(place, timeout, trace, random)
         self.prepares = prepares
-        self.timeout = timeout
-        self.trace = trace
-        self.random = random
-        self.events = Events()
         self.replicas = Replicas(staleness)  # their state, for reads
         self.stale = staleness is not None
         self.waits: Waits = THREAD  # how its connections wait for the server
         self.several = False  # the URL names several servers, one of which is chosen
         self.moves = True  # another server may take the place of the one that accepts writes
         self.home = ""  # the server found last that accepts writes; connections to another one are abandoned
-
-    @abstractmethod
-    def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> Any:
-        """Open a connection."""
 
     @abstractmethod
     def open(self, timeout: float, replica: bool = False) -> Any:

@@ -1,4 +1,7 @@
-"""The common part of connections to servers: running statements on a cursor, and handling a lost connection."""
+"""The common part of connections to servers: running statements, and handling a lost connection.
+
+Longer than 500 lines: what a connection does between BEGIN and COMMIT, and what becomes of it when it breaks, are one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from math import inf
 from typing import Any
 
 from roost.databases.engine import GRACE, HASTE, LAST, Wait
-from roost.databases.executor import Prepared
 from roost.databases.reconnecting import PAUSE, Reconnecting
 from roost.databases.replicas import ServerEngine
 from roost.dialects.dialect import (
@@ -54,6 +56,49 @@ LOOKUP = 5.0  # seconds for asking whether the server is there, and after an int
 SECONDS_PER_BYTE = 0.00001  # of a text, for which the server may work by itself before it answers
 PARTING = 0.5  # seconds for the last statement of each connection that is closed
 SILENCE = 10.0  # seconds of a long statement after which another connection checks whether the server still responds
+USES, MOST_PREPARED = 5, 100  # of a statement before it is prepared, as with psycopg; on one connection
+
+
+class Prepared:
+    """What a session has prepared: the names of statements, by their texts, the least recently used first.
+
+    A statement is prepared when it was asked for `USES` times. No more than `MOST_PREPARED` stay, which is seen to
+    before a transaction: texts that are being built may have any of the names.
+    """
+
+    def __init__(self) -> None:
+        self.session = uuid.uuid4().hex  # a pooler's session may have others' prepared statements
+        self.names: dict[str, str] = {}
+        self._uses: dict[str, int] = {}
+        self._made = 0
+
+    def name(self, sql: str) -> str | None:
+        """Return the name of a statement that is prepared."""
+        name = self.names.pop(sql, None)
+        if name is not None:
+            self.names[sql] = name
+        return name
+
+    def counted(self, sql: str) -> bool:
+        """Count a use of a statement; return whether it is to be prepared."""
+        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
+        if uses >= USES:
+            del self._uses[sql]  # where it fails, the next attempt is after as many uses
+            return True
+        if len(self._uses) > MOST_PREPARED:
+            self._uses.clear()
+        return False
+
+    def new_name(self) -> str:
+        """Return the name for another statement."""
+        self._made += 1
+        return f"roost_{self.session}_{self._made}"
+
+    def surplus(self) -> list[str]:
+        """Take out the names of those that are too many, a quarter at a time."""
+        if len(self.names) <= MOST_PREPARED:
+            return []
+        return [self.names.pop(sql) for sql in list(self.names)[: MOST_PREPARED // 4]]
 
 
 class ServerConnection(Reconnecting):
@@ -190,19 +235,28 @@ class ServerConnection(Reconnecting):
             self.ended()
         return answers
 
-    def say(self, sql: str, row: Row = ()) -> None:
-        """Send one text with its parameters."""
-        self._bound(len(sql))
-        super().say(sql, row)
+    def say(self, sql: str, row: Row = (), *, traced: bool = True) -> list[Row]:
+        """Send a text of the connection's own; return the rows of the last of its statements that has any."""
+        found = [rows for rows, _ in self.said(sql, row, traced=traced) if rows is not None]
+        return found[-1] if found else []
 
-    def rows(self, sql: str) -> list[Any]:
-        """Run a query of the connection's own, which is not traced, as those with which it was opened."""
-        self._bound(len(sql))
+    def said(self, sql: str, row: Row = (), *, traced: bool = True) -> list[tuple[list[Row] | None, int]]:
+        """Send such a text; return the rows of each of its statements, and how many it has changed."""
+        if traced:
+            self.traced(sql, row)
+        text = self._mark + self._text(sql, row)
+        self._bound(len(text))
         try:
-            found: list[Any] = self.raw.results(sql)[0]
-            return found
+            return list(self.raw.answers(text))
         except self.failures as error:
             raise self.failed(error, sql) from error
+
+    def traced(self, sql: str, row: Row = (), commits: bool = False) -> None:
+        """Tell who traces that a text is about to be sent, and COMMIT with it."""
+        if self._trace is not None:
+            self._trace(sql, row)
+            if commits:
+                self._trace("COMMIT", ())
 
     def _bound(self, size: int) -> None:
         # Of the exchange that comes, for a text of so many bytes. A replica that hangs leaves time to ask the primary,
@@ -243,26 +297,10 @@ class ServerConnection(Reconnecting):
                 number += 1
             self.arrived()
         except self.failures as error:
-            once_more = self.again(error, texts[number - place])
-            if once_more is None:
-                raise self.failed(error, text) from error
-            self._send([once_more, *texts[number - place + 1 :]], number, returns, answers)
+            raise self.failed(error, text) from error
 
     def arrived(self) -> None:
         """Examine the status that the server has sent along with its answers."""
-
-    def again(self, error: Exception, text: str) -> str | None:
-        """Return the retry of a statement that failed without ending the transaction; None: no retry."""
-        return None
-
-    def say_all(self, sql: str) -> None:
-        """Send several statements as one text; the last one's answer can be fetched. psycopg prepares no such text."""
-        self.say(sql)
-        try:
-            while self._cursor.nextset():
-                pass
-        except self.failures as error:
-            raise self.failed(error, sql) from error
 
     def obey(self, word: Control) -> Any:
         """Do what a control word means."""

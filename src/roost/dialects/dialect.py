@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from roost.types.columns import Column
@@ -33,7 +33,6 @@ class Gather(enum.Enum):
 
     EACH = "each"  # once per row
     VALUES = "values"  # {rows} becomes (…), (…)
-    ROWS = "rows"  # {rows} becomes ROW(…), ROW(…)
     LIST = "list"  # {rows} becomes (0, …), (1, …): a row's ordinal, and its values
     ROW_LIST = "row list"  # the same as ROW(0, …), ROW(1, …)
     UNION = "union"  # the text once per row, joined by UNION ALL; {i} is the row's ordinal
@@ -45,7 +44,6 @@ class Answer(enum.Enum):
 
     NONE = "none"  # nothing comes back but how many rows were changed
     ORDINAL = "ordinal"  # the first column is the ordinal of the asking row
-    KEY = "key"  # the first columns are the key, compared byte for byte
     COUNTS = "counts"  # no rows: how many each row changed, as far as none fails and there is time
     IDS = "ids"  # the same, with the number that each inserted row was given
     DONE = "done"  # the same, of what changes one row or fails: 1 for each
@@ -58,22 +56,11 @@ class Template:
     sql: str
     gather: Gather = Gather.EACH
     answer: Answer = Answer.NONE
-    key: int = 0  # for Answer.KEY: how many columns the key has, in the answer and first in the asking row
-    copies: int = 1  # how often a row's values stand in the text
     many: Template | None = None  # does the same for several rows at once; only where `gather` is EACH
     returns: bool = field(init=False)  # whether rows come back
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "returns", self.answer is not Answer.NONE)
-
-    def format(self, words: Mapping[str, str]) -> Template:
-        """Return the template with its words filled in: the names of tables and columns."""
-        many = None if self.many is None else self.many.format(words)
-        return replace(self, sql=self.sql.format(**words), many=many)
-
-    def by_key(self, columns: int) -> Template:
-        """Return the template with the number of the key's columns filled in."""
-        return replace(self, key=columns, many=None if self.many is None else replace(self.many, key=columns))
 
 
 class Statement(NamedTuple):
@@ -139,7 +126,6 @@ class Control(enum.Enum):
     LOCK_CATALOG = "lock the catalog"  # until the end of the transaction, no other process creates or alters structures
     LOCK_CLUSTER = "lock the catalog of all nodes"  # after LOCK_CATALOG has reported that its lock covers one node only
     JITTER = "jitter"  # wait for a short random time before trying again
-    LOCKED = "locked"  # all locks have been taken: the following statements do not wait
     LEAVE = "leave"  # leave a read-only server for the one that accepts writes
     RECONNECT = "reconnect"  # reconnect after the connection was lost, and with it the transaction
     OUTCOME = "outcome"  # whether a COMMIT succeeded whose connection was lost: True, False, or None if unknown
@@ -246,16 +232,6 @@ class Dialect:
         found = [self.encoders.get(each.type.kind) for each in columns]
         return _each(found)
 
-    def column_encoder(self, columns: Sequence[Column]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
-        """Return the same as `encoder` for columns of values, each a sequence."""
-        found = [self.encoders.get(each.type.kind) for each in columns]
-        if not any(found):
-            return None
-        return lambda values: [
-            column if f is None else [None if value is None else f(value) for value in column]
-            for f, column in zip(found, values, strict=True)
-        ]
-
     def decoder(self, columns: Sequence[Column]) -> Callable[[Sequence[Any]], Row] | None:
         """Return the function from stored values to neutral ones; None where they are the same."""
         found = [self.decoders[each.type.kind](each) if each.type.kind in self.decoders else None for each in columns]
@@ -277,7 +253,7 @@ def _each(found: Sequence[Callable[[Any], Any] | None]) -> Callable[[Sequence[An
 
 
 # Of one text: a parser has a stack.
-MOST_ROWS = {Gather.VALUES: 2_000, Gather.ROWS: 2_000, Gather.LIST: 2_000, Gather.ROW_LIST: 2_000, Gather.UNION: 250}
+MOST_ROWS = {Gather.VALUES: 2_000, Gather.LIST: 2_000, Gather.ROW_LIST: 2_000, Gather.UNION: 250}
 MOST_BYTES = 2**20  # of their values, or of one text, about: a server takes 16 MiB as one packet unless told otherwise
 
 
@@ -285,15 +261,15 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
     """Return the texts, with their parameters, that a statement becomes."""
     template, rows = statement[:2]
     if template.gather is Gather.EACH:
-        return [(template.sql, row * template.copies) for row in rows]
+        return [(template.sql, row) for row in rows]
     if template.gather is Gather.ARRAYS:
         return [(template.sql, tuple(list(column) for column in zip(*rows, strict=True)))]
     texts: list[tuple[str, Row]] = []
     holes, tail = ", ".join(["%s"] * len(rows[0])), ", %s" * len(rows[0])
-    word = "ROW" if template.gather in (Gather.ROWS, Gather.ROW_LIST) else ""
+    word = "ROW" if template.gather is Gather.ROW_LIST else ""
     for first, part in _parts(rows, MOST_ROWS[template.gather]):
         ordinals = range(first, first + len(part))
-        values = tuple([value for row in part for value in row * template.copies])
+        values = tuple([value for row in part for value in row])
         if template.gather is Gather.UNION:
             texts.append(("\nUNION ALL\n".join([template.sql.replace("{i}", str(i)) for i in ordinals]), values))
         else:
@@ -341,15 +317,8 @@ def collect(statement: Statement, answers: Sequence[Any]) -> Any:
 
 
 def scatter(statement: Statement, fetched: Sequence[Row]) -> list[list[Row]]:
-    """Return what a gathered statement fetched as a list of rows for each asking row, without ordinal or key."""
-    template, rows = statement[:2]
-    answers: list[list[Row]] = [[] for _ in rows]
-    if template.answer is Answer.ORDINAL:
-        for row in fetched:
-            answers[row[0]].append(row[1:])
-        return answers
-    key = template.key
-    by_key = {tuple(row[:key]): answer for row, answer in zip(rows, answers, strict=True)}
+    """Return what a gathered statement fetched as a list of rows for each asking row, without the ordinal."""
+    answers: list[list[Row]] = [[] for _ in statement.rows]
     for row in fetched:
-        by_key[tuple(row[:key])].append(tuple(row[key:]))
+        answers[row[0]].append(row[1:])
     return answers

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from math import inf
 from time import monotonic
 
-from roost.batching.parts import Context, Part, Running, SlowPath
+from roost.batching.batch import Part, Running
+from roost.batching.slow_path import SlowPath
 from roost.errors import Busy, CannotOpen, Error, Missing, StatementFailed
 from roost.protocols.codec import Piece, Responder
 from roost.server.client import Codec
 from roost.server.counters import Counters
-from roost.store.served import Budget, Careful, Database, Undone, kept
+from roost.store.served import Budget, Careful, Context, Database, Undone, kept
 
 log = logging.getLogger("roost.server")
 

@@ -1,4 +1,10 @@
-"""The common part of `Store` and `AsyncStore`: an engine, a writer queue, one or two reader queues, a link for each."""
+"""The common part of `Store` and `AsyncStore`: an engine, a writer queue, one or two reader queues, a link for each.
+
+Single operations, the most frequent case, run in the caller's thread, without a queue and without a batch. A read is
+one statement in a snapshot of its own. A write is a transaction of its own, if no other thread writes: on SQLite a few
+statements, on a server one exchange. In every unusual case (another thread uses the connection, there is no connection
+yet, the stored declaration differs, an error, a lock that is held) nothing is changed, and a batch runs the operation.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +12,26 @@ import datetime as dt
 import logging
 import random as random_module
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
+from threading import get_ident
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from roost.batching.atoms import Atom
-from roost.batching.batch import Batch
+from roost.batching.batch import Batch, taking
 from roost.batching.known import Known
 from roost.batching.once import cannot_make
-from roost.batching.parts import SlowPath, taking
-from roost.batching.queue import Queue, Take
-from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowReads, SlowWrites
+from roost.batching.queue import Queue, Take, Wake
+from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowPath, names_of
 from roost.batching.stats import Stats, summed
 from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
-from roost.databases.engine import Connection, Trace, Wait, commit, drive
-from roost.databases.forks import at_fork
-from roost.dialects import Control, Statement, Wanted
+from roost.databases.engine import Connection, Trace, at_fork, commit, drive
+from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
+from roost.dialects import Control, Wanted
 from roost.errors import (
     Busy,
     Closed,
@@ -37,15 +43,17 @@ from roost.errors import (
     ReadOnly,
     StatementFailed,
 )
-from roost.store.links import Link, alive
-from roost.store.self_deadlock import OpenTransaction, open_transaction
-from roost.store.single import UNANSWERED, Single
-from roost.store.threads import Threads
-from roost.structures.plan import Context
+from roost.store.links import Link, Patience, Threads, alive
+from roost.structures.operation import READS, Operation
+from roost.structures.plan import Careful, Context, Question, StructurePlan
 
 T = TypeVar("T")
+Work = Generator[Wanted, Any, T]
 
 log = logging.getLogger("roost")
+
+UNANSWERED: Any = object()  # a batch has to run the operation
+CROWDED = 50  # writes that take a batch after one that met another session's row lock
 
 
 class Core:
@@ -70,6 +78,8 @@ class Core:
         self.lock_wait = lock_wait
         self._clock = clock
         self.known = Known(self.engine.dialect)
+        self._token = self.known.token
+        self._exchanges = self.engine.dialect.exchanges  # of all that a server may turn out to be
         self.engine.heard = self.known.speak
         self.closed = False
         self._start()
@@ -80,57 +90,52 @@ class Core:
         self.known.stats = Stats()  # of overlaps
         self.engine.events.clear()
         self._links: list[Link] = []  # for batches
-        spot = self._random.randrange(2**31)
-        self._context = Context(self._clock, spot)
-        self._slow_writes = SlowWrites(self.known, self._context)
-        self._slow_reads = SlowReads()
+        self._looking: set[Link] = set()  # links of check() and structures()
+        self._context = Context(self._clock, self._random.randrange(2**31))
         self.joined_context = replace(self._context, joined=True)
         self.threads = Threads()
+        self._crowded = 0
+        self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
+        row_locks = self.engine.dialect.row_locks
         self._writer = self._batch_link()
+        writes = partial(self._lead, self._writer, Control.BEGIN, self._slow_writes if row_locks else None)
+        self.writers = Queue(writes, self.lock_wait, self._worry)
         # A server works on one batch of reads while Python makes the results of another.
-        self.reading = 2 if self.engine.dialect.exchanges else 1
-        self._readers = [self._batch_link() for _ in range(self.reading)]
-        self._looking: set[Link] = set()  # links of check() and structures()
-        self.writers = Queue(self._write_batch, self.lock_wait, self._worry)
-        self.readers = [Queue(partial(self._read, link), self.lock_wait, self._worry) for link in self._readers]
-        self._slow_queues = (
-            [self._slow_queue(number) for number in range(READING + 1)] if self.engine.dialect.row_locks else []
-        )
+        self.reading = 2 if self._exchanges else 1
         if self.engine.memory:
-            self.readers = [self.writers]  # a second connection would see another database
-        readers = [self._writer] if self.engine.memory else self._readers
-        single = Single(
-            *(self.known, self._context, readers, self.writers, self._writer, self._report, self.timeout),
-            engine=self.engine,
-        )
-        self.run_single = single.run
+            self._readers, self.readers = [self._writer], [self.writers]  # another connection sees another database
+        else:
+            self._readers = [self._batch_link() for _ in range(self.reading)]
+            slow_reads = self._slow_reads if row_locks else None
+            reads = [partial(self._lead, link, Control.BEGIN_READ, slow_reads) for link in self._readers]
+            self.readers = [Queue(work, self.lock_wait, self._worry) for work in reads]
+        self._slow_queues = [self._slow_queue(number) for number in range(READING + 1)] if row_locks else []
 
     def _slow_queue(self, number: int) -> tuple[Queue, Link]:
         # A queue in which atoms wait for locks that other sessions hold for long, on a connection of its own.
         link = self._batch_link()
 
-        def wait(deadline: float, take: Take, wake: Callable[[], None]) -> None:
-            self._write(link, _Patience(self, deadline, wake, link=link), take, None)
-
-        def try_(deadline: float, take: Take, wake: Callable[[], None]) -> None:
+        def retry(deadline: float, take: Take, wake: Wake) -> None:
             retries = Retries()
-            if number == READING:
-                self._read(link, deadline, take, wake, retries)
-            else:
-                self._write(link, _Patience(self, deadline, wake, link=link), take, retries, Control.BEGIN_NOWAIT)
+            begin = Control.BEGIN_READ_NOWAIT if number == READING else Control.BEGIN_NOWAIT
+            self._lead(link, begin, retries, deadline, take, wake)
             if retries.again:
                 wake()
-                time.sleep(PAUSE * (1 + self._random.random()))
+                self._rest()
 
-        return Queue(try_ if number in (RETRYING, READING) else wait, self.lock_wait, self._worry), link
-
-    def _link(self) -> Link:
-        return Link(self.engine.file, self.timeout)
+        waits = partial(self._lead, link, Control.BEGIN, None)
+        return Queue(retry if number in (RETRYING, READING) else waits, self.lock_wait, self._worry), link
 
     def _batch_link(self) -> Link:
-        link = self._link()
+        link = Link(self.engine, self.timeout)
         self._links.append(link)
         return link
+
+    def _patience(self, link: Link, deadline: float, **options: Any) -> Patience:
+        return Patience(link, deadline, deadline - self.timeout + self.lock_wait, self._worry, **options)
+
+    def _rest(self) -> None:
+        sleep(PAUSE * (1 + self._random.random()))
 
     def total(self) -> Stats:
         """Return the statistics of this store in this process."""
@@ -139,28 +144,15 @@ class Core:
             setattr(found, name, number)
         return found
 
-    def submit(self, atoms: Sequence[Atom]) -> None:
-        """Run atoms until each has its answer. All must write, or all only read: reads never wait for a commit."""
-        if not self._run_single(atoms):
-            self.submit_batch(atoms)
+    # --- atoms of callers -----------------------------------------------------------------------------------------
 
-    def _run_single(self, atoms: Sequence[Atom], reader: int = 0) -> bool:
-        # Run a single operation without a batch; return whether it has its answer.
-        if len(atoms) > 1 or len(atoms[0].operations) > 1 or atoms[0].once is not None:
-            return False
-        (atom,) = atoms
-        deadline = atom.deadline or time.monotonic() + self.timeout
-        result = self.run_single(atom.operations[0], deadline, reader)
-        if result is UNANSWERED:
-            return False
-        atom.results = (result,)
-        atom.done = True
-        return True
+    def run(self, atoms: Sequence[Atom], *, single: bool = True) -> None:
+        """Run atoms until each has its answer. All must write, or all only read: reads never wait for a commit.
 
-    def submit_batch(self, atoms: Sequence[Atom]) -> None:
-        """Run atoms as `submit` does, but always in a batch."""
+        single: one operation may run without a batch.
+        """
         try:
-            self._submit_some(atoms)
+            self.submit(atoms, single=single)
             for atom in atoms:
                 if atom.slow_path is not None:
                     self.submit_slow([atom])
@@ -169,13 +161,16 @@ class Core:
                 self.give_up(atom)
             raise
 
-    def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
+    def submit(self, atoms: Sequence[Atom], reader: int = 0, *, single: bool = True) -> None:
         """Run atoms until each has its answer or must go to the slow path. reader: the number of the reader queue."""
-        if not self._run_single(atoms, reader):
-            self._submit_some(atoms, reader)
-
-    def _submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
-        deadline = atoms[0].deadline or time.monotonic() + self.timeout
+        deadline = atoms[0].deadline or monotonic() + self.timeout
+        if single and len(atoms) == 1 and len(atoms[0].operations) == 1 and atoms[0].once is None:
+            (atom,) = atoms
+            result = self.run_single(atom.operations[0], deadline, reader)
+            if result is not UNANSWERED:
+                atom.results = (result,)
+                atom.done = True
+                return
         for atom in atoms:
             atom.deadline = deadline
             atom.begun = atom.begun or deadline - self.timeout
@@ -206,19 +201,236 @@ class Core:
             atom.slow_path = None
             self._slow_writes.settled(atom)
 
-    def repeated(self, make: Callable[[], Generator[Wanted, Any, T]], *, create: bool = False) -> T:
+    # --- single operations ----------------------------------------------------------------------------------------
+
+    def run_single(self, op: Operation[Any], deadline: float, reader: int = 0) -> Any:
+        """Return the result of an operation, or `UNANSWERED`; the deadline is by the monotonic clock."""
+        if type(op) is not Operation:
+            return UNANSWERED  # a batch refuses it
+        plan: StructurePlan | None = op.structure.plans.get(self.known.dialect.name)
+        if plan is None:
+            return UNANSWERED
+        if (self._exchanges or plan.routines) and plan.found_by.get(self._token) is not plan:
+            return UNANSWERED  # the statement would fail if another declaration is stored
+        verb = op.verb
+        reads = verb in READS
+        # Where readers may lack the latest writes, no write is answered by a read alone.
+        ask = plan.questions.get(verb) if reads or not self.engine.stale else None
+        question = None if ask is None else ask(op, self._context)
+        if question is not None:
+            link = self._readers[reader]
+            if not reads and link.connection is None:
+                link = self._writer  # the store has read nothing yet
+            result = self._run_on(link, question, plan, deadline)
+            if reads or result is not UNANSWERED:
+                return result
+        make = plan.transactions.get(verb)
+        transaction = None if make is None else make(op, self._context)
+        if transaction is None:
+            return UNANSWERED
+        if self._crowded:
+            self._crowded -= 1
+            return UNANSWERED
+        if self.writers.led:
+            return UNANSWERED  # others wait for a batch already
+        return self._run_on(self._writer, transaction, plan, deadline)
+
+    def _run_on(self, link: Link, work: Any, plan: StructurePlan, deadline: float) -> Any:
+        # work: a `Question`, or the argument of the connection's `transact`. A batch that begins meanwhile waits for
+        # the link. Rejected: acquire(blocking=False), which may be interrupted between taking the lock and the `try`.
+        if link.using.locked():
+            return UNANSWERED
+        try:
+            with link.using:
+                connection: Any = link.connection
+                if connection is None or connection.broken:
+                    return UNANSWERED
+                wait = connection.wait = link.single_wait
+                if self._exchanges:
+                    wait.deadline = deadline  # of the exchange; on a file there is no wait for the lock
+                link.user = get_ident()
+                try:
+                    if type(work) is Question:
+                        rows = connection.ask(work.sql, work.row, plan.by_settings)
+                        result = work.answer(rows)
+                    else:
+                        result = connection.transact(work)
+                except Exception as error:
+                    self._single_failed(error, link, connection)
+                    return UNANSWERED
+                except BaseException:  # an interrupt: a statement may still be under way, or have been committed
+                    connection.broken = True
+                    raise
+                finally:
+                    link.user = 0
+                    if connection.broken:
+                        link.drop()
+                stats = link.stats
+                stats.batches += 1
+                stats.operations += 1
+                micros, taken = stats.micros, int((monotonic() - deadline + self.timeout) * 1e6)
+                micros.counts[taken.bit_length()] += 1  # inlined: a call of `add` would cost 0.1 µs more
+                micros.total += taken
+                if isinstance(result, Error):  # the program has refused the operation
+                    raise result
+                return result
+        finally:
+            if link.left:
+                link.leave()
+
+    def _single_failed(self, error: Exception, link: Link, connection: Any) -> None:
+        # Re-raise the error being handled; or return if nothing was changed: a batch runs the operation again.
+        stats = link.stats
+        left = isinstance(error, (Busy, Careful, Conflict, Missing, StatementFailed))
+        if not left and not isinstance(error, Error):  # an exception raised by a signal handler of the application
+            connection.broken = True
+            raise
+        if isinstance(error, OutcomeUnknown) or not (left or self._exchanges):
+            stats.unknown += isinstance(error, OutcomeUnknown)
+            self._report(connection)
+            raise
+        if self._exchanges:
+            connection.settle()
+            self._report(connection)
+            stats.retries += not isinstance(error, Careful)
+            if isinstance(error, Busy):
+                self._crowded = CROWDED
+
+    # --- batches --------------------------------------------------------------------------------------------------
+
+    def _lead(
+        self, link: Link, begin: Control, slow_path: SlowPath | None, deadline: float, take: Take, wake: Wake
+    ) -> None:
+        # What the leader of a queue does. Without a slow path, it waits for locks until the deadline.
+        reads = begin in (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
+        if reads:
+            wake()
+        wait = self._patience(link, deadline, wake=wake, most=None if slow_path is None else self.lock_wait)
+
+        def work(connection: Connection) -> None:
+            batch = Batch(self.engine.dialect, self._context, link.stats, slow_path, deadline)
+            batch.drive(begin, taking(take, self.known, slow_path), connection)
+
+        self._use(link, wait, work, writes=not reads)
+
+    def _use(
+        self, link: Link, wait: Patience, work: Callable[[Connection], None], create: bool = False, writes: bool = True
+    ) -> None:
+        def use(link: Link) -> None:
+            try:
+                connection = link.connection
+                if connection is None:
+                    connection = link.connection = self.engine.connect(wait, create=create, writes=writes)
+                connection.wait = wait
+                work(connection)
+            except Busy as error:
+                own = None if wait.said or not writes else self._open_transaction()
+                if own is None:
+                    raise
+                raise Busy(f"{error}; {own.message}") from error
+            finally:
+                self._report(link.connection)
+
+        link.use(use)
+
+    def _report(self, connection: Connection | None) -> None:
+        if connection is not None and connection.broken:
+            self.engine.events.count("reconnects")
+            place = self.engine.place
+            log.warning("dropped a connection to %s after an error; the next operation connects anew", place)
+
+    def _open_transaction(self) -> OpenTransaction | None:
+        # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
+        # store of the process is writing, it may be that one's.
+        file, writers = self.engine.file, [core._writer.connection for core in alive(_cores) if core.engine.file]
+        if file is None or any([writer is not None and writer.in_transaction for writer in writers]):
+            return None
+        return open_transaction(file)
+
+    def _worry(self) -> Error | None:
+        # Called by a thread that has waited for `lock_wait`: check whether its own transaction holds the lock.
+        own = self._open_transaction()
+        return Busy(own.message) if own is not None and own.sure else None
+
+    # --- work that is not a batch ---------------------------------------------------------------------------------
+
+    def repeated(self, make: Callable[[], Work[T]], *, create: bool = False) -> T:
         """Run repeatable work as `exclusive` does, and repeat it while it conflicts with other transactions."""
         return self._again(lambda: self.exclusive(make(), create=create))
 
     def _again(self, work: Callable[[], T]) -> T:
-        deadline = time.monotonic() + self.timeout
+        deadline = monotonic() + self.timeout
         while True:
             try:
                 return work()
             except (Conflict, ReadOnly) as error:
-                if time.monotonic() > deadline or (isinstance(error, ReadOnly) and not self.engine.dialect.exchanges):
+                if monotonic() > deadline or (isinstance(error, ReadOnly) and not self._exchanges):
                     raise
-                time.sleep(PAUSE * (1 + self._random.random()))
+                self._rest()
+
+    def exclusive(self, work: Work[T], *, create: bool = False) -> T:
+        """Run one transaction that is not a batch (create, alter) in the writer queue."""
+        results: list[T] = []
+
+        def transact(connection: Connection) -> None:
+            try:
+                connection.execute(Control.BEGIN_ALONE)
+                result = drive(work, connection)
+                commit(connection)
+                results.append(result)
+            except ReadOnly:
+                connection.broken = True  # reconnect, since the server may have become a replica after a failover
+                raise
+            finally:
+                connection.settle()
+
+        self.with_writer(transact, create=create)
+        return results[0]
+
+    def with_writer(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
+        """Run one piece of work on the writers' connection, between two batches."""
+
+        def errand(deadline: float) -> None:
+            self._use(self._writer, self._patience(self._writer, deadline, lasts=True), work, create=create)
+
+        self.writers.submit((), monotonic() + self.timeout, errand)
+
+    def snapshot(self, make: Callable[[], Work[T]], *, lasts: bool = True) -> T:
+        """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
+        return self._look(lambda _: make(), lasts)
+
+    def doctor(self) -> list[Finding]:
+        """Examine the database, and return the findings of `doctor`."""
+
+        def ask(session: int | None) -> Work[list[Finding]]:
+            found = yield from examine(self.engine.dialect, self.engine.durability, session)
+            return found + (yield from pickled(self.known.catalog))
+
+        return self._look(ask)
+
+    def _look(self, make: Callable[[int | None], Work[T]], lasts: bool = True) -> T:
+        # make: is given the number of the session.
+        def look(link: Link) -> T:
+            wait = self._patience(link, monotonic() + self.timeout, lasts=lasts)
+            connection = link.connection = self.engine.connect(wait, writes=False)
+            try:
+                connection.execute(Control.BEGIN_READ)
+                return drive(make(connection.session), connection)
+            finally:
+                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
+                link.drop()
+
+        def apart() -> T:
+            link = Link(self.engine, self.timeout)
+            self._looking.add(link)
+            try:
+                if self.closed:
+                    raise Closed("the store was closed")
+                return link.use(look)
+            finally:
+                self._looking.discard(link)
+
+        return self.exclusive(make(None)) if self.engine.memory else self._again(apart)
 
     def prepare_once(self) -> None:
         """Make the table of tokens if it is missing; called with each token, until the table is known to exist."""
@@ -243,69 +455,7 @@ class Core:
         """Whether an atom with a token failed, without effect, because the table of tokens is no longer there."""
         return isinstance(atom.error, Missing) and not self.known.once.made
 
-    def exclusive(self, work: Generator[Wanted, Any, T], *, create: bool = False) -> T:
-        """Run one transaction that is not a batch (create, alter) in the writer queue."""
-        results: list[T] = []
-
-        def transact(connection: Connection) -> None:
-            try:
-                connection.execute(Control.BEGIN_ALONE)
-                result = drive(work, connection)
-                commit(connection)
-                results.append(result)
-            except ReadOnly:
-                connection.broken = True  # reconnect, since the server may have become a replica after a failover
-                raise
-            finally:
-                connection.settle()
-
-        self.with_writer(transact, create=create)
-        return results[0]
-
-    def with_writer(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
-        """Run one piece of work on the writers' connection, between two batches."""
-
-        def errand(deadline: float) -> None:
-            self._use(self._writer, _Patience(self, deadline, lasts=True, link=self._writer), work, create)
-
-        self.writers.submit((), time.monotonic() + self.timeout, errand)
-
-    def snapshot(self, make: Callable[[], Generator[Wanted, Any, T]], *, lasts: bool = True) -> T:
-        """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
-        if self.engine.memory:
-            return self.exclusive(make())
-        return self._again(lambda: self._look(lambda _: make(), lasts))
-
-    def examine(self) -> list[Finding]:
-        """Examine the database, and return the findings of `doctor`."""
-
-        def ask(session: int | None) -> Generator[Statement, Any, list[Finding]]:
-            found = yield from examine(self.engine.dialect, self.engine.durability, session)
-            return found + (yield from pickled(self.known.catalog))
-
-        if self.engine.memory:
-            return self.exclusive(ask(None))
-        return self._again(lambda: self._look(lambda connection: ask(connection.session)))
-
-    def _look(self, make: Callable[[Connection], Generator[Wanted, Any, T]], lasts: bool = True) -> T:
-        def look(link: Link) -> T:
-            wait = _Patience(self, time.monotonic() + self.timeout, lasts=lasts)
-            connection = link.connection = self.engine.connect(wait, writes=False)
-            try:
-                connection.execute(Control.BEGIN_READ)
-                return drive(make(connection), connection)
-            finally:
-                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
-                link.drop()
-
-        link = self._link()
-        self._looking.add(link)
-        try:
-            if self.closed:
-                raise Closed("the store was closed")
-            return link.use(look)
-        finally:
-            self._looking.discard(link)
+    # --- the end --------------------------------------------------------------------------------------------------
 
     def disconnect(self) -> None:
         """Close each connection when it is not in use; the next operation connects again."""
@@ -331,142 +481,6 @@ class Core:
         """Reset the store in a child process."""
         self._random.seed()  # otherwise all children would have the same numbers
         self._start()
-
-    def _write_batch(self, deadline: float, take: Take, wake: Callable[[], None]) -> None:
-        slow_path = self._slow_writes if self._slow_queues else None
-        self._write(self._writer, _Patience(self, deadline, wake, self.lock_wait, link=self._writer), take, slow_path)
-
-    def _write(
-        self, link: Link, wait: _Patience, take: Take, slow_path: SlowPath | None, begin: Control = Control.BEGIN
-    ) -> None:
-        def work(connection: Connection) -> None:
-            batch = Batch(self.engine.dialect, self._context, link.stats, slow_path, wait.deadline)
-            try:
-                drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
-            except BaseException:
-                if batch.committing is not None:  # interrupted between COMMIT and its answer
-                    committed = None
-                    try:
-                        committed = connection.outcome()
-                    finally:  # `outcome` may be interrupted too
-                        if committed:
-                            batch.committed()
-                        elif committed is None:
-                            link.stats.unknown += len(batch.committing)
-                            batch.committing.refuse(OutcomeUnknown("the store was interrupted during COMMIT"))
-                connection.settle()
-                raise
-
-        self._use(link, wait, work)
-
-    def _use(self, link: Link, wait: _Patience, work: Callable[[Connection], None], create: bool = False) -> None:
-        def use(link: Link) -> None:
-            try:
-                connection = link.connection
-                if connection is None:
-                    connection = link.connection = self.engine.connect(wait, create=create)
-                connection.wait = wait
-                work(connection)
-            except Busy as error:
-                own = None if wait.said else self._open_transaction()
-                if own is None:
-                    raise
-                raise Busy(f"{error}; {own.message}") from error
-            finally:
-                self._report(link.connection)
-
-        link.use(use)
-
-    def _read(
-        self, link: Link, deadline: float, take: Take, wake: Callable[[], None], retries: Retries | None = None
-    ) -> None:
-        wake()
-        slow_path = retries or (self._slow_reads if self._slow_queues else None)
-        begin = Control.BEGIN_READ if retries is None else Control.BEGIN_READ_NOWAIT
-
-        def use(link: Link) -> None:
-            connection = link.connection
-            if connection is None:
-                connection = link.connection = self.engine.connect(_Patience(self, deadline), writes=False)
-            connection.wait = Wait(deadline, self.lock_wait)
-            try:
-                batch = Batch(self.engine.dialect, self._context, link.stats, slow_path)
-                drive(batch.run(begin, taking(take, self.known, slow_path)), connection)
-            except BaseException:
-                connection.settle()
-                raise
-            finally:
-                self._report(link.connection)
-
-        link.use(use)
-
-    def _report(self, connection: Connection | None) -> None:
-        if connection is not None and connection.broken:
-            self.engine.events.count("reconnects")
-            log.warning(
-                "dropped a connection to %s after an error; the next operation connects anew", self.engine.place
-            )
-
-    def _open_transaction(self) -> OpenTransaction | None:
-        # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
-        # store of the process is writing, it may be that one's.
-        if self.engine.file is None or any([_writes(core) for core in alive(_cores) if core.engine.file]):
-            return None
-        return open_transaction(self.engine.file)
-
-    def _worry(self) -> Error | None:
-        # Called by a thread that has waited for `lock_wait`: check whether its own transaction holds the lock.
-        own = self._open_transaction()
-        return Busy(own.message) if own is not None and own.sure else None
-
-
-def _writes(core: Core) -> bool:
-    connection = core._writer.connection
-    return connection is not None and connection.in_transaction
-
-
-class _Patience(Wait):
-    """Waits until the deadline; counts and logs the wait, and after `lock_wait` checks for a self-deadlock."""
-
-    __slots__ = ("_core", "_counted", "_link", "_wake", "_worried", "said")
-
-    def __init__(
-        self,
-        core: Core,
-        deadline: float,
-        wake: Callable[[], None] | None = None,
-        most: float | None = None,
-        lasts: bool = False,
-        link: Link | None = None,
-    ) -> None:
-        super().__init__(deadline, most, lasts)
-        self._core = core
-        self._link = link
-        self._wake = wake
-        self._counted = False
-        self._worried = False
-        self.said = False  # it has raised that the thread waits for its own lock
-
-    def pause(self) -> None:
-        """Wake the callers that the previous batch has answered."""
-        if self._wake is not None:
-            self._wake()
-
-    def blocked(self) -> None:
-        """Count a wait once, and check for a self-deadlock once."""
-        core = self._core
-        if not self._counted:
-            self._counted = True
-            if self._link is not None:
-                self._link.stats.waits += 1
-        if self._worried or time.monotonic() < self.deadline - core.timeout + core.lock_wait:
-            return
-        self._worried = True
-        log.info("waiting for the write lock of %s, which another session holds", core.engine.place)
-        error = core._worry()
-        if error is not None:
-            self.said = True
-            raise error
 
 
 _cores: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()

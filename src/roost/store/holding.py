@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from roost.databases.shield import whole
+from roost.databases.engine import whole
 from roost.errors import Busy, Error, LeaseLost
 from roost.store.runner import AsyncRunner, Runner
 from roost.structures.clock import SECOND

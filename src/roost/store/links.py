@@ -1,4 +1,4 @@
-"""Links: the connections of one process, each opened on first use, and used by one thread at a time.
+"""What a store has in one process: threads, and links: connections, each opened on first use, for one thread at a time.
 
 No child process may inherit a connection to a file. SQLite counts the locks of a process in its memory, so a child
 would assume that it holds its parent's locks, and the two would overwrite each other's data. A fork therefore blocks
@@ -8,44 +8,48 @@ use takes too long, the fork proceeds, and the child must not open that file at 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from roost.batching.stats import Stats
-from roost.databases.engine import HASTE, Connection, Wait
-from roost.databases.forks import at_fork
+from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
-from roost.errors import Busy
+from roost.errors import Busy, Closed, Error
+
+log = logging.getLogger("roost")
 
 S = TypeVar("S")
 T = TypeVar("T")
 
+MOST_THREADS = 8  # of an `AsyncStore`
 FORK_PATIENCE = 5.0  # seconds that a fork waits for connections in use, beyond the timeout of their store
 
 
 class Link:
     """One connection, or none yet.
 
-    path: the file; None for a database in memory, which a child does not share, and for a server, whose drivers do not
-        close a parent's connections in a child.
+    path: the engine's file; None for a database in memory, which a child does not share, and for a server, whose
+        drivers do not close a parent's connections in a child.
     timeout: seconds that the thread using it may wait for a lock of another session.
     using: the lock of the thread that uses the link. That thread sets `user`, drops a broken connection, and calls
-        `leave` if `left` is set. `use` does so, and so does `single.py`, which does not wait for the lock.
+        `leave` if `left` is set. `use` does so, and so do single operations, which do not wait for the lock.
     """
 
-    def __init__(self, path: str | None, timeout: float) -> None:
+    def __init__(self, engine: Engine, timeout: float) -> None:
         self.connection: Connection | None = None
-        self.path = path
+        self.path, self.place = engine.file, engine.place
         self.timeout = timeout
         self.using = threading.Lock()
         self.user = 0  # the id of the thread that uses it
         self.left = False  # its store is gone: the thread that uses the connection closes it afterwards
         self.stats = Stats()  # of the operations on it; only the thread that uses it counts
-        self.single_wait = Wait(0.0, HASTE)  # for single operations, see `single.py`
-        if path is not None:
+        self.single_wait = Wait(0.0, HASTE)  # for single operations
+        if self.path is not None:
             _links[id(self)] = self
 
     def use(self, work: Callable[[Link], T]) -> T:
@@ -86,6 +90,85 @@ class Link:
                 self.drop()
             finally:
                 self.using.release()
+
+
+class Patience(Wait):
+    """Waits until the deadline; counts and logs the wait, and looks for a self-deadlock at `worried`.
+
+    wake: wakes the callers that the previous batch has answered.
+    worry: raises an error if the thread waits for its own lock.
+    """
+
+    __slots__ = ("_counted", "_link", "_wake", "_worried", "_worry", "said")
+
+    def __init__(
+        self,
+        link: Link,
+        deadline: float,
+        worried: float,
+        worry: Callable[[], Error | None],
+        *,
+        wake: Callable[[], None] | None = None,
+        most: float | None = None,
+        lasts: bool = False,
+    ) -> None:
+        super().__init__(deadline, most, lasts)
+        self._link = link
+        self._wake = wake
+        self._worry: Callable[[], Error | None] | None = worry
+        self._worried = worried
+        self._counted = False
+        self.said = False  # it has raised that the thread waits for its own lock
+
+    def pause(self) -> None:
+        """Wake the callers that the previous batch has answered."""
+        if self._wake is not None:
+            self._wake()
+
+    def blocked(self) -> None:
+        """Count a wait once, and check for a self-deadlock once."""
+        if not self._counted:
+            self._counted = True
+            self._link.stats.waits += 1
+        if self._worry is None or time.monotonic() < self._worried:
+            return
+        log.info("waiting for the write lock of %s, which another session holds", self._link.place)
+        worry, self._worry = self._worry, None
+        error = worry()
+        if error is not None:
+            self.said = True
+            raise error
+
+
+class Threads:
+    """The threads of an `AsyncStore`: an executor that is made on first use, and not after `dismiss`."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._dismissed = False
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """The executor; `Closed` after `dismiss`."""
+        with self._mutex:  # event loops in several threads may need it at once
+            if self._executor is None:
+                if self._dismissed:
+                    raise Closed("the store was closed")
+                self._executor = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="roost")
+            return self._executor
+
+    def dismiss(self) -> None:
+        """Let the threads end after their current work."""
+        self._dismissed = True
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
+
+    def after_fork(self) -> None:
+        """Reset in a child process, which has none of its parent's threads."""
+        self._mutex = threading.Lock()
+        self._executor = None
 
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()

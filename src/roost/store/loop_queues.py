@@ -20,8 +20,8 @@ class LoopQueues:
 
     def __init__(self, core: Core | CacheCore) -> None:
         self._core = core
-        self.reads = LoopQueue(self, core, [partial(core.submit_some, reader=n) for n in range(core.reading)])
-        self.writes = LoopQueue(self, core, [core.submit_some])
+        self.reads = LoopQueue(self, core, [partial(core.submit, reader=n) for n in range(core.reading)])
+        self.writes = LoopQueue(self, core, [core.submit])
         self._slow: dict[int, LoopQueue] = {}
 
     def slow_path(self, number: int) -> LoopQueue:

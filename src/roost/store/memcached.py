@@ -20,10 +20,9 @@ from roost.batching.atoms import Atom, refuse_all
 from roost.batching.stats import Stats
 from roost.catalog.check import Violation
 from roost.catalog.doctor import Finding
-from roost.databases.engine import Trace, drive
-from roost.databases.forks import at_fork
+from roost.databases.engine import Trace, at_fork, drive
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
-from roost.store.threads import Threads
+from roost.store.links import Threads
 from roost.structures.memcached_set.commands import List, Memory, TooLarge
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.memcached_set.plan import MemcachedPlan, Whole
@@ -106,16 +105,14 @@ class CacheCore:
     def run_single(self, op: Operation[Any], _: float) -> Any:
         """Return the result of one operation."""
         atom = Atom((op,))
-        self.submit_some([atom])
+        self.run([atom])
         return atom.answer[0]
 
-    def submit(self, atoms: Sequence[Atom]) -> None:
+    def submit(self, atoms: Sequence[Atom], reader: int = 0) -> None:
         """Run atoms until each has its answer."""
-        self.submit_some(atoms)
+        self.run(atoms)
 
-    submit_batch = submit
-
-    def submit_some(self, atoms: Sequence[Atom], reader: int = 0) -> None:
+    def run(self, atoms: Sequence[Atom], *, single: bool = True) -> None:
         """Run atoms until each has its answer; they share exchanges."""
         self._open()
         if len(atoms) == 1 and len(atoms[0].operations) == 1:

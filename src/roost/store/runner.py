@@ -1,26 +1,31 @@
-"""The interface that runs operations: of a store, and of an application's transaction that a store has joined."""
+"""What runs operations: a store, and the application's own transaction, on its connection, that a store has joined."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
-from typing import Any, TypeAlias, TypeVar, overload
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from roost.batching.atoms import Atom
+from roost.batching.batch import joined
+from roost.batching.known import Known
 from roost.batching.once import checked
+from roost.databases.callers import Play, Work
 from roost.structures.operation import Operation
+from roost.structures.plan import Context
 
 T = TypeVar("T")
-T1 = TypeVar("T1")
-T2 = TypeVar("T2")
-T3 = TypeVar("T3")
-T4 = TypeVar("T4")
-T5 = TypeVar("T5")
-T6 = TypeVar("T6")
-T7 = TypeVar("T7")
-T8 = TypeVar("T8")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+H = TypeVar("H")
 
 Op: TypeAlias = Operation[T]
+Once: TypeAlias = str | None
 
 
 class Runner(ABC):
@@ -35,44 +40,31 @@ class Runner(ABC):
         return result
 
     @overload
-    def run_all(self, a: Op[T1], /, *, once: str | None = None) -> tuple[T1]: ...
+    def run_all(self, a: Op[A], /, *, once: Once = None) -> tuple[A]: ...
     @overload
-    def run_all(self, a: Op[T1], b: Op[T2], /, *, once: str | None = None) -> tuple[T1, T2]: ...
+    def run_all(self, a: Op[A], b: Op[B], /, *, once: Once = None) -> tuple[A, B]: ...
     @overload
-    def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /, *, once: str | None = None) -> tuple[T1, T2, T3]: ...
+    def run_all(self, a: Op[A], b: Op[B], c: Op[C], /, *, once: Once = None) -> tuple[A, B, C]: ...
     @overload
-    def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4]: ...
+    def run_all(self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], /, *, once: Once = None) -> tuple[A, B, C, D]: ...
     @overload
     def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4, T5]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E]: ...
     @overload
     def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], f: Op[F], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E, F]: ...
     @overload
     def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], f: Op[F], g: Op[G], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E, F, G]: ...
     @overload
     def run_all(
-        self,
-        a: Op[T1],
-        b: Op[T2],
-        c: Op[T3],
-        d: Op[T4],
-        e: Op[T5],
-        f: Op[T6],
-        g: Op[T7],
-        h: Op[T8],
-        /,
-        *,
-        once: str | None = None,
-    ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], f: Op[F], g: Op[G], h: Op[H], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E, F, G, H]: ...
     @overload
-    def run_all(self, *operations: Operation[T], once: str | None = None) -> tuple[T, ...]: ...
+    def run_all(self, *operations: Op[T], once: Once = None) -> tuple[T, ...]: ...
 
     def run_all(self, *operations: Operation[Any], once: str | None = None) -> tuple[Any, ...]:
         """Run operations in their order, all or none of them, and return their results.
@@ -96,44 +88,31 @@ class AsyncRunner(ABC):
         return result
 
     @overload
-    async def run_all(self, a: Op[T1], /, *, once: str | None = None) -> tuple[T1]: ...
+    async def run_all(self, a: Op[A], /, *, once: Once = None) -> tuple[A]: ...
     @overload
-    async def run_all(self, a: Op[T1], b: Op[T2], /, *, once: str | None = None) -> tuple[T1, T2]: ...
+    async def run_all(self, a: Op[A], b: Op[B], /, *, once: Once = None) -> tuple[A, B]: ...
     @overload
-    async def run_all(self, a: Op[T1], b: Op[T2], c: Op[T3], /, *, once: str | None = None) -> tuple[T1, T2, T3]: ...
+    async def run_all(self, a: Op[A], b: Op[B], c: Op[C], /, *, once: Once = None) -> tuple[A, B, C]: ...
     @overload
-    async def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4]: ...
+    async def run_all(self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], /, *, once: Once = None) -> tuple[A, B, C, D]: ...
     @overload
     async def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4, T5]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E]: ...
     @overload
     async def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4, T5, T6]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], f: Op[F], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E, F]: ...
     @overload
     async def run_all(
-        self, a: Op[T1], b: Op[T2], c: Op[T3], d: Op[T4], e: Op[T5], f: Op[T6], g: Op[T7], /, *, once: str | None = None
-    ) -> tuple[T1, T2, T3, T4, T5, T6, T7]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], f: Op[F], g: Op[G], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E, F, G]: ...
     @overload
     async def run_all(
-        self,
-        a: Op[T1],
-        b: Op[T2],
-        c: Op[T3],
-        d: Op[T4],
-        e: Op[T5],
-        f: Op[T6],
-        g: Op[T7],
-        h: Op[T8],
-        /,
-        *,
-        once: str | None = None,
-    ) -> tuple[T1, T2, T3, T4, T5, T6, T7, T8]: ...
+        self, a: Op[A], b: Op[B], c: Op[C], d: Op[D], e: Op[E], f: Op[F], g: Op[G], h: Op[H], /, *, once: Once = None
+    ) -> tuple[A, B, C, D, E, F, G, H]: ...
     @overload
-    async def run_all(self, *operations: Operation[T], once: str | None = None) -> tuple[T, ...]: ...
+    async def run_all(self, *operations: Op[T], once: Once = None) -> tuple[T, ...]: ...
 
     async def run_all(self, *operations: Operation[Any], once: str | None = None) -> tuple[Any, ...]:
         """Run operations in their order, all or none of them, and return their results.
@@ -170,3 +149,63 @@ class AsyncRunner(ABC):
 
 def _atom(operations: tuple[Operation[Any], ...], once: str | None) -> Atom:
     return Atom(operations) if once is None else Atom(operations, checked(once, operations))
+
+
+# --- the application's own transaction ------------------------------------------------------------------------------
+# Nothing is committed, rolled back or retried. Every call is wrapped in a savepoint, so an operation that fails leaves
+# the transaction as it was. `databases/callers` has the code for each kind of connection.
+
+
+class Transaction(Protocol):
+    """A connection or session of the application, typed by a method that all of them have: no driver is imported."""
+
+    def commit(self) -> None:
+        """Commit."""
+
+
+class AsyncTransaction(Protocol):
+    """`Transaction` with `await`."""
+
+    def commit(self) -> Awaitable[None]:
+        """Commit."""
+
+
+class AsyncpgTransaction(Protocol):
+    """A connection of asyncpg, which has no `commit`."""
+
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+
+
+class Joined(Runner):
+    """Runs operations inside the open transaction of an application's connection."""
+
+    def __init__(
+        self, play: Callable[[Work, bool], None], known: Known, context: Context, prepare_once: Callable[[], None]
+    ) -> None:
+        self._play = play
+        self._known = known
+        self._context = context
+        self._prepare_once = prepare_once
+
+    def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        if atom.once is not None:
+            self._prepare_once()
+        self._play(joined(atom, self._known, self._context), atom.writes)
+        return atom.answer
+
+
+class AsyncJoined(AsyncRunner):
+    """`Joined` with `await`."""
+
+    def __init__(self, play: Play, known: Known, context: Context, prepare_once: Callable[[], Awaitable[None]]) -> None:
+        self._play = play
+        self._known = known
+        self._context = context
+        self._prepare = prepare_once
+
+    async def _prepare_once(self) -> None:
+        await self._prepare()
+
+    async def _answered(self, atom: Atom) -> None:
+        await self._play(joined(atom, self._known, self._context), atom.writes)

@@ -14,10 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from roost.batching.batch import NOWAIT, Batch, retried
-from roost.batching.known import Known, perform
+from roost.batching.batch import NOWAIT, Batch, Part, retried
+from roost.batching.known import Known
 from roost.batching.once import Once, cannot_make
-from roost.batching.parts import Part, SlowPath
+from roost.batching.slow_path import SlowPath
 from roost.batching.stats import Stats
 from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
@@ -34,7 +34,7 @@ from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
 from roost.structures.wire import Steps, Wanted, Wire
 
-__all__ = ["Budget", "Careful", "Database", "Limits", "Undone"]
+__all__ = ["Budget", "Careful", "Context", "Database", "Limits", "Undone"]
 
 log = logging.getLogger("roost.server")
 
@@ -125,21 +125,12 @@ class Database(ABC):
         batch = Batch(self._dialect, self._context, self._stats, slow_path)
         begin = Control.BEGIN if part.writes else Control.BEGIN_READ
         try:
-            drive(batch.run(begin if waits else NOWAIT[begin], lambda: part), connection)
+            batch.drive(begin if waits else NOWAIT[begin], lambda: part, connection)
         except Error as error:  # of the first BEGIN: all later errors are answers of requests
-            connection.settle()
             if not isinstance(error, (Busy, CannotOpen)):  # one is answered later; `refused` logs the other
                 self._not_begun.say(str(error).partition(" in ")[0])
             return error
-        except BaseException:
-            self._interrupted(batch)
-            connection.settle()
-            raise
         return None
-
-    @abstractmethod
-    def _interrupted(self, batch: Batch) -> None:
-        """Find out what became of a batch that an unexpected exception has ended, perhaps during COMMIT."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -204,7 +195,7 @@ class Database(ABC):
     def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
         self.budget.request()
-        return (yield from perform(operations, self._lenient, context))
+        return (yield from self._lenient.perform(operations, context))
 
     def prepare_once(self) -> None:
         """Make the table of tokens if it is missing; not inside a transaction."""
@@ -235,7 +226,7 @@ class Database(ABC):
         tokens = self._tokens.get(seconds) or self._tokens.setdefault(seconds, Once(self._dialect, seconds))
 
         def work() -> Plan:
-            results = yield from perform(operations, self._lenient, context)
+            results = yield from self._lenient.perform(operations, context)
             error = next((each for each in results if isinstance(each, Error)), None)
             return [answered(results).decode("latin-1") if error is None else error]
 

@@ -8,7 +8,6 @@ from collections.abc import Generator, Sequence
 from random import Random
 from typing import Any
 
-from roost.batching.batch import Batch
 from roost.batching.known import Known
 from roost.databases.engine import Wait
 from roost.databases.sqlite.apsw import DIALECT, ApswConnection
@@ -62,9 +61,6 @@ class FileDatabase(Database):
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file, as far as no reader needs it."""
         self._connection.checkpoint()
-
-    def _interrupted(self, batch: Batch) -> None:
-        self._connection.broken = True  # the file is opened again before the next transaction
 
     # --- requests of clients --------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from math import inf
 from random import Random
 from typing import Any, ClassVar, TypeVar, cast
 
-from roost.batching.batch import Batch
+from roost.batching.batch import Part
 from roost.batching.known import Known
-from roost.batching.parts import Part, SlowPath
+from roost.batching.slow_path import SlowPath
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Engine, Undone, Wait, too_long
 from roost.databases.replicas import ServerEngine
@@ -33,7 +33,6 @@ from roost.errors import (
     Invalid,
     Mismatch,
     Missing,
-    OutcomeUnknown,
     Overflow,
     StatementFailed,
 )
@@ -175,14 +174,6 @@ class ServerDatabase(Database):
         if failed is None:
             self._remembered.available()
         return failed
-
-    def _interrupted(self, batch: Batch) -> None:
-        if batch.committing is not None:
-            committed = self._connection.outcome()
-            if committed:
-                batch.committed()
-            elif committed is None:
-                batch.committing.refuse(OutcomeUnknown("interrupted during COMMIT"))
 
     def refused(self, error: Error) -> None:
         """Log why the database is unavailable, if that is the error."""

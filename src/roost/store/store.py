@@ -25,18 +25,23 @@ from roost.catalog.catalog import create, ddl, drop, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
-from roost.databases.engine import Trace
-from roost.databases.shield import whole
+from roost.databases.engine import Trace, whole
 from roost.databases.urls import redacted
 from roost.dialects.dialect import Wanted
 from roost.errors import Closed, Invalid
-from roost.store.core import Core
+from roost.store.core import UNANSWERED, Core
 from roost.store.holding import AsyncHolding, Holding, aacquired, acquired, apart
-from roost.store.joined import AsyncJoined, AsyncpgTransaction, AsyncTransaction, Joined, Transaction
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
-from roost.store.runner import AsyncRunner, Runner
-from roost.store.single import UNANSWERED
+from roost.store.runner import (
+    AsyncJoined,
+    AsyncpgTransaction,
+    AsyncRunner,
+    AsyncTransaction,
+    Joined,
+    Runner,
+    Transaction,
+)
 from roost.structures.cache.declaration import MAKE, get_or_set
 from roost.structures.kinds import Adopted, Cache
 from roost.structures.lease import Lease
@@ -82,6 +87,7 @@ class _Base:
             self._working.known.once = Once(self._working.engine.dialect, once_for)
         self.url = redacted(url)
         self._finalizer = weakref.finalize(self, self._working.dispose)
+        self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueues] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}: {self.stats()}>"
@@ -141,8 +147,7 @@ class _Base:
         return [from_definition(definition) for _, _, definition in found]
 
     def _doctor(self) -> list[Finding]:
-        work = self._working
-        return work.doctor() if isinstance(work, CacheCore) else work.examine()
+        return self._working.doctor()
 
     def _check(self, structures: Sequence[Structure]) -> list[Violation]:
         if isinstance(self._working, CacheCore):
@@ -284,7 +289,7 @@ class Store(_Base, Runner):
         if result is UNANSWERED:
             atom = Atom((operation,))
             atom.deadline = deadline
-            working.submit_batch([atom])
+            working.run([atom], single=False)
             (result,) = atom.answer
         answer: T = result
         return answer
@@ -333,19 +338,19 @@ class Store(_Base, Runner):
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         if atom.once is None:
-            self._working.submit([atom])
+            self._working.run([atom])
             return atom.answer
         self._core.prepare_once()
-        self._working.submit([atom])
+        self._working.run([atom])
         if self._core.is_once_gone(atom):
             self._core.prepare_once()
             atom = Atom(atom.operations, atom.once)
-            self._working.submit([atom])
+            self._working.run([atom])
         return atom.answer
 
     def _run_each(self, atoms: Sequence[Atom]) -> None:
         # For the command line's import: the atoms share commits, and each has its own answer.
-        self._working.submit(atoms)
+        self._working.run(atoms)
 
 
 class AsyncStore(_Base, AsyncRunner):
@@ -365,22 +370,6 @@ class AsyncStore(_Base, AsyncRunner):
     >>> asyncio.run(main())
     100
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout: float = 5.0,
-        lock_wait: float = 0.1,
-        trace: Trace | None = None,
-        clock: Callable[[], dt.datetime] = utc_now,
-        random: random_module.Random | None = None,
-        once_for: float | dt.timedelta = 86_400.0,
-    ) -> None:
-        super().__init__(
-            url, timeout=timeout, lock_wait=lock_wait, trace=trace, clock=clock, random=random, once_for=once_for
-        )
-        self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueues] = weakref.WeakKeyDictionary()
 
     async def create(self, *structures: Structure, view: bool = True) -> None:
         """Make missing structures; see `Store.create`."""

@@ -20,10 +20,10 @@ from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Question, Rule, Verb
 from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
+from roost.structures.relation import read_only
 from roost.structures.rules import sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.structures.views.read_only import read_only
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown

@@ -142,6 +142,7 @@ class StructurePlan(TargetPlan):
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
+    of_all: ClassVar[frozenset[str]] = frozenset(["keys"])  # verbs that read all keys
     together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
 
@@ -157,9 +158,8 @@ class StructurePlan(TargetPlan):
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
         self.by_settings = not {column.type.kind for column in structure.columns} <= PLAIN
-        self.trusted_by: set[object] = set()  # tokens of the stores that have found this declaration in their catalogs
-        self.followed: dict[object, StructurePlan] = {}  # by such tokens: the plan of what is stored, where it differs
-        self.overlaps = False  # it is one of `as_stored`, for operations of another declaration
+        # By the tokens of stores that have looked into their catalogs: the plan by which they run, mostly this one.
+        self.found_by: dict[object, StructurePlan] = {}
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
@@ -197,7 +197,6 @@ class StructurePlan(TargetPlan):
             if len(self._as_stored) >= MOST_OVERLAPS:
                 self._as_stored.clear()
             found = self._as_stored[definition] = type(self)(structure, self.dialect)
-            found.overlaps = True
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
@@ -207,6 +206,11 @@ class StructurePlan(TargetPlan):
         if len(operations) == 1:
             only: list[Any] = yield from self._verbs[operations[0].verb](operations, context, False)
             return only
+        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written.
+        readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
+        if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
+            before = yield from StructurePlan.run(self, operations[: readers[0]], context)
+            return before + (yield from StructurePlan.run(self, operations[readers[0] :], context))
         together = self.together
         kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
         runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]

@@ -26,10 +26,10 @@ from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
 from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write, first
 from roost.structures.rate_limit_many import TEXTS, taking_all
+from roost.structures.relation import read_only
 from roost.structures.rules import sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.structures.views.read_only import read_only
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roost.structures.plan import AT, SEQUENCE
-from roost.structures.views import mysql, postgresql, sqlite
+from roost.structures.plan import SEQUENCE
+from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
+from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
+from roost.structures.views.sqlite import SQLiteViewWords
+from roost.structures.views.view import STATEMENT, Made
 from roost.types.columns import Column
+
+OWN = "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL", STATEMENT, ": sequence and at are set by Roost; leave them out"
 
 
 class Relation(NamedTuple):
@@ -38,131 +43,102 @@ class Relation(NamedTuple):
     place: str = ""
     query: Mapping[str, Callable[[Any], str]] = {}
 
-
-def _given(plan: Any, verb: str) -> Sequence[Column]:
-    given: Sequence[Column] = plan.program(verb).given
-    return given
-
-
-def _fixed(relation: Relation) -> list[Column]:
-    return [each for each in relation.shown if each not in relation.changes]
+    def placed(self, condition: str, sequence: str) -> str:
+        """Return the condition that finds a row."""
+        return f"{condition} AND {self.place.format(sequence=sequence)}" if self.place else condition
 
 
-def _own(relation: Relation) -> list[Column]:
-    return [each for each in (SEQUENCE, AT) if each in relation.shown]
-
-
-def _why(relation: Relation) -> str:
-    *names, last = [each.name for each in _fixed(relation)]
-    what = f"{', '.join(names)} and {last}" if names else last
-    return f"{what} cannot be changed; delete the row and insert another"
-
-
-def on_sqlite(plan: Any) -> sqlite.Made:
-    """Return the view on SQLite, with its INSTEAD OF triggers."""
+def _made(plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
+    # On SQLite and PostgreSQL, with INSTEAD OF triggers.
     relation: Relation = plan.relation()
-    words, given = sqlite.ViewWords(plan), _given(plan, relation.insert)
-    place = _placed(relation, words.is_old(relation.identity), "OLD.sequence")
-    shown = ", ".join(
+    given = plan.program(relation.insert).given
+    place = relation.placed(words.is_old(relation.identity), "OLD.sequence")
+    fixed = [each for each in relation.shown if each not in relation.changes]
+    *names, last = [each.name for each in fixed]
+    what = f"{', '.join(names)} and {last}" if names else last
+    why = f"{what} cannot be changed; delete the row and insert another"
+    columns = ", ".join(
         words.shown([each]) if each in relation.changes else words.dialect.names([each]) for each in relation.shown
     )
-    query = relation.query.get("sqlite", lambda _: f"SELECT {shown} FROM {words.rows}{words.where}")
-    own = [words.own] if _own(relation) else []
-    delete = [f"DELETE FROM {words.rows} WHERE {place}"]
-    if relation.remove:
-        delete = [words.call(relation.remove, _given(plan, relation.remove), "OLD")]
-    return sqlite.Made(
-        view=query(words),
-        insert=[words.refuse(*own, *words.rules(given)), words.call(relation.insert, given), *words.sweep()],
-        update=[
-            words.refuse(words.fixed(_fixed(relation), _why(relation)), *words.changes(relation.changes)),
-            *words.change(relation.changes, place),
-        ],
-        delete=delete,
-    )
-
-
-def on_mariadb(plan: Any) -> mysql.Made:
-    """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
-    relation: Relation = plan.relation()
-
-    def add(words: mysql.ViewWords) -> mysql.Door:
-        given = _given(plan, relation.insert)
-        return words.door(given, *words.call(relation.insert, given))
-
-    def remove(words: mysql.ViewWords) -> mysql.Door:
-        if relation.remove:
-            given = _given(plan, relation.remove)
-            return words.door(given, *words.call(relation.remove, given))
-        row = _placed(relation, words.is_new(relation.identity, f"{words.rows}."), "`new sequence`")
-        lock = [words.lock()] if plan.heads else []
-        return words.door(
-            relation.identity, [mysql.LOCKED] if lock else [], [*lock, f"DELETE FROM {words.rows} WHERE {row}"]
-        )
-
-    query = relation.query.get("mariadb", lambda _: mysql.shown(plan, relation.shown))
-    return mysql.Made(query(plan), add, remove, relation.counted)
-
-
-def on_postgresql(plan: Any) -> postgresql.Made:
-    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    relation: Relation = plan.relation()
-    words, given = postgresql.ViewWords(plan), _given(plan, relation.insert)
-    place = _placed(relation, words.equal(relation.identity, "OLD"), "OLD.sequence")
-    query = relation.query.get(
-        "postgresql", lambda _: f"SELECT {words.names(relation.shown)} FROM {words.rows}{words.living}"
-    )
-    own = _own(relation)
-    return postgresql.Made(
+    query = relation.query.get(plan.dialect.name, lambda _: f"SELECT {columns} FROM {words.rows}{words.where}")
+    return Made(
         view=query(words),
         insert=[
-            words.refuse(*([words.own] if own else []), *words.rules(given)),
+            words.refuse(*([OWN] if SEQUENCE in relation.shown else []), *words.rules(given)),
             *words.normal(given),
-            *words.call(relation.insert, given),
-            *(["IF it.outcome = 0 THEN\n  RETURN NULL;\nEND IF;"] if relation.skips else []),
-            *_told(plan, relation, words),
-            "RETURN NEW;",
+            *words.call(relation.insert),
+            *words.told(relation),
         ],
-        update=[
-            words.refuse(words.fixed(_fixed(relation), _why(relation)), *words.changes(relation.changes)),
-            *words.change(relation.changes, place),
-        ],
-        delete=[words.refuse(), *_deleting(plan, relation, words, place), "RETURN OLD;"],
-        variables=("outcome bigint",) if plan.gives(relation.insert) else (),
-    )
+        update=[words.refuse(words.fixed(fixed, why), *words.changes(relation.changes)),
+                *words.change(relation.changes, place)],
+        delete=words.remove(place, relation.changes, relation.remove),
+    )  # fmt: skip
 
 
-def _told(plan: Any, relation: Relation, words: postgresql.ViewWords) -> list[str]:
-    # INSERT … RETURNING gives Roost's own columns, too.
-    own = _own(relation)
-    if not own:
-        return []
-    if SEQUENCE in plan.gives(relation.insert):
-        column, value = relation.place.format(sequence="NEW.sequence").split(" = ")
-        key = {words.names([each]): words.values([each]) for each in words.key} | {column: value}
-        return [
-            "NEW.sequence := it.outcome;",
-            f"SELECT {words.names([AT])} INTO NEW.at FROM {words.rows} WHERE {postgresql.newest_version(key)};",
-        ]
-    into = ", ".join(f"NEW.{each.name}" for each in own)
-    return [f"SELECT {words.names(own)} INTO {into} FROM {words.rows} WHERE {words.equal(relation.identity)};"]
+def _doors(plan: Any) -> MadeDoors:
+    # On MariaDB and MySQL, with what is inserted and removed through its inlets or procedures.
+    relation: Relation = plan.relation()
+
+    def add(words: MySQLViewWords) -> Door:
+        return words.door(plan.program(relation.insert).given, *words.call(relation.insert))
+
+    def remove(words: MySQLViewWords) -> Door:
+        if relation.remove:
+            return words.door(plan.program(relation.remove).given, *words.call(relation.remove))
+        lock = f"SELECT COUNT(*) INTO `locked` FROM {words.head} h WHERE {words.is_new(words.key, 'h.')} FOR UPDATE"
+        row = relation.placed(words.is_new(relation.identity, f"{words.rows}."), "`new sequence`")
+        delete, locked = f"DELETE FROM {words.rows} WHERE {row}", "DECLARE `locked` BIGINT"
+        return (
+            words.door(relation.identity, [lock, delete], [locked])
+            if plan.heads
+            else words.door(relation.identity, [delete])
+        )
+
+    words = MySQLViewWords(plan, "")
+    shown = f"SELECT {plan.dialect.names(relation.shown)} FROM {words.rows}{words.where}"
+    return MadeDoors(f"SELECT * FROM ({shown}) {{mark}}", add, remove, relation.counted)
 
 
-def _deleting(plan: Any, relation: Relation, words: postgresql.ViewWords, place: str) -> list[str]:
-    if not relation.remove:
-        return words.remove(place, relation.changes)
-    unchanged = f" AND {words.as_it_was(relation.changes)}" if relation.changes else ""
-    given = words.values(_given(plan, relation.remove), "OLD")
-    return [
-        *([words.lock("OLD")] if plan.heads else []),
-        f"PERFORM 1 FROM {words.rows} WHERE {place}{unchanged} FOR UPDATE;",
-        words.unless_changed(place) if relation.changes else "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
-        f"PERFORM {plan.structure.name}_{relation.remove}({given});",
-    ]
+VIEWS: Mapping[str, Callable[[Any], Any]] = {
+    "sqlite": lambda plan: _made(plan, SQLiteViewWords(plan)),
+    "mariadb": _doors,
+    "postgresql": lambda plan: _made(plan, PostgreSQLViewWords(plan)),
+}
 
 
-def _placed(relation: Relation, condition: str, sequence: str) -> str:
-    return f"{condition} AND {relation.place.format(sequence=sequence)}" if relation.place else condition
+def read_only(
+    shown: Callable[[Any], str],
+    remove: Callable[[Any, str], str],
+    instead: str,
+    same: Sequence[Column] = (),
+) -> Mapping[str, Callable[[Any], Any]]:
+    """Return what a view is made of that SQL only reads and deletes from, by dialect.
 
+    shown: makes the query. remove: makes the statement of a DELETE, for the rows that a condition names.
+    instead: what an INSERT or UPDATE is refused with.
+    same: what tells a key's row from a later one, which a DELETE leaves: on PostgreSQL a client's statement may have
+        found a row that is another one by now.
+    """
+    never = "1 = 1", STATEMENT, f": {instead}"
 
-VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}
+    def on_sqlite(plan: Any) -> Made:
+        words = SQLiteViewWords(plan)
+        refuse = [words.refuse(never)]
+        return Made(shown(plan), refuse, refuse, [remove(plan, words.is_old(words.key))])
+
+    def doors(plan: Any) -> MadeDoors:
+        key = plan.structure.key.columns
+
+        def out(words: MySQLViewWords) -> Door:
+            return words.door(key, [remove(plan, words.is_new(key, f"{words.rows}."))])
+
+        view = f"SELECT * FROM ({shown(plan)}) {{mark}}"
+        return MadeDoors(view, lambda words: words.door(key, words.refuse(never)), out)
+
+    def on_postgresql(plan: Any) -> Made:
+        words = PostgreSQLViewWords(plan)
+        refuse = [words.refuse(never)]
+        delete = f"{remove(plan, words.is_old([*words.key, *same]))};"
+        return Made(shown(plan), refuse, refuse, [words.refuse(), delete, GONE])
+
+    return {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}

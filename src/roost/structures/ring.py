@@ -28,7 +28,7 @@ from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
 from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import Structure, column_facts
-from roost.structures.views.sqlite import ViewWords
+from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.wire import EntriesWire
 from roost.structures.words.words import Words
 
@@ -388,7 +388,7 @@ class RingPlan(ProgramPlan):
             query={"sqlite": self._shown_on_sqlite},
         )
 
-    def _shown_on_sqlite(self, words: ViewWords) -> str:
+    def _shown_on_sqlite(self, words: SQLiteViewWords) -> str:
         # The slots up to the newest row's are newer than the others, and both are runs of the primary key.
         shown = [words.dialect.names(words.key, "h."), "r.sequence, r.at"]
         shown += [words.shown(self.others, "r.")] if self.others else []

@@ -12,7 +12,7 @@ from django.test import SimpleTestCase
 
 import roost
 from roost.contrib.django.address import url_of
-from roost.databases.mariadb.engine import arguments
+from roost.databases.mariadb.address import arguments
 from roost.databases.postgresql.engine import PostgreSQLEngine
 
 HARD = "p@ss:/?#[] %wörd'&=+"

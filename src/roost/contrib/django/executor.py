@@ -22,10 +22,9 @@ from roost.contrib.django.address import dialect_of
 from roost.databases.callers.caller import turn
 from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
 from roost.databases.engine import drive
-from roost.databases.executor import ServerExecutor
 from roost.databases.sqlite import engine as sqlite
-from roost.dialects import Control, Wanted
-from roost.dialects.dialect import Exchange, Row
+from roost.dialects import Control, Statement, Together, Wanted
+from roost.dialects.dialect import Exchange, Row, exchange
 from roost.dialects.mariadb import written
 from roost.errors import Busy, Conflict, ConnectionLost, Missing
 from roost.structures.plan import Context
@@ -35,16 +34,14 @@ T = TypeVar("T")
 LOCK_SECONDS = 5  # how long to wait for the lock on creating and altering structures
 
 
-class DjangoExecutor(ServerExecutor):
+class DjangoExecutor:
     """Runs the plans' statements on Django's connection: in Django's own savepoints, never committed.
 
     writes: whether SQLite's write lock is taken at the savepoint, before anything is read.
     """
 
-    failures = DjangoError
-
     def __init__(self, connection: BaseDatabaseWrapper, *, writes: bool = False) -> None:
-        super().__init__(connection.cursor(), None)
+        self._cursor: Any = connection.cursor()
         self._connection = connection
         self._vendor = connection.vendor
         self._dialect = dialect_of(connection)
@@ -60,6 +57,37 @@ class DjangoExecutor(ServerExecutor):
             refuse(connection.connection.info, _place(connection))
             self._cursor.cursor.close()
             self._cursor.cursor = PlainCursor(connection.connection)
+
+    def execute(self, wanted: Wanted) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+        if isinstance(wanted, Together):
+            return [self.execute(each) for each in wanted.statements]
+        if isinstance(wanted, Exchange):
+            return self.at_once(wanted)
+        if not isinstance(wanted, Statement):
+            return self.obey(wanted)
+        work = exchange(wanted)
+        try:
+            sql, row = next(work)
+            while True:
+                self.say(sql, row)
+                sql, row = work.send(self._fetched(sql) if wanted.template.returns else self._cursor.rowcount)
+        except StopIteration as stop:
+            return stop.value
+
+    def _fetched(self, sql: str) -> Any:
+        # A value that the driver cannot read raises an error like a server's.
+        try:
+            return self._cursor.fetchall()
+        except DjangoError as error:
+            raise self.failed(error, sql) from error
+
+    def say(self, sql: str, row: Row = ()) -> None:
+        """Send one text with its parameters."""
+        try:
+            self._cursor.execute(*self.sent(sql, row))
+        except DjangoError as error:
+            raise self.failed(error, sql) from error
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement in the form for Django's cursor, which changes nothing in one without parameters."""
@@ -89,14 +117,14 @@ class DjangoExecutor(ServerExecutor):
                 self.say(asked)
                 judge(raw, self._dialect, self._cursor.fetchone(), _place(self._connection))
 
-    def at_once(self, exchange: Exchange) -> Row | None:
+    def at_once(self, wanted: Exchange) -> Row | None:
         """Do an operation in one round trip, in a savepoint; return a row that begins with its result.
 
         None: nothing was done, because of an unusual condition; the caller uses the general way.
         """
         if self._vendor == "sqlite":
             return None
-        texts = self._texts(exchange)
+        texts = self._texts(wanted)
         try:
             text = next(texts)
             while True:
@@ -211,7 +239,7 @@ class DjangoExecutor(ServerExecutor):
 
             self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
         if self._vendor == "mysql":  # CREATE TABLE ends a transaction, so the lock belongs to the session
-            from roost.databases.mariadb.engine import CREATE_LOCK as NAME
+            from roost.databases.mariadb.statements import CREATE_LOCK as NAME
 
             self.say(f"SELECT GET_LOCK({NAME}, {LOCK_SECONDS})")
             if self._cursor.fetchone() != (1,):
@@ -232,7 +260,7 @@ class DjangoExecutor(ServerExecutor):
         try:
             if self._locked:
                 self._locked = False
-                from roost.databases.mariadb.engine import CREATE_LOCK
+                from roost.databases.mariadb.statements import CREATE_LOCK
 
                 self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
         finally:
@@ -296,7 +324,7 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
             from roost.databases.postgresql import errors as postgresql
 
             return postgresql.translate(cause, place, sql)
-    from roost.databases.mariadb import engine as mariadb
+    from roost.databases.mariadb import errors as mariadb
 
     # mysqlclient's classes have the same names (PEP 249) and the same arguments.
     return mariadb.translate(cause, place, sql)

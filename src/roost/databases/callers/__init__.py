@@ -1,72 +1,92 @@
-"""The application's own connections, recognized by the names of their classes, without importing any driver."""
+"""The application's own connections, recognized by the names of their classes, without importing any driver.
+
+SQLAlchemy 2 is not imported either: what runs is the driver's connection of a Connection or Session. SQLAlchemy begins
+the transaction, as for one of its own statements, so it knows that there is something to commit. The savepoint is not
+SQLAlchemy's: `begin_nested` would flush a session, expire its objects when a call fails, and run event handlers; a raw
+savepoint changes none of its state. A session is not flushed. A lost connection is invalidated, as SQLAlchemy does: its
+pool replaces it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from roost.databases.callers import sqlalchemy
-from roost.databases.callers.caller import AsyncPlay, Play, Work, turn
-from roost.databases.callers.sqlite import aiosqlite_caller, sqlite3_caller
+from roost.databases.callers.caller import Play, Work, now, settled, turn
 from roost.databases.engine import Engine
-from roost.errors import Invalid
+from roost.errors import CannotOpen, Invalid
 
-__all__ = ["AsyncPlay", "Play", "Work", "async_caller_of", "caller_of"]
+__all__ = ["Play", "Work", "async_caller_of", "caller_of"]
+
+SQLALCHEMY = "sqlalchemy"
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One class of connections: its name in messages, its dialect's family (None: its driver's), and its caller.
+    """One class of connections.
 
+    words: its name in messages.
+    function: what makes its caller, in which module: one of a driver's, or SQLAlchemy's.
+    dialect: its dialect's family; None: its driver's.
+    waits, awaits: whether it is for `Store.on`, and for `AsyncStore.on`.
     scoped: an object is a session for each thread or task, which take their turns by themselves.
     """
 
     words: str
+    function: str
     dialect: str | None = None
-    waits: Callable[[Any, Engine], Play] | None = None
-    awaits: Callable[[Any, Engine], AsyncPlay] | None = None
+    waits: bool = False
+    awaits: bool = False
     scoped: bool = False
 
 
-def caller_of(connection: Any, engine: Engine) -> Play:
+def caller_of(connection: Any, engine: Engine) -> Callable[[Work, bool], None]:
     """Return the object that runs calls on a connection of the application; `Invalid` if it cannot be used."""
-    kind = _kind_of(connection, engine)
-    if kind is None or kind.waits is None:
-        if kind is not None:
-            raise Invalid(f"Store.on: {kind.words} is awaited; use AsyncStore.on")
-        raise Invalid(_refused("Store.on", connection, [each.words for each in _KINDS.values() if each.waits]))
-    play = kind.waits(connection, engine)
-
-    def on(work: Work, writes: bool) -> None:
-        with turn(connection, threading.RLock):
-            play(work, writes)
-
-    return play if kind.scoped else on
+    play = _caller_of(connection, engine, awaits=False)
+    return lambda work, writes: now(play(work, writes))
 
 
-def async_caller_of(connection: Any, engine: Engine) -> AsyncPlay:
+def async_caller_of(connection: Any, engine: Engine) -> Play:
     """Return the object that runs calls on an asyncio connection of the application; `Invalid` if it cannot be used."""
+    return _caller_of(connection, engine, awaits=True)
+
+
+def _caller_of(connection: Any, engine: Engine, awaits: bool) -> Play:
     kind = _kind_of(connection, engine)
-    if kind is None or kind.awaits is None:
-        if kind is not None:
-            raise Invalid(f"AsyncStore.on: {kind.words} would block the event loop; use Store.on")
-        raise Invalid(_refused("AsyncStore.on", connection, [each.words for each in _KINDS.values() if each.awaits]))
-    play = kind.awaits(connection, engine)
+    method, suits = ("AsyncStore.on", "awaits") if awaits else ("Store.on", "waits")
+    if kind is None:
+        names = dict.fromkeys([each.words for each in _KINDS.values() if getattr(each, suits)])
+        found = type(connection)
+        raise Invalid(f"{method} takes {', '.join(names)}; not a {found.__module__}.{found.__qualname__}")
+    if not getattr(kind, suits):
+        why = "would block the event loop; use Store.on" if awaits else "is awaited; use AsyncStore.on"
+        raise Invalid(f"{method}: {kind.words} {why}")
+    play = _made(kind, connection, engine, awaits)
 
     async def on(work: Work, writes: bool) -> None:
-        async with turn(connection, asyncio.Lock):
-            await play(work, writes)
+        if kind.waits:
+            with turn(connection, threading.RLock):
+                await play(work, writes)
+        else:
+            async with turn(connection, asyncio.Lock):
+                await play(work, writes)
 
     return play if kind.scoped else on
 
 
-def _refused(method: str, connection: Any, kinds: list[str]) -> str:
-    found = type(connection)
-    return f"{method} takes {', '.join(dict.fromkeys(kinds))}; not a {found.__module__}.{found.__qualname__}"
+def _made(kind: _Kind, connection: Any, engine: Engine, awaits: bool) -> Play:
+    module, name = kind.function.split(".")
+    if module == SQLALCHEMY:
+        of_sqlalchemy = _connection if name == "connection" else _session
+        return lambda work, writes: of_sqlalchemy(connection, engine, awaits, work, writes)
+    # A store of the same engine has already imported PyMySQL or psycopg; an application with a connection of asyncmy or
+    # asyncpg has imported that.
+    made: Play = getattr(import_module(f"roost.databases.callers.{module}"), name)(connection, engine)
+    return made
 
 
 def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
@@ -79,60 +99,68 @@ def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
     return None
 
 
-def _driver(module: str, name: str) -> Callable[[Any, Engine], Any]:
-    # A store of the same engine has already imported PyMySQL or psycopg; an application with a connection of asyncmy or
-    # asyncpg has imported that.
-    def caller(connection: Any, engine: Engine) -> Any:
-        return getattr(import_module(f"roost.databases.callers.{module}"), name)(connection, engine)
-
-    return caller
-
-
-def _waits(caller: Callable[[Any, Engine, sqlalchemy.Below], Play]) -> Callable[[Any, Engine], Play]:
-    return lambda connection, engine: caller(connection, engine, caller_of)
-
-
-def _awaits(caller: Callable[[Any, Engine, sqlalchemy.Below], AsyncPlay]) -> Callable[[Any, Engine], AsyncPlay]:
-    return lambda connection, engine: caller(connection, engine, async_caller_of)
-
-
-def _awaited_sqlite3(raw: Any, engine: Engine) -> AsyncPlay:
-    # sqlite3 is synchronous: the event loop is blocked while the statements run.
-    play = caller_of(raw, engine)
-
-    async def on(work: Work, writes: bool) -> None:
-        play(work, writes)
-
-    return on
+async def _connection(connection: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
+    # On a Connection or AsyncConnection of SQLAlchemy.
+    if not connection.in_transaction():
+        begun = connection.begin()
+        if awaits:
+            await begun
+    below = await connection.get_raw_connection() if awaits else connection.connection
+    raw = below.driver_connection
+    if hasattr(raw, "is_in_transaction") and not raw.is_in_transaction():
+        # asyncpg begins nothing by itself: SQLAlchemy does, before its first statement, unless it is to autocommit.
+        await connection.run_sync(lambda sync: sync.connection.cursor().execute("SELECT 1"))
+    failed: BaseException | None = None
+    try:
+        await _caller_of(raw, engine, awaits)(work, writes)
+    except BaseException as error:
+        failed = error
+        raise
+    finally:  # the call may have kept the error as its answer
+        if _is_lost(raw, failed):
+            await settled(connection.invalidate())
 
 
-_ASYNCPG = _Kind("an asyncpg connection", "postgresql", awaits=_driver("asyncpg", "asyncpg_caller"))
+def _session(session: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> Coroutine[Any, Any, None]:
+    # On the connection of a Session's transaction; or on this thread's, or task's, of a scoped one.
+    async def play() -> None:
+        below = session() if callable(session) else await settled(session.connection())
+        await _caller_of(below, engine, awaits)(work, writes)
+
+    return play()
+
+
+def _is_lost(raw: Any, error: BaseException | None) -> bool:
+    # The attributes of psycopg, PyMySQL, asyncmy and asyncpg; some notice a lost connection only at the next statement.
+    signs = (getattr(raw, "closed", False), not getattr(raw, "open", True), not getattr(raw, "connected", True))
+    return any(signs) or getattr(raw, "is_closed", bool)() or isinstance(error, CannotOpen)
+
+
+_ASYNCPG = _Kind("an asyncpg connection", "asyncpg.asyncpg_caller", "postgresql", awaits=True)
 
 _KINDS = {
-    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite", sqlite3_caller, _awaited_sqlite3),
-    "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite", awaits=aiosqlite_caller),
-    "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb", _driver("mariadb", "pymysql_caller")),
-    "asyncmy.connection.Connection": _Kind(
-        "an asyncmy connection", "mariadb", awaits=_driver("mariadb", "asyncmy_caller")
-    ),
-    "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql", _driver("postgresql", "psycopg_caller")),
+    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite.sqlite3_caller", "sqlite", waits=True, awaits=True),
+    "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite.aiosqlite_caller", "sqlite", awaits=True),
+    "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb.pymysql_caller", "mariadb", waits=True),
+    "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb.asyncmy_caller", "mariadb", awaits=True),
+    "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql.psycopg_caller", "postgresql", waits=True),
     "psycopg.AsyncConnection": _Kind(
-        "a psycopg.AsyncConnection", "postgresql", awaits=_driver("postgresql", "async_psycopg_caller")
+        "a psycopg.AsyncConnection", "postgresql.psycopg_caller", "postgresql", awaits=True
     ),
     "asyncpg.connection.Connection": _ASYNCPG,
     "asyncpg.pool.PoolConnectionProxy": _ASYNCPG,
-    "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", waits=_waits(sqlalchemy.connection_caller)),
+    "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", "sqlalchemy.connection", waits=True),
     "sqlalchemy.ext.asyncio.engine.AsyncConnection": _Kind(
-        "a SQLAlchemy AsyncConnection", awaits=_awaits(sqlalchemy.async_connection_caller)
+        "a SQLAlchemy AsyncConnection", "sqlalchemy.connection", awaits=True
     ),
-    "sqlalchemy.orm.session.Session": _Kind("a SQLAlchemy Session", waits=_waits(sqlalchemy.session_caller)),
+    "sqlalchemy.orm.session.Session": _Kind("a SQLAlchemy Session", "sqlalchemy.session", waits=True),
     "sqlalchemy.orm.scoping.scoped_session": _Kind(
-        "a SQLAlchemy Session", waits=_waits(sqlalchemy.session_caller), scoped=True
+        "a SQLAlchemy Session", "sqlalchemy.session", waits=True, scoped=True
     ),
     "sqlalchemy.ext.asyncio.session.AsyncSession": _Kind(
-        "a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_caller)
+        "a SQLAlchemy AsyncSession", "sqlalchemy.session", awaits=True
     ),
     "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _Kind(
-        "a SQLAlchemy AsyncSession", awaits=_awaits(sqlalchemy.async_session_caller), scoped=True
+        "a SQLAlchemy AsyncSession", "sqlalchemy.session", awaits=True, scoped=True
     ),
 }

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.databases.callers.caller import NO_TRANSACTION, AsyncCursor, AsyncPlay, Caller, Send, Work
+from roost.databases.callers.caller import NO_TRANSACTION, Caller, Cursor, Play, Send, Work
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.errors import as_psycopg
@@ -106,7 +106,7 @@ def _read(value: Any) -> Any:
     return value
 
 
-class _AsyncpgCursor(AsyncCursor):
+class _AsyncpgCursor(Cursor):
     """Sends a call's texts directly on the connection, without a cursor."""
 
     async def answer(self, send: Send) -> Any:
@@ -123,10 +123,11 @@ class _AsyncpgCursor(AsyncCursor):
         return int(count) if count.isdecimal() else -1
 
 
-def asyncpg_caller(raw: Any, engine: Engine) -> AsyncPlay:
+def asyncpg_caller(raw: Any, engine: Engine) -> Play:
     """Return the caller for an asyncpg connection, including one from its pool."""
 
-    async def on(work: Work, writes: bool) -> None:
-        await _AsyncpgCursor(_AsyncpgCaller(raw, engine.place, writes), raw, engine.trace).play(work)
+    async def play(work: Work, writes: bool) -> None:
+        caller = _AsyncpgCaller(raw, engine.place, writes)
+        await _AsyncpgCursor(caller, raw, engine.trace, awaits=True).play(work)
 
-    return on
+    return play

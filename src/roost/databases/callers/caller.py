@@ -1,7 +1,8 @@
-"""A call's savepoint in the application's transaction, and the cursors on which its statements run.
+"""A call's savepoint in the application's transaction, and the cursor on which its statements run.
 
-`Caller.run` makes texts of what a call yields, without I/O; two cursors send them, one of them with `await`. Nothing is
-committed, no setting of the session is changed, and none of the application's cursors is used.
+`Caller.run` makes texts of what a call yields, without I/O, and a `Cursor` sends them. It is written once, as
+coroutines: where the driver is not awaited, they wait for nothing, and `now` runs them. Nothing is committed, no
+setting of the session is changed, and none of the application's cursors is used.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ import inspect
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from roost.databases.engine import Trace, adrive, drive
-from roost.databases.forks import at_fork
-from roost.databases.shield import whole
+from roost.databases.engine import Trace, adrive, at_fork, whole
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, exchange
 from roost.errors import Error
 
@@ -43,6 +42,7 @@ class Send(NamedTuple):
 L = TypeVar("L")
 
 Work = Generator[Wanted, Any, None]
+Play = Callable[[Work, bool], Coroutine[Any, Any, None]]  # drives a call to its end, in a savepoint; whether it writes
 Texts = Generator[str, Any, Any]
 Sends = Generator[Send, Any, Any]
 
@@ -62,20 +62,6 @@ NO_TRANSACTION = (
 def nested(text: str, depth: int) -> str:
     """Return a statement about the savepoint at a depth; each has a name of its own, as MariaDB needs it."""
     return text if depth == 1 else f"{text}_{depth}"
-
-
-class Play(Protocol):
-    """Runs one call on a connection of the application."""
-
-    def __call__(self, work: Work, writes: bool) -> None:
-        """Drive the call's generator to its end, inside a savepoint."""
-
-
-class AsyncPlay(Protocol):
-    """`Play` with `await`."""
-
-    async def __call__(self, work: Work, writes: bool) -> None:
-        """Drive the call's generator to its end, inside a savepoint."""
 
 
 class Caller(ABC):
@@ -201,65 +187,34 @@ def _sent(texts: Texts, several: bool = False) -> Sends:
         return stop.value
 
 
+def now(work: Coroutine[Any, Any, L]) -> L:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: L = stop.value
+        return result
+    raise AssertionError("a driver that is not awaited waits for nothing")
+
+
 class Cursor:
-    """Sends a call's texts on a cursor of the driver's."""
+    """Sends a call's texts on a cursor of the driver's.
 
-    def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
-        self.caller = caller
-        self.cursor = cursor
-        self.trace = trace
-
-    def execute(self, send: Send) -> Any:
-        """Send a text, and return its answer."""
-        if self.trace is not None and send.statement is None:
-            self.trace(send.sql, send.row)
-        try:
-            return self.answer(send)
-        except self.caller.failures as error:
-            raise self.caller.failed(error, send.sql) from error
-
-    def answer(self, send: Send) -> Any:
-        """Send a text, and return its answer; raise the driver's error."""
-        cursor = self.cursor
-        self.caller.answered_as(send.several, cursor)
-        if not send.several:
-            cursor.execute(*self.caller.sent(send.sql, send.row))
-            if send.returns is None:
-                return cursor.fetchall() if cursor.description else ()
-            return cursor.fetchall() if send.returns else cursor.rowcount
-        cursor.execute(send.sql)
-        rows: Sequence[Row] = ()
-        while True:
-            rows = cursor.fetchall() if cursor.description else rows
-            if not cursor.nextset():
-                return rows
-
-    def play(self, work: Work) -> None:
-        """Drive a call; if it is interrupted, undo all of it. If that fails, nothing of it may be committed."""
-        try:
-            drive(self.caller.run(work), self)
-        except BaseException:
-            try:
-                drive(self.caller.undone(), self)
-            except BaseException as error:
-                self.caller.abandon()
-                if not isinstance(error, Exception):
-                    raise
-            raise
-
-
-class AsyncCursor:
-    """`Cursor` for a cursor that is awaited."""
+    awaits: whether that is awaited.
+    """
 
     _cancelled: asyncio.CancelledError | None = None  # a cancellation that came while something whole was sent
 
-    def __init__(self, caller: Caller, cursor: Any, trace: Trace | None) -> None:
+    def __init__(self, caller: Caller, cursor: Any, trace: Trace | None, awaits: bool = False) -> None:
         self.caller = caller
         self.cursor = cursor
         self.trace = trace
+        self.awaits = awaits
 
     async def execute(self, send: Send) -> Any:
         """Send a text, and return its answer."""
+        if not self.awaits:
+            return await self._execute(send)
         if not send.whole:
             if self._cancelled is not None:
                 raise self._cancelled
@@ -269,7 +224,7 @@ class AsyncCursor:
         return answer
 
     async def _execute(self, send: Send) -> Any:
-        if self.trace is not None:
+        if self.trace is not None and send.statement is None:
             self.trace(send.sql, send.row)
         try:
             return await self.answer(send)
@@ -281,20 +236,21 @@ class AsyncCursor:
         cursor = self.cursor
         self.caller.answered_as(send.several, cursor)
         if not send.several:
-            await cursor.execute(*self.caller.sent(send.sql, send.row))
-            if send.returns is None:
-                return await cursor.fetchall() if cursor.description else ()
-            return await cursor.fetchall() if send.returns else cursor.rowcount
-        await cursor.execute(send.sql)
+            sent = cursor.execute(*self.caller.sent(send.sql, send.row))
+            if self.awaits:
+                await sent
+            if send.returns or (send.returns is None and cursor.description):
+                return await cursor.fetchall() if self.awaits else cursor.fetchall()
+            return () if send.returns is None else cursor.rowcount
+        await settled(cursor.execute(send.sql))
         rows: Sequence[Row] = ()
         while True:
-            rows = await cursor.fetchall() if cursor.description else rows
-            more = cursor.nextset()
-            if not (await more if inspect.isawaitable(more) else more):
+            rows = await settled(cursor.fetchall()) if cursor.description else rows
+            if not await settled(cursor.nextset()):
                 return rows
 
     async def play(self, work: Work) -> None:
-        """Drive a call; if it is interrupted or cancelled, undo all of it."""
+        """Drive a call; if it is interrupted or cancelled, undo all of it, so that nothing of it may be committed."""
         try:
             await adrive(self.caller.run(work), self)
             if self._cancelled is not None:
@@ -302,11 +258,18 @@ class AsyncCursor:
         except BaseException:
             try:
                 await adrive(self.caller.undone(), self)
-            except Exception:
+            except BaseException as error:
                 self.caller.abandon()
+                if not isinstance(error, Exception):
+                    raise
             if self._cancelled is not None:
                 raise self._cancelled from None
             raise
+
+
+async def settled(value: L | Awaitable[L]) -> L:
+    """Return a value, awaited where it is to be."""
+    return await value if inspect.isawaitable(value) else value
 
 
 # Calls on one connection take turns: the savepoints of two calls at once would undo each other's work.

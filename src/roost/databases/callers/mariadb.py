@@ -11,8 +11,6 @@ from roost.databases.callers.caller import (
     NO_TRANSACTION,
     RELEASE,
     SAVEPOINT,
-    AsyncCursor,
-    AsyncPlay,
     Caller,
     Cursor,
     Play,
@@ -40,7 +38,7 @@ from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 # rolled back the whole transaction.
 AT_ONCE = """\
 BEGIN NOT ATOMIC
-DECLARE `the sequence`, `the count`, `the oldest`, `the moment` BIGINT;
+DECLARE `the count` BIGINT;
 IF @@autocommit AND NOT @@in_transaction THEN SIGNAL SQLSTATE '45000'; END IF;
 SAVEPOINT roost_joined;
 BEGIN
@@ -135,7 +133,7 @@ class MariaDBCaller(Caller):
 
     def is_lost(self) -> bool:
         """Return whether the connection is lost."""
-        return not self.raw.open
+        return not getattr(self.raw, "open", True) or not getattr(self.raw, "connected", True)  # PyMySQL's, asyncmy's
 
     def failed(self, error: Any, sql: str) -> Exception:
         """Return our error."""
@@ -178,23 +176,18 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
             setattr(raw, f"{prefix}{name}", value)
 
 
-class _AsyncmyCaller(MariaDBCaller):
-    def is_lost(self) -> bool:
-        return not self.raw.connected
-
-
 def pymysql_caller(raw: Any, engine: Engine) -> Play:
     """Return the caller for a PyMySQL connection."""
     cast(MariaDBEngine, engine).met(raw.get_server_info())
 
-    def on(work: Work, writes: bool) -> None:
+    async def play(work: Work, writes: bool) -> None:
         with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
-            Cursor(MariaDBCaller(raw, engine.place, writes, engine.dialect), cursor, engine.trace).play(work)
+            await Cursor(MariaDBCaller(raw, engine.place, writes, engine.dialect), cursor, engine.trace).play(work)
 
-    return on
+    return play
 
 
-def asyncmy_caller(raw: Any, engine: Engine) -> AsyncPlay:
+def asyncmy_caller(raw: Any, engine: Engine) -> Play:
     """Return the caller for an asyncmy connection, which is lost if a call is cancelled while it waits."""
     from asyncmy.converters import conversions
     from asyncmy.cursors import Cursor as Plain
@@ -202,10 +195,10 @@ def asyncmy_caller(raw: Any, engine: Engine) -> AsyncPlay:
 
     cast(MariaDBEngine, engine).met(raw.get_server_info())
 
-    async def on(work: Work, writes: bool) -> None:
+    async def play(work: Work, writes: bool) -> None:
         with plain(raw, "_", conversions):
-            caller = _AsyncmyCaller(raw, engine.place, writes, engine.dialect)
+            caller = MariaDBCaller(raw, engine.place, writes, engine.dialect)
             caller.failures = MySQLError
-            await AsyncCursor(caller, Plain(raw), engine.trace).play(work)
+            await Cursor(caller, Plain(raw), engine.trace, awaits=True).play(work)
 
-    return on
+    return play

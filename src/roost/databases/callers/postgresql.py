@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
+
 from roost.databases.callers.caller import (
     BACK,
     NO_TRANSACTION,
     RELEASE,
     SAVEPOINT,
     UNDO,
-    AsyncCursor,
-    AsyncPlay,
     Caller,
     Cursor,
     Play,
@@ -19,6 +19,7 @@ from roost.databases.callers.caller import (
     Sends,
     Texts,
     Work,
+    settled,
 )
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import FAILURES
@@ -171,25 +172,17 @@ class PostgreSQLCaller(Caller):
         cursor.format = TEXT if several else BINARY
 
 
-class _AsyncPsycopgCaller(PostgreSQLCaller):
-    apart = True
-
-
 def psycopg_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for a psycopg connection."""
+    """Return the caller for a psycopg connection, sync or async."""
+    awaits = isinstance(raw, psycopg.AsyncConnection)
 
-    def on(work: Work, writes: bool) -> None:
-        with PlainCursor(raw) as cursor:
-            Cursor(PostgreSQLCaller(raw, engine.place, writes), cursor, engine.trace).play(work)
+    async def play(work: Work, writes: bool) -> None:
+        caller = PostgreSQLCaller(raw, engine.place, writes)
+        caller.apart = awaits
+        cursor: Any = AsyncPlainCursor(raw) if awaits else PlainCursor(raw)
+        try:
+            await Cursor(caller, cursor, engine.trace, awaits).play(work)
+        finally:
+            await settled(cursor.close())
 
-    return on
-
-
-def async_psycopg_caller(raw: Any, engine: Engine) -> AsyncPlay:
-    """Return the caller for an asynchronous psycopg connection."""
-
-    async def on(work: Work, writes: bool) -> None:
-        async with AsyncPlainCursor(raw) as cursor:
-            await AsyncCursor(_AsyncPsycopgCaller(raw, engine.place, writes), cursor, engine.trace).play(work)
-
-    return on
+    return play

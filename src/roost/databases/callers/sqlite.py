@@ -10,7 +10,6 @@ from typing import Any
 from roost.databases.callers.caller import (
     NO_TRANSACTION,
     SAVEPOINT,
-    AsyncPlay,
     Caller,
     Cursor,
     Play,
@@ -20,10 +19,10 @@ from roost.databases.callers.caller import (
     Work,
     log,
     nested,
+    now,
 )
 from roost.databases.engine import Engine
-from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, translate
-from roost.databases.sqlite.statements import run
+from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, run, translate
 from roost.dialects import Control, Statement
 from roost.errors import Busy, Conflict, Error, Invalid, Missing
 
@@ -99,7 +98,7 @@ class SQLiteCaller(Caller):
 
 
 class _Cursor(Cursor):
-    def answer(self, send: Send) -> Any:
+    async def answer(self, send: Send) -> Any:
         """Run a statement, and return its answer."""
         if send.statement is None:
             return self.cursor.execute(send.sql).fetchall()
@@ -107,34 +106,35 @@ class _Cursor(Cursor):
 
 
 def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
-    """Return the caller for a sqlite3 connection."""
+    """Return the caller for a sqlite3 connection, which blocks an event loop while its statements run."""
 
-    def on(work: Work, writes: bool) -> None:
+    async def play(work: Work, writes: bool) -> None:
         if writes:
             _begin_as_the_driver_does(raw)
         with _plain_text(raw):
             cursor = raw.cursor(sqlite3.Cursor)
             cursor.row_factory = None
             try:
-                _Cursor(SQLiteCaller(raw, file_of(raw) or ":memory:", writes), cursor, engine.trace).play(work)
+                caller = SQLiteCaller(raw, file_of(raw) or ":memory:", writes)
+                await _Cursor(caller, cursor, engine.trace).play(work)
             finally:
                 with suppress(sqlite3.ProgrammingError):  # the connection was closed
                     cursor.close()
 
-    return on
+    return play
 
 
-def aiosqlite_caller(raw: Any, engine: Engine) -> AsyncPlay:
+def aiosqlite_caller(raw: Any, engine: Engine) -> Play:
     """Return the caller for an aiosqlite connection: it runs a whole call in one task of the connection's thread.
 
     The public API would need one task per statement, and would use the application's row factory. A call that is
     cancelled still runs to its end in that thread.
     """
 
-    async def on(work: Work, writes: bool) -> None:
-        await raw._execute(sqlite3_caller(raw._conn, engine), work, writes)
+    async def play(work: Work, writes: bool) -> None:
+        await raw._execute(lambda: now(sqlite3_caller(raw._conn, engine)(work, writes)))
 
-    return on
+    return play
 
 
 def _begin_as_the_driver_does(raw: sqlite3.Connection) -> None:

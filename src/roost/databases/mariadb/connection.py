@@ -19,37 +19,11 @@ import pymysql.converters
 import pymysql.cursors
 
 from roost.databases.engine import MOMENT, Wait
+from roost.databases.mariadb import statements as texts
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own
-from roost.databases.mariadb.statements import (
-    ASK,
-    BEGIN,
-    BEGIN_READ,
-    BEGINNING,
-    BYTES_PER_VALUE,
-    CATCHING_UP,
-    CREATE_LOCK,
-    FORGET,
-    GALERA_READY,
-    GALERA_WAITS,
-    LAST_BATCH,
-    LEAST_SECONDS,
-    LIMIT,
-    LIMITED,
-    NO_WAIT,
-    NOTE,
-    OLD_WRITERS,
-    READ_SETTINGS,
-    SECONDS_PER_VALUE,
-    SHORT_WAIT,
-    TAKE_LAST,
-    TOO_LONG,
-    UNBLOCKED,
-    alone,
-    follows,
-)
 from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control
@@ -102,8 +76,8 @@ class MariaDBConnection(ServerConnection):
         self._cluster_lock = ClusterLock()
         self._unparsed = ""  # a table whose triggers the server could not read
         self._may_flush = True
-        self._limit: float | None = None  # seconds for a statement, until all locks are taken
-        self._waits_for_nobody = False  # the next batch, since one took longer than that in the middle of a procedure
+        self._limit: float | None = None  # seconds for a statement of a batch
+        self._waits_for_nobody = False  # the next batch, since one took longer than that
         self._settings = self._settings_then = ""  # the session's settings for reads
 
     @property
@@ -120,16 +94,13 @@ class MariaDBConnection(ServerConnection):
     def obey(self, word: Control) -> Any:
         """Do what a control word means."""
         match word:
-            case Control.LOCKED:
-                self._limit = None
             case Control.LOCK_CATALOG:  # CREATE TABLE ends a transaction, so the lock belongs to the session
-                self.say(f"SELECT GET_LOCK({CREATE_LOCK}, {round(self.wait.left)})")
-                if self._cursor.fetchall() != ((1,),):
+                if self.say(f"SELECT GET_LOCK({texts.CREATE_LOCK}, {round(self.wait.left)})") != [(1,)]:
                     raise Busy(f"{self.engine.place}: another process is making or changing structures")
                 self._locked = True
                 return self.raw.galera
             case Control.LOCK_CLUSTER:
-                self.say_all(f"COMMIT;\n{SHORT_WAIT}")
+                self.say(f"COMMIT;\n{texts.SHORT_WAIT}")
                 self._cluster_lock.take(self)
                 self.begin(Control.BEGIN_ALONE)
             case _:
@@ -138,8 +109,8 @@ class MariaDBConnection(ServerConnection):
 
     def answer(self, sql: str, row: Row = ()) -> Any:
         """Run one statement by itself; return its rows, or the number of changed rows."""
-        self.say(sql, row)
-        return self._cursor.fetchall() if self._cursor.description else self._cursor.rowcount
+        ((rows, changed),) = self.said(sql, row)
+        return changed if rows is None else rows
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
@@ -147,28 +118,28 @@ class MariaDBConnection(ServerConnection):
         self._whole = word is not Control.BEGIN_ALONE
         if word in READS:
             sets = own(self.engine.dialect.name, self.wait.work)
-            settings = READ_SETTINGS.format(own=sets, metadata=self._metadata_wait(word))
+            settings = texts.READ_SETTINGS.format(own=sets, metadata=self._metadata_wait(word))
             # Reads do not change them (a function that a view calls might), unless a pooler switches the session.
             known = settings == self._settings and not self.raw.pooled
-            self._begin_by(BEGIN_READ if known else f"{settings};\n{BEGIN_READ}", settings)
+            self._begin_by(texts.BEGIN_READ if known else f"{settings};\n{texts.BEGIN_READ}", settings)
             return
         # Whole seconds: only a limit for statements can be finer.
         seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
-        text = BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
+        text = texts.BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
         if self.raw.galera:
-            text = f"{GALERA_WAITS.format(BEGINNING)};\n{text}"
+            text = f"{texts.GALERA_WAITS.format(texts.BEGINNING)};\n{text}"
         if word is Control.BEGIN_ALONE:
             self._settings = ""
-            self.say_all(f"COMMIT;\n{text}" if self._open else text)  # begins again, after a CREATE or ALTER
+            self.say(f"COMMIT;\n{text}" if self._open else text)  # begins again, after a CREATE or ALTER
             self._open = True
             return
         former = self._next_batch()
         self._runs_on = self.raw.server, self.session
-        note = NOTE.format(writer=self._writer, batch=self._batch)
+        note = texts.NOTE.format(writer=self._writer, batch=self._batch)
         self._begin_by(text, "", now=not self._noted)
         if self._noted:
-            self._begin += [FORGET.format(writer=former), note] if former else [note]
+            self._begin += [texts.FORGET.format(writer=former), note] if former else [note]
         else:
             try:
                 self._forget_old()
@@ -187,7 +158,7 @@ class MariaDBConnection(ServerConnection):
         # settings: what the session has for reading when it has been sent.
         self._settings_then = settings
         if now:
-            self.say_all(text)
+            self.say(text)
             self.begins()
         else:
             self._begin = [text]
@@ -207,7 +178,7 @@ class MariaDBConnection(ServerConnection):
         """
         if self.one_by_one:
             text, *self._begin = self._begin
-            self.say_all(text)
+            self.say(text)
             self.begins()
 
     def _catch_up(self) -> None:
@@ -215,8 +186,8 @@ class MariaDBConnection(ServerConnection):
         answered = self.engine.replicas.answered
         if any([at > self._caught_up for server, at in answered.items() if server != self.raw.server]):
             now = time.monotonic()
-            self.say_all(GALERA_READY.format(CATCHING_UP))
-            self.say(GALERA_WAITS.format(self.raw.sync_wait))
+            self.say(texts.GALERA_READY.format(texts.CATCHING_UP))
+            self.say(texts.GALERA_WAITS.format(self.raw.sync_wait))
             self._caught_up = now
 
     def answered(self, *, wrote: bool) -> None:
@@ -232,13 +203,12 @@ class MariaDBConnection(ServerConnection):
 
     def only_reads(self) -> bool:
         """Return whether the server is a replica, or is about to be one."""
-        ((only_reads,),) = self.rows("SELECT @@read_only")
+        ((only_reads,),) = self.say("SELECT @@read_only", traced=False)
         return bool(only_reads)
 
     def position(self) -> str:
         """Return the GTIDs that a replica must have, and the number of the server that writes."""
-        self.say("SELECT @@log_bin, @@gtid_current_pos, @@server_id")
-        ((logged, gtids, server),) = self._cursor.fetchall()
+        ((logged, gtids, server),) = self.say("SELECT @@log_bin, @@gtid_current_pos, @@server_id")
         if not logged:
             raise Invalid(f"{self.engine.place}: reads=replica takes a binary log (log_bin) on the server that writes")
         return f"{gtids} {server}"
@@ -248,9 +218,9 @@ class MariaDBConnection(ServerConnection):
         gtids, _, server = position.partition(" ")
         if not gtids:  # it would wait for nothing
             return False
-        self.say("SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0, @@global.gtid_slave_pos", (gtids, seconds))
-        ((reached, applied),) = self._cursor.fetchall()
-        return bool(reached == 1 and follows(applied, gtids, server))
+        asked = "SELECT @@read_only AND MASTER_GTID_WAIT(%s, %s) = 0, @@global.gtid_slave_pos"
+        ((reached, applied),) = self.say(asked, (gtids, seconds))
+        return bool(reached == 1 and texts.follows(applied, gtids, server))
 
     def limit(self, seconds: float) -> None:
         """Limit every wait for the server; rounded up, so that the driver rarely has to set the timeout again.
@@ -292,18 +262,13 @@ class MariaDBConnection(ServerConnection):
         if self.raw.galera and self._whole and self._open and not self.raw.server_status & IN_TRANSACTION:
             raise Conflict(f"{self.engine.place}: another node has ended the transaction")
 
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Write the parameters into the text, as literals that mean the same in every sql_mode."""
-        return self.written(sql, row), None
-
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in a snapshot of its own, outside of any transaction."""
         self.stay()
         if self.raw.galera:
             self._catch_up()
-        if self._trace is not None:
-            self._trace(sql, row)
-        rows = self._at_once(ASK + sql, row)[0]
+        self.traced(sql, row)
+        rows = self._at_once(texts.ASK + sql, row)[0]
         if self.raw.server_status & (IN_TRANSACTION | AUTOCOMMIT) != AUTOCOMMIT:  # a pooler's session: an old snapshot
             self._open = True
             raise Careful
@@ -320,12 +285,10 @@ class MariaDBConnection(ServerConnection):
         self._runs_on = self.raw.server, self.session
         work, row, answer, _, result = exchange
         answers = result is not None
-        if self._trace is not None:
-            self._trace(work, row)
-            self._trace("COMMIT", ())
+        self.traced(work, row, commits=True)
         self._open = True
         try:
-            rows = self._at_once(alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
+            rows = self._at_once(texts.alone(work, answer, answers), (*row, bytes.fromhex(self._writer), self._batch))
         except Busy as error:
             if number_of(error) in INTERRUPTED:  # COMMIT may have succeeded: look it up
                 raise ConnectionLost(str(error)) from error.__cause__
@@ -374,25 +337,10 @@ class MariaDBConnection(ServerConnection):
         if self._limit is None or self.engine.dialect is not MARIADB:
             return sql
         if self._limit <= 0:
-            return f"{self._unblocked()}{sql}"
-        values = len(row) + sum([len(each) // BYTES_PER_VALUE for each in row if type(each) is str])
-        return LIMITED.format(seconds=max(0.001, self._limit + values * SECONDS_PER_VALUE)) + sql  # 0 is no limit
-
-    def _unblocked(self) -> str:
-        return UNBLOCKED.format(seconds=max(LEAST_SECONDS, self.engine.timeout))
-
-    def again(self, error: Exception, text: str) -> str | None:
-        """Return a timed-out statement for a retry that fails at once if another session holds a lock that it needs.
-
-        A procedure that was interrupted has perhaps done a part of its work: then all of the transaction is retried so.
-        """
-        limit = LIMIT.match(text) if error.args[:1] == (TOO_LONG,) else None
-        if limit is None:
-            return None
-        if text.startswith("CALL ", limit.end()):
-            self._waits_for_nobody = True
-            raise Conflict(f"{self.engine.place}: a procedure was interrupted") from error
-        return self._unblocked() + text[limit.end() :]
+            return texts.UNBLOCKED.format(seconds=max(texts.LEAST_SECONDS, self.engine.timeout)) + sql
+        values = len(row) + sum([len(each) // texts.BYTES_PER_VALUE for each in row if type(each) is str])
+        seconds = max(0.001, self._limit + values * texts.SECONDS_PER_VALUE)  # 0 is no limit
+        return texts.LIMITED.format(seconds=seconds) + sql
 
     def commit(self) -> None:
         """Commit."""
@@ -431,14 +379,13 @@ class MariaDBConnection(ServerConnection):
         self._cluster_lock.give(self)
         if self._locked:
             self._locked = False
-            self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
+            self.say(f"SELECT RELEASE_LOCK({texts.CREATE_LOCK})")
 
     def end_lost(self) -> None:
         """End the lost connection's transaction, in case the server has not noticed the loss."""
         if self._noted:
             try:
-                self.say(f"{LAST_BATCH.format(writer=self._writer)} NOWAIT")
-                self._cursor.fetchall()
+                self.say(f"{texts.LAST_BATCH.format(writer=self._writer)} NOWAIT")
             except Busy:
                 self._end()
             except Conflict:  # with the lost batch, which has just arrived from another node: so it has ended
@@ -463,25 +410,24 @@ class MariaDBConnection(ServerConnection):
             return None
         if not self.raw.galera:
             return self._take_last(wait)
-        self.say(GALERA_WAITS.format(CATCHING_UP))
+        self.say(texts.GALERA_WAITS.format(texts.CATCHING_UP))
         committed = self._take_last(wait)
-        self.say(GALERA_WAITS.format(self.raw.sync_wait))
+        self.say(texts.GALERA_WAITS.format(self.raw.sync_wait))
         return committed
 
     def _take_last(self, wait: Wait) -> bool | None:
         ended = False
         while True:
             try:
-                self.say(NO_WAIT if self.engine.dialect is MARIADB else SHORT_WAIT)
-                self.say(TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
-                self.say(LAST_BATCH.format(writer=self._writer))
+                self.say(texts.NO_WAIT if self.engine.dialect is MARIADB else texts.SHORT_WAIT)
+                self.say(texts.TAKE_LAST.format(writer=self._writer, batch=self._batch, last=self._batch + MOST_ANSWER))
+                ((found,),) = self.say(texts.LAST_BATCH.format(writer=self._writer))
             except (Busy, Conflict) as error:
                 if wait.left <= 0:
                     return None
                 if isinstance(error, Conflict):  # with the lost COMMIT, which has arrived from another node just now
                     continue
             else:
-                ((found,),) = self._cursor.fetchall()
                 return self._is_committed(found)
             if not ended:  # the server has not noticed that the client is gone
                 ended = True
@@ -500,9 +446,7 @@ class MariaDBConnection(ServerConnection):
     def _forget_old(self) -> None:
         # Rows of processes that were killed: each connection that writes removes some with its first batch, and keeps
         # their locks until it ends: a writer that has been idle for a day may be about to write.
-        self.say(OLD_WRITERS)
-        old = self._cursor.fetchall()
-        if old:
+        if old := self.say(texts.OLD_WRITERS):
             self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
@@ -511,6 +455,10 @@ class MariaDBConnection(ServerConnection):
         if error.args[:1] == (NOT_PREPARED,):  # a pooler has switched the session
             self.prepared.names.clear()
             return Conflict(f"{self.engine.place}: {error.args[1]}")
+        if error.args[:1] == (texts.TOO_LONG,) and self._limit and self.wait.left:
+            # It may have waited for a lock, and have done a part of its work: all is done again, and does not wait.
+            self._waits_for_nobody = True
+            return Conflict(f"{self.engine.place}: a statement was interrupted that may have waited for a lock")
         found = translate(error, self.engine.place, sql)
         if self.raw.galera and (table := unparsed(error, sql)):
             if not self._may_flush:
@@ -524,7 +472,7 @@ class MariaDBConnection(ServerConnection):
 
     def forget(self) -> None:
         """Remove the writer's row."""
-        self.say(FORGET.format(writer=self._writer))
+        self.say(texts.FORGET.format(writer=self._writer))
 
     def close_raw(self) -> None:
         """Close the driver's connection."""

@@ -15,31 +15,18 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from roost.databases.engine import MOMENT, Trace, Wait
-from roost.databases.mariadb.address import arguments, judged, read, told
+from roost.databases.mariadb import statements as texts
+from roost.databases.mariadb.address import judged, read, told
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
 from roost.databases.mariadb.session import own, too_small
-from roost.databases.mariadb.statements import (
-    CATCHING_UP,
-    CREATE_LOCK,
-    GALERA,
-    GALERA_READY,
-    GALERA_WAITS,
-    MOST_SECONDS,
-    NODE,
-    OF_SESSION,
-    SNAPSHOT,
-    WAITS,
-    WHICH,
-)
 from roost.databases.replicas import ServerEngine
 from roost.dialects import MARIADB, Dialect
 from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
 
 log = logging.getLogger("roost")
 
-__all__ = ["CREATE_LOCK", "MariaDBEngine", "arguments", "translate"]
 
 CROWDED = (1203, 1226)  # errors at connect: the account has reached its maximum number of connections
 
@@ -126,35 +113,28 @@ class MariaDBEngine(ServerEngine):
         # The kind of server, and the session settings for queries outside of transactions: in one round trip, or in two
         # the first time.
         version: str = raw.get_server_info()  # type: ignore[no-untyped-call]
-        waits = WAITS.format(seconds=min(MOST_SECONDS, max(1, math.ceil(self.timeout))))
-        text = WHICH
+        waits = texts.WAITS.format(seconds=min(texts.MOST_SECONDS, max(1, math.ceil(self.timeout))))
+        text = texts.WHICH
         try:
-            with raw.cursor() as cursor:
-                if not self._asked:  # what follows depends on it
-                    cursor.execute(text)
-                    self._named = self._judged(cursor.fetchall()[0][0], version)
-                    self._speak(self._named)
-                    self._asked = True
-                text = f"{WHICH};\n{GALERA};\nSET SESSION {own(self.dialect.name)}, {waits};\n{SNAPSHOT}"
-                cursor.execute(text)
-                ((which, packet, raw.server, raw.only_reads, number),) = cursor.fetchall()
-                raw.pooled = number != raw.thread_id()  # type: ignore[no-untyped-call]
-                self._judged(which, version)
-                if wrong := too_small(packet):
-                    raise Invalid(f"{self.place}: {wrong}")
-                raw.packet = packet
-                cursor.nextset()
-                raw.galera = cursor.fetchall() == (("wsrep_on", "ON"),)
-                cursor.nextset()
-                cursor.nextset()
-                if "init_command" in self._arguments:
-                    cursor.execute(OF_SESSION)
-                    ((*charsets, database),) = cursor.fetchall()
-                    wanted = self._arguments["charset"], self._arguments["database"]
-                    if {*charsets} != {wanted[0]} or str(database).lower() != wanted[1].lower():
-                        raise Invalid(f"{self.place}: init_command must not change the character set or the database")
-                if raw.galera:
-                    self._join(raw, cursor)
+            if not self._asked:  # what follows depends on it
+                self._named = self._judged(raw.results(text)[0][0][0], version)
+                self._speak(self._named)
+                self._asked = True
+            sets = f"SET SESSION {own(self.dialect.name)}, {waits};\n{texts.SNAPSHOT}"
+            text = f"{texts.WHICH};\n{texts.GALERA};\n{sets}"
+            ((which, packet, raw.server, raw.only_reads, number),), galera = raw.results(text)
+            raw.pooled = number != raw.thread_id()  # type: ignore[no-untyped-call]
+            self._judged(which, version)
+            if wrong := too_small(packet):
+                raise Invalid(f"{self.place}: {wrong}")
+            raw.packet, raw.galera = packet, galera == [("wsrep_on", "ON")]
+            if "init_command" in self._arguments:
+                (((*charsets, database),),) = raw.results(texts.OF_SESSION)
+                wanted = self._arguments["charset"], self._arguments["database"]
+                if {*charsets} != {wanted[0]} or str(database).lower() != wanted[1].lower():
+                    raise Invalid(f"{self.place}: init_command must not change the character set or the database")
+            if raw.galera:
+                self._join(raw)
         except pymysql.MySQLError as error:
             raise self._translated(error, text) from error
 
@@ -164,23 +144,20 @@ class MariaDBEngine(ServerEngine):
         except Invalid as error:
             raise Invalid(f"{self.place}: {error}") from None
 
-    def _join(self, raw: Reading, cursor: Any) -> None:
+    def _join(self, raw: Reading) -> None:
         # A Galera node. `ConnectionLost` if it accepts no queries, or is behind the node used before.
-        cursor.execute(NODE)
-        raw.server += str(cursor.fetchall())
+        raw.server += str(raw.results(texts.NODE))
         raw.sync_wait = self._sync_wait
         self.stale = True  # reads may miss other nodes' latest writes
         is_another = self._node not in ("", raw.server)
         try:
-            cursor.execute(GALERA_READY.format(CATCHING_UP if is_another else 0))
-            while cursor.nextset():
-                pass
+            raw.results(texts.GALERA_READY.format(texts.CATCHING_UP if is_another else 0))
         except pymysql.MySQLError as error:
             found = self._translated(error)
             if isinstance(found, Busy):  # repl.causal_read_timeout is over
                 raise ConnectionLost(f"{self.place}: the node has not come up to the others") from error
             raise found from error
-        cursor.execute(GALERA_WAITS.format(raw.sync_wait))
+        raw.results(texts.GALERA_WAITS.format(raw.sync_wait))
         self._node = raw.server
 
     def _translated(self, error: pymysql.MySQLError, text: str = "") -> Error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 from roost.databases.mariadb.session import NO_LIMIT
@@ -29,7 +28,7 @@ SNAPSHOT = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"  # of a que
 ASK = f"SET STATEMENT sql_select_limit = {NO_LIMIT}, sql_big_selects = 1, lock_wait_timeout = 0 FOR "
 ALONE = """\
 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR BEGIN NOT ATOMIC
-DECLARE `the sequence`, `the count`, `the oldest`, `the moment`, `the debt`, `the bytes`, `the size` BIGINT;
+DECLARE `the count` BIGINT;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION;
 {work};
@@ -67,13 +66,12 @@ SET SESSION wsrep_dirty_reads = 0;
 SELECT 1 FROM (SELECT 1) AS something"""
 
 # A statement that takes locks may run for `lock_wait`, and for what it may need by itself (measured: 20 µs per row).
-# One that is over then may have waited for a lock, or for a slow disk. So it is run once more, and waits for no lock at
-# all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
+# One that is over then may have waited for a lock, or for a slow disk. So the batch is run once more, and waits for no
+# lock at all: innodb_lock_wait_timeout has whole seconds only, but 0 tells exactly whether somebody holds one.
 SECONDS_PER_VALUE = 0.0001
 BYTES_PER_VALUE = 16  # of a text, which may have many rows as JSON
 LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
 UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
-LIMIT = re.compile(r"SET STATEMENT max_statement_time = [\d.]+ FOR ")
 TOO_LONG = 1969
 LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -20,20 +21,6 @@ from roost.databases.engine import Wait
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.limited import Limited
 from roost.databases.postgresql.session import local
-from roost.databases.postgresql.statements import (
-    BEGIN,
-    BEGIN_READ,
-    END,
-    FORGET,
-    FORGET_OLD,
-    LAST_BATCH,
-    NAMED,
-    NOTE,
-    POSITION,
-    READ_SETTINGS,
-    REPLAYED,
-    alone,
-)
 from roost.databases.postgresql.values import literal, parameter
 from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
@@ -51,6 +38,65 @@ from roost.errors import (
 from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
+
+# READ COMMITTED whatever the database's default: what a write depends on is read by locking reads.
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;\nSET LOCAL lock_timeout = {wait}{local}"
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"  # one snapshot
+READ_SETTINGS = "SET {scope}lock_timeout = {wait}{local}"
+NAMED = "/* roost {name} */ "  # the beginning of every text of a batch that writes, by which its session is found
+
+# Writes the number that identifies a batch; in the same round trip as BEGIN. A number that is not larger than the last
+# one is refused: a text that reaches the server after its outcome was looked up must not be executed.
+NOTE = """\
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES (%s, %s, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at"""
+# One operation by itself: what commits is the transaction of its text.
+ALONE = """\
+WITH {work}
+INSERT INTO roost_writers AS w (writer, batch, at) SELECT %s::uuid, %s::bigint + {answer}, now(){source}
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch < excluded.batch THEN excluded.batch END, at = excluded.at
+  RETURNING batch"""
+
+
+@lru_cache
+def alone(work: str, answer: str, source: str) -> str:
+    """Return `ALONE` for one operation's work."""
+    return ALONE.format(work=work, answer=answer, source=source and f" {source}")
+
+
+FORGET = "DELETE FROM roost_writers WHERE writer = '{writer}'"
+FORGET_OLD = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
+DELETE FROM roost_writers WHERE writer IN (
+  SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
+# Waits for a transaction that has not ended: it holds the row, which may be uncommitted and not yet visible. If the
+# batch was not committed, takes the last number before the next batch's, so that a late text is refused (`NOTE`).
+LAST_BATCH = """\
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL lock_timeout = {wait};
+INSERT INTO roost_writers AS w (writer, batch, at) VALUES ('{writer}', {last}, now())
+  ON CONFLICT (writer) DO UPDATE
+    SET batch = CASE WHEN w.batch BETWEEN {batch} AND {last} THEN w.batch ELSE {last} END, at = excluded.at
+  RETURNING w.batch"""
+END = """\
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  WHERE starts_with(query, {mark}) AND state <> 'idle' AND pid <> pg_backend_pid()"""
+# The position that a standby must have replayed, and its timeline: a standby that was not rewound after a failover may
+# be ahead of the new primary, with transactions that were lost. It is where the next record goes: with
+# synchronous_commit = off a COMMIT is answered before its record is flushed.
+POSITION = """\
+SELECT CASE WHEN NOT pg_is_in_recovery()
+  THEN pg_current_wal_insert_lsn()::text || ' ' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END"""
+# The last of the timelines is what the standby receives at the moment, for an account that may see it (pg_monitor).
+REPLAYED = """\
+SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn,
+    {timeline} IN (c.timeline_id, r.min_recovery_end_timeline)
+    OR EXISTS (SELECT 1 FROM pg_stat_wal_receiver w WHERE w.received_tli = {timeline})
+  FROM pg_control_checkpoint() c, pg_control_recovery() r"""
+
 
 CREATE_LOCK = 0x726F6F7374  # "roost": the advisory lock of those who make or change structures
 
@@ -95,18 +141,18 @@ class PostgreSQLConnection(ServerConnection):
     def obey(self, word: Control) -> Any:
         """Do what a control word means."""
         if word is Control.LOCK_CATALOG:
-            return self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+            self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
+            return None
         return super().obey(word)
 
     def only_reads(self) -> bool:
         """Return whether the server is a standby, or refuses to write for another reason."""
-        ((only_reads,),) = self.rows(self.engine.only_reads)
+        ((only_reads,),) = self.say(self.engine.only_reads, traced=False)
         return bool(only_reads)
 
     def position(self) -> str:
         """Return the position that a standby must have replayed, and its timeline."""
-        self.say(POSITION)
-        ((position,),) = self._cursor.fetchall()
+        ((position,),) = self.say(POSITION)
         if position is None:
             raise ReadOnly(f"{self.engine.place}: it has become a standby")
         return str(position)
@@ -117,7 +163,7 @@ class PostgreSQLConnection(ServerConnection):
         lsn, timeline = position.split()
         asked = REPLAYED.format(lsn=lsn, timeline=int(timeline, 16))
         while True:
-            ((in_recovery, reached, follows),) = self.rows(asked)
+            ((in_recovery, reached, follows),) = self.say(asked, traced=False)
             if not in_recovery or reached or time.monotonic() > end:
                 return bool(in_recovery and reached and follows)
             self.engine.waits.sleep(seconds / 50)
@@ -127,10 +173,6 @@ class PostgreSQLConnection(ServerConnection):
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.seconds = seconds
         self.raw.most, self.raw.received = self.most, 0
-
-    def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement as the cursor takes it."""
-        return self._mark + sql, row or None
 
     def written(self, sql: str, row: Row) -> str:
         """Return a statement with its parameters written into it.
@@ -160,12 +202,12 @@ class PostgreSQLConnection(ServerConnection):
         said = [f"SET LOCAL lock_timeout = {self._lock_timeout}", f"PREPARE {name} AS {text}"]
         inside = self.in_transaction
         try:
-            self.say_all(";\n".join(["SAVEPOINT roost_prepare", *said, "RELEASE roost_prepare"] if inside else said))
+            self.say(";\n".join(["SAVEPOINT roost_prepare", *said, "RELEASE roost_prepare"] if inside else said))
         except ConnectionLost:
             raise
         except Error:  # it is sent as it is, and fails behind the savepoint that is its own
             if inside:
-                self.say_all("ROLLBACK TO roost_prepare;\nRELEASE roost_prepare")
+                self.say("ROLLBACK TO roost_prepare;\nRELEASE roost_prepare")
             return None
         self.prepared.names[sql] = name
         return name
@@ -197,44 +239,32 @@ class PostgreSQLConnection(ServerConnection):
         self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(Control.BEGIN)))
         name = self._prepared_name(sql, row)
-        if name and not sets:
-            if self._trace is not None:
-                self._trace(sql, row)
-                if commits:
-                    self._trace("COMMIT", ())
-            values = [parameter(value) for value in row]
-            self._bound(len(sql) + sum([len(value) for value in values if value]))
-            try:
+        self.traced(sql, row, commits)
+        try:
+            if name and not sets:
+                values = [parameter(value) for value in row]
+                self._bound(len(sql) + sum([len(value) for value in values if value]))
                 if self._session_timeout != wait:
                     self.raw.results(f"SET lock_timeout = {wait}")
                     self._session_timeout = wait
                 return self.raw.executed(name, values)
-            except FAILURES as error:
-                raise self.failed(error, sql) from error
-        written = self._spelt(sql, row, name)
-        begin = f"SET LOCAL lock_timeout = {wait}{sets}"
-        if self._trace is not None:
-            self._trace(sql, row)
-            if commits:
-                self._trace("COMMIT", ())
-        text = f"{self._mark}{begin};\n{written}"
-        self._bound(len(text))
-        try:
+            text = f"{self._mark}SET LOCAL lock_timeout = {wait}{sets};\n{self._spelt(sql, row, name)}"
+            self._bound(len(text))
             return self.raw.results(text)[0]
         except FAILURES as error:
-            raise self.failed(error, text) from error
+            raise self.failed(error, sql) from error
 
     def _compare_prepared(self) -> None:
         # What was prepared may be gone, and what is there may not be known: the session says what it has.
         names = self.prepared.surplus()
         if self._forgotten:
-            self.say("SELECT name FROM pg_prepared_statements WHERE starts_with(name, 'roost_')")
-            there = {name for (name,) in self._cursor.fetchall() if self.prepared.session in name}
+            found = self.say("SELECT name FROM pg_prepared_statements WHERE starts_with(name, 'roost_')")
+            there = {name for (name,) in found if self.prepared.session in name}
             self.prepared.names = {sql: name for sql, name in self.prepared.names.items() if name in there}
             names = sorted(there - {*self.prepared.names.values()})
             self._forgotten = False
         if names:
-            self.say_all(";\n".join([f"DEALLOCATE {each}" for each in names]))
+            self.say(";\n".join([f"DEALLOCATE {each}" for each in names]))
 
     def begin(self, word: Control) -> None:
         """Begin, all in one exchange."""
@@ -245,10 +275,11 @@ class PostgreSQLConnection(ServerConnection):
             sets += f";\nSET LOCAL statement_timeout = {max(1, round(1000 * self.wait.work))}"
         if word in READS:
             self._begin = [BEGIN_READ, *self._settings_to_read(wait, sets)]
-            return None
+            return
         begin = BEGIN.format(wait=wait, local=sets)
         if word is Control.BEGIN_ALONE:
-            return self.say_all(begin)
+            self.say(begin)
+            return
         if not self._noted:
             self._enrol()
         former = self._next_batch()
@@ -257,7 +288,6 @@ class PostgreSQLConnection(ServerConnection):
         if self._noted:
             self._begin += [FORGET.format(writer=former)] if former else []
             self._begin.append(self.written(NOTE, (self._writer, self._batch)))
-        return None
 
     def _settings_to_read(self, wait: int, sets: str) -> list[str]:
         # What is said in the transaction. Nothing where the session has them: one that only reads, turn by turn, and
@@ -277,15 +307,14 @@ class PostgreSQLConnection(ServerConnection):
     def _enrol(self) -> None:
         # With the first batch; who comes anew removes those of processes that were killed.
         try:
-            self.say_all(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
+            self.say(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
             self._noted = True
         except Missing:
             pass  # nothing was created yet: the plans tell better what is missing
 
     def commit(self) -> None:
         """Commit; a transaction that has failed cannot be."""
-        if self._trace is not None:
-            self._trace("COMMIT", ())
+        self.traced("COMMIT")
         self._bound(0)
         try:
             committed = self.raw.committed(f"{self._mark}COMMIT")
@@ -302,7 +331,7 @@ class PostgreSQLConnection(ServerConnection):
     def end_lost(self) -> None:
         """End the lost connection's transaction, in case the server has not noticed the loss."""
         try:
-            self.say(END, (self._name,))
+            self.say(END.format(mark=literal(self._name)))
         except ConnectionLost:
             raise
         except Error as error:
@@ -316,8 +345,8 @@ class PostgreSQLConnection(ServerConnection):
             try:
                 last = self._batch + MOST_ANSWER
                 wait_ = round(1000 * PAUSE)
-                self.say_all(LAST_BATCH.format(writer=self._writer, batch=self._batch, last=last, wait=wait_))
-                ((found,),) = self._cursor.fetchall()
+                asked = LAST_BATCH.format(writer=self._writer, batch=self._batch, last=last, wait=wait_)
+                ((found,),) = self.say(asked)
                 return self._is_committed(found)
             except Busy:
                 if wait.left <= 0:
@@ -343,4 +372,4 @@ class PostgreSQLConnection(ServerConnection):
 
     def forget(self) -> None:
         """Remove the writer's row."""
-        self.say_all(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")
+        self.say(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")

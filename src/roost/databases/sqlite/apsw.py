@@ -20,9 +20,7 @@ from urllib.parse import quote
 import apsw
 
 from roost.databases.engine import Undone, Wait, too_long
-from roost.databases.sqlite.engine import WAL_BYTES, SQLiteEngine, failure, forbid
-from roost.databases.sqlite.filelock import FileLock
-from roost.databases.sqlite.statements import SIZES, text_of
+from roost.databases.sqlite.engine import SIZES, WAL_BYTES, FileConnection, SQLiteEngine, failure, forbid, text_of
 from roost.dialects import SQLITE, Control, Statement, Template, Together, Wanted
 from roost.dialects.dialect import Answer
 from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed, worded
@@ -56,7 +54,7 @@ def size_of(row: Sequence[Any]) -> int:
     return sum([len(value) for value in row if type(value) is str or type(value) is bytes])
 
 
-class ApswConnection:
+class ApswConnection(FileConnection):
     """One connection to a file: only for reading, or for writing, in turn with all other writers of Roost.
 
     budget: how long a statement may run, after which it fails with the word `timeout`; and the maximum size of one
@@ -64,6 +62,7 @@ class ApswConnection:
     """
 
     dialect = DIALECT
+    failures = apsw.Error
     _longest = 0  # the maximum length of a value, as set in SQLite
 
     def __init__(self, engine: SQLiteEngine, wait: Wait, budget: Budget, *, writes: bool) -> None:
@@ -83,10 +82,8 @@ class ApswConnection:
             Control.SAVEPOINT: lambda: self._say("SAVEPOINT roost"),
             Control.BACK: self._back,
             Control.RELEASE: self._release,
-            Control.LOCKED: lambda: None,  # BEGIN IMMEDIATE has locked everything
             Control.LOCK_CATALOG: lambda: None,
         }
-        self._lock: FileLock | None = None
         self._begun = False
         self._open()
 
@@ -109,7 +106,7 @@ class ApswConnection:
         cursor = self.raw.cursor()
         self.run, self._run_many = cursor.execute, cursor.executemany
         try:
-            self._lock = engine.lock() if writes else None
+            self.lock = engine.lock() if writes else None
             engine.patiently(lambda: self._set_up(writes), self.wait)
         except BaseException:
             self.close()
@@ -139,11 +136,6 @@ class ApswConnection:
         self._longest = int(min(self._own_longest, max(self.budget.limits.answer, SHORTEST)))
         self.raw.limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        return self.raw.in_transaction
-
     def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or execute a control word."""
         if type(wanted) is Statement:
@@ -167,8 +159,6 @@ class ApswConnection:
             return self._done(sql, rows)
         if answer is _COUNTS or answer is _IDS:
             return self._one_by_one(sql, rows, self.raw.changes if answer is _COUNTS else self.raw.last_insert_rowid)
-        if template.copies > 1:
-            rows = [row * template.copies for row in rows]
         try:
             if values:
                 return self._few(sql, rows, values)
@@ -271,7 +261,7 @@ class ApswConnection:
             return
         self._prepare()
         try:
-            self._engine.begin_immediate(self._lock, self._begin_immediate, self.wait)
+            self._engine.begin_immediate(self.lock, self._begin_immediate, self.wait)
         except OSError as error:  # of the lock file
             raise CannotOpen(str(error)) from error
         self._begun = True
@@ -287,7 +277,8 @@ class ApswConnection:
         self.budget.unlimited()
         self._begun = False  # a COMMIT that fails is an error like any other
         self.fetch("COMMIT")
-        self._unlock()
+        if self.lock is not None:
+            self.lock.release()
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file, except what readers still need. Does not wait."""
@@ -296,20 +287,15 @@ class ApswConnection:
         except Error as error:
             log.warning("%s: the write-ahead log could not be copied into the file: %s", self.path, error)
 
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
+    def outcome(self) -> bool | None:
+        """Return whether a COMMIT that was interrupted was done; the file is opened anew before another one."""
+        self.broken = True
+        return super().outcome()
 
     def settle(self) -> None:
         """Roll back an open transaction, and release the lock to other writers. Never raises."""
         self._begun = False
-        try:
-            if self.raw.in_transaction:
-                self.run("ROLLBACK")
-        except apsw.Error:
-            self.broken = True
-        finally:
-            self._unlock()
+        super().settle()
 
     def _failed(self, error: BaseException, sql: str) -> Error:
         # Returns Roost's error for one of apsw's.
@@ -323,10 +309,3 @@ class ApswConnection:
         if self._begun and not self.raw.in_transaction:
             raise Undone from found
         return found
-
-    def close(self) -> None:
-        """Close the connection, which rolls back an open transaction; does nothing if it is closed."""
-        self.raw.close()
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.close()

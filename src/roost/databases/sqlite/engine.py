@@ -10,17 +10,19 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from random import Random
 from typing import Any
 from urllib.parse import quote
 
-from roost.databases.engine import Events, Trace, Wait
+from roost.databases.engine import Engine, Trace, Wait
 from roost.databases.failures import FAILED, MAKES, REFUSED, Failure
 from roost.databases.sqlite.filelock import SUFFIX, FileLock
-from roost.databases.sqlite.statements import run
 from roost.databases.urls import parse_file
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
-from roost.dialects.dialect import Dialect, Row
+from roost.dialects.dialect import Answer, Gather, Row, Template, scatter
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -50,23 +52,17 @@ TAKE_WRITE_LOCK = "DELETE FROM roost_catalog WHERE 0"
 DAMAGED = " (the file is damaged, encrypted, or no SQLite database)"
 
 
-class SQLiteEngine:
+class SQLiteEngine(Engine):
     """One SQLite database: a file, or a private one in memory."""
 
     dialect = SQLITE
-    heard: Callable[[Dialect], None] | None = None
-    stale = False
 
     def __init__(self, url: str, *, timeout: float, trace: Trace | None, random: Random) -> None:
-        self.events = Events()
         path, options = parse_file(url)
-        self.timeout = timeout
-        self.trace = trace
-        self.random = random
-        self.memory = path is None
-        self.file = path
-        self.path = self.place = path or ":memory:"
-        self.durability: str | None = options["synchronous"]
+        self.path = path or ":memory:"
+        super().__init__(self.path, timeout, trace, random)
+        self.memory, self.file = path is None, path
+        self.durability = options["synchronous"]
         self.read_only = options["mode"] == "ro"
 
     def lock(self) -> FileLock | None:
@@ -199,25 +195,62 @@ class SQLiteEngine:
         return found if isinstance(found, kinds) else CannotOpen(f"{self.path}: {error}")
 
 
-class SQLiteConnection:
-    """One connection."""
+class FileConnection:
+    """What connections by both drivers have in common.
 
+    failures: the base of the driver's errors.
+    """
+
+    failures: type[Exception]
+    raw: Any
     session: int | None = None
-
-    def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection, wait: Wait) -> None:
-        self.raw = raw
-        self.wait = wait  # how BEGIN and COMMIT wait
-        self.lock: FileLock | None = None
-        self.broken = False  # something other than a statement failed: reconnect
-        self._engine = engine
-        self._cursor = raw.cursor()
-        self._trace = engine.trace
-        self._execute: Any = self._cursor.execute if self._trace is None else self._traced
+    lock: FileLock | None = None
+    broken = False  # something other than a statement failed: reconnect
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return self.raw.in_transaction
+        return bool(self.raw.in_transaction)
+
+    def outcome(self) -> bool | None:
+        """Return whether a COMMIT that was interrupted was done."""
+        return not self.raw.in_transaction
+
+    def unlock(self) -> None:
+        """Release the lock to the next writer."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def settle(self) -> None:
+        """Roll back an open transaction (SQLite may have done so itself), and release the lock. Never raises."""
+        try:
+            if self.raw.in_transaction:
+                self.raw.execute("ROLLBACK")
+        except self.failures:
+            self.broken = True  # closing the connection rolls back as well
+        finally:
+            self.unlock()
+
+    def close(self) -> None:
+        """Close the connection, which rolls back an open transaction; does nothing if it is closed."""
+        self.raw.close()
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            lock.close()
+
+
+class SQLiteConnection(FileConnection):
+    """One connection."""
+
+    failures = sqlite3.Error
+
+    def __init__(self, engine: SQLiteEngine, raw: sqlite3.Connection, wait: Wait) -> None:
+        self.raw = raw
+        self.wait = wait  # how BEGIN and COMMIT wait
+        self._engine = engine
+        self._cursor = raw.cursor()
+        self._trace = engine.trace
+        self._execute: Any = self._cursor.execute if self._trace is None else self._traced
 
     def execute(self, wanted: Wanted) -> Any:
         """Run a statement and return its answer, or execute a control word."""
@@ -231,14 +264,14 @@ class SQLiteConnection:
         if wanted is _COMMIT:
             self.wait.pause()
             self._say("COMMIT")
-            self._unlock()
+            self.unlock()
         elif wanted is _BEGIN or wanted is _BEGIN_ALONE:
             self._engine.begin_immediate(self.lock, self._begin_immediate, self.wait)
         elif wanted is _BEGIN_READ:
             self._say("BEGIN")
         elif wanted is _ROLLBACK:
             self.settle()
-        return None  # LOCKED: BEGIN IMMEDIATE has locked everything
+        return None
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         """Run a query in its own snapshot, outside of any transaction."""
@@ -296,30 +329,75 @@ class SQLiteConnection:
         self.broken = isinstance(found, DatabaseError) and not isinstance(found, StatementFailed)
         return found
 
-    def outcome(self) -> bool | None:
-        """Return whether a COMMIT that was interrupted was done."""
-        return not self.raw.in_transaction
 
-    def _unlock(self) -> None:
-        if self.lock is not None:
-            self.lock.release()
+# --- statements for several rows ------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Roll back an open transaction (SQLite may have done so itself), and release the lock. Never raises."""
-        try:
-            if self.raw.in_transaction:
-                self.raw.rollback()
-        except sqlite3.Error:
-            self.broken = True  # closing the connection rolls back as well
-        finally:
-            self._unlock()
+# Rows in one text. A row then costs half of what it costs in a statement of its own; more rows than 64 gain nothing.
+# There are only two sizes, since each size is another text that a connection keeps prepared.
+SIZES = (64, 8)
 
-    def close(self) -> None:
-        """Close the connection, which rolls back an open transaction."""
-        self.raw.close()
-        if self.lock is not None:
-            self.lock.close()
+# The attribute of a cursor that contains a row's outcome.
+_ONE_BY_ONE = {Answer.COUNTS: "rowcount", Answer.IDS: "lastrowid", Answer.DONE: "rowcount"}
 
+
+def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> Any:
+    """Run a statement for each of its rows; `Statement` describes the answer."""
+    template, rows = statement[:2]
+    if template.many is not None and len(rows) >= SIZES[-1]:
+        return _run_many(cursor, template.many, statement, trace)
+    if trace is not None:
+        for row in rows:
+            trace(template.sql, row)
+    sql = template.sql
+    if template.answer in _ONE_BY_ONE:
+        one = attrgetter(_ONE_BY_ONE[template.answer])
+        return [one(cursor.execute(sql, row)) for row in rows]
+    if template.returns:
+        if len(rows) == 1:
+            return [cursor.execute(sql, rows[0]).fetchall()]
+        execute = cursor.execute
+        return [execute(sql, row).fetchall() for row in rows]
+    if len(rows) == 1:
+        return cursor.execute(sql, rows[0]).rowcount
+    return cursor.executemany(sql, rows).rowcount
+
+
+def _run_many(cursor: sqlite3.Cursor, many: Template, statement: Statement, trace: Trace | None) -> Any:
+    template, rows = statement[:2]
+    answers: list[list[Row]] = []
+    changed = begin = 0
+    for size in SIZES:
+        sql = ""
+        while len(rows) - begin >= size:
+            sql = sql or text_of(many, size, len(rows[0]))
+            part = rows[begin : begin + size]
+            values = tuple(chain.from_iterable(part))
+            if trace is not None:
+                trace(sql, values)
+            cursor.execute(sql, values)
+            if many.returns:
+                answers += scatter(Statement(many, part), cursor.fetchall())
+            else:
+                changed += cursor.rowcount
+            begin += size
+    rest: Any = answers if many.returns else changed
+    if begin < len(rows):
+        rest += run(cursor, Statement(template, rows[begin:]), trace)
+    return rest
+
+
+@lru_cache(1000)
+def text_of(many: Template, size: int, width: int) -> str:
+    """Return the text of a statement for `size` rows of `width` values."""
+    holes = ", ".join("?" * width)
+    if many.gather is Gather.LIST:
+        rows = ", ".join([f"({ordinal}, {holes})" for ordinal in range(size)])
+    else:
+        rows = ", ".join([f"({holes})"] * size)
+    return many.sql.replace("{rows}", rows)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
 
 # Files that this process may not open, by device and inode number. A descriptor keeps each of them in existence: if a
 # file is deleted, its number is given to a new file, which would be refused. O_PATH, since closing any other descriptor

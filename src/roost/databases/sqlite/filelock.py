@@ -12,9 +12,9 @@ import threading
 import time
 from io import FileIO
 from queue import SimpleQueue
+from typing import NamedTuple
 
-from roost.databases.engine import Wait
-from roost.databases.forks import at_fork
+from roost.databases.engine import Wait, at_fork
 from roost.errors import Busy, CannotOpen
 
 try:
@@ -25,6 +25,11 @@ else:
     HAS_FLOCK = True
 
 SUFFIX = "-lock"
+
+# The bytes of SQLite's files that a writer locks: WAL_WRITE_LOCK in the index of the write-ahead log (walIndexLock in
+# wal.c), or RESERVED_BYTE in the file itself if there is no such log (os.h).
+_WAL_WRITE = 120
+_RESERVED = 0x40000001
 
 
 class FileLock:
@@ -168,3 +173,44 @@ def _after_fork() -> None:
 
 
 at_fork(after_in_child=_after_fork)
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction of this process: whether it surely is the calling thread's, and a sentence about it."""
+
+    sure: bool
+    message: str
+
+
+def open_transaction(path: str) -> OpenTransaction | None:
+    """Return the transaction by which this process holds the write lock; None if it has none, or none that is known.
+
+    Only Linux tells. SQLite does not tell which of a process's connections it is: it is the calling thread's own where
+    there is no other thread.
+    """
+    # Rejected: opening the files to test the lock, since closing one releases every lock of this process on it; and a
+    # search, through all objects that the thread's stack reaches, for the connection and the thread that it belongs to.
+    try:
+        files = {_inode(path): _RESERVED, _inode(f"{os.path.realpath(path)}-shm"): _WAL_WRITE}
+        with open("/proc/locks") as listed:
+            locks = [line.split() for line in listed if "->" not in line]
+    except OSError:
+        return None
+    for _, kind, _, access, pid, file, start, end in locks:
+        byte = files.get(file.rpartition(":")[2])
+        if kind == "POSIX" and byte is not None and access == "WRITE" and pid == str(os.getpid()):
+            last = float("inf") if end == "EOF" else int(end)
+            if int(start) <= byte <= last:
+                return OpenTransaction(
+                    threading.active_count() == 1,
+                    f"this process has a transaction open on {path}, on a connection of its own; if it is this "
+                    "thread's, the call would wait for itself: use store.on(connection), or commit first",
+                )
+    return None
+
+
+def _inode(path: str) -> str:
+    try:
+        return str(os.stat(path).st_ino)
+    except FileNotFoundError:
+        return ""

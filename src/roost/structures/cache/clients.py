@@ -12,11 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache
-from roost.structures.clock import SQLITE_CLOCK, shown_now
+from roost.structures.cache.programs import INVALIDATES, TTL, WANTED
+from roost.structures.clock import shown_now
 from roost.structures.console import Console
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
-from roost.structures.views import mysql, postgresql, sqlite
+from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
+from roost.structures.views.postgresql import PostgreSQLViewWords
+from roost.structures.views.sqlite import SQLiteViewWords
+from roost.structures.views.view import VALUE, Made
 from roost.structures.wire import Values, Wire
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
@@ -27,6 +31,7 @@ FLAGS_GIVEN = f"flags & {FLAGS_MAX}"  # without the bits of `meta.py`
 FLAGS_SHOWN = f"{FLAGS_GIVEN} AS flags"
 NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
 FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
+REMOVED = {WANTED.name: "NULL", INVALIDATES.name: "0", TTL.name: "NULL"}
 KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
 
 SQLITE_SHOWN = (
@@ -46,80 +51,61 @@ CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 s
 POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
 
 
-def on_sqlite(plan: Any) -> sqlite.Made:
+def on_sqlite(plan: Any) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, value = sqlite.ViewWords(plan), plan.structure.columns[-1]
+    words, value = SQLiteViewWords(plan), plan.structure.columns[-1]
     until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(FLAGS)
     shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
-    given = f"{words.news([*words.key, value])}, NULL, coalesce({flags}, 0)"
     set_ = [
-        f"INSERT INTO roost_{words.name}_set VALUES ({given}, {SQLITE_CLOCK})",
+        *words.call("set", {TTL.name: "NULL", FLAGS.name: f"coalesce({flags}, 0)"}),
         f"UPDATE {words.rows} SET until = {until} WHERE {words.is_new(words.key)}",
     ]
-    old = ", ".join(f'OLD."{each.name}"' for each in words.key)
-    no_flags = (NO_FLAGS.format(flags), FLAGS_TAKE)
-    return sqlite.Made(
+    no_flags = (NO_FLAGS.format(flags), VALUE, FLAGS_TAKE)
+    fixed = words.fixed(words.key, KEY_IS_FIXED)
+    return Made(
         view=f"SELECT {shown} FROM {words.rows}{words.where}",
         insert=[words.refuse(*words.rules([*words.key, value, EXPIRES, FLAGS]), no_flags), *set_],
-        update=[
-            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES, FLAGS]), no_flags),
-            *set_,
-        ],
-        delete=[f"INSERT INTO roost_{words.name}_remove VALUES ({old}, NULL, 0, NULL, {SQLITE_CLOCK})"],
+        update=[words.refuse(fixed, *words.changes([value, EXPIRES, FLAGS]), no_flags), *set_],
+        delete=words.call("remove", REMOVED, removes=True),
     )
 
 
-def on_mariadb(plan: Any) -> mysql.Made:
+def doors(plan: Any) -> MadeDoors:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
-    key, columns, rows = plan.structure.key.columns, plan.structure.columns, plan.rows_table
+    key, columns = plan.structure.key.columns, plan.structure.columns
 
-    def add(words: mysql.ViewWords) -> mysql.Door:
-        declared, (called, *refused) = words.call("set", columns)
-        news = words.news(columns)
-        called = called.replace(f"({news}", f"({news}, NULL, COALESCE(`new flags`, 0)")
-        no_flags = words.signal(f"{words.name}{FLAGS_TAKE}")
-        return words.door(
-            [*columns, EXPIRES, FLAGS],
-            declared,
-            [
-                f"IF {NO_FLAGS.format('`new flags`')} THEN {no_flags}; END IF",
-                called,
-                *refused,
-                f"UPDATE {rows} SET until = {MARIADB_UNTIL} WHERE {words.is_new(key, f'{rows}.')}",
-            ],
-        )
+    def add(words: MySQLViewWords) -> Door:
+        called, declared = words.call("set", {TTL.name: "NULL", FLAGS.name: "COALESCE(`new flags`, 0)"})
+        until = f"UPDATE {words.rows} SET until = {MARIADB_UNTIL} WHERE {words.is_new(key, f'{words.rows}.')}"
+        no_flags = words.refuse((NO_FLAGS.format("`new flags`"), VALUE, FLAGS_TAKE))
+        return words.door([*columns, EXPIRES, FLAGS], [*no_flags, *called, until], declared)
 
-    def remove(words: mysql.ViewWords) -> mysql.Door:
-        declared, (called,) = words.call("remove", key)
-        return words.door(key, declared, [called.replace(words.news(key), f"{words.news(key)}, NULL, 0, NULL", 1)])
+    def remove(words: MySQLViewWords) -> Door:
+        return words.door(key, *words.call("remove", REMOVED))
 
     shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
-    return mysql.Made(
-        f"SELECT * FROM (SELECT {shown} FROM {rows} WHERE until > {shown_now(plan)}) {{mark}}", add, remove, False
-    )
+    where = f"WHERE until > {shown_now(plan)}"
+    return MadeDoors(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
 
 
-def on_postgresql(plan: Any) -> postgresql.Made:
+def on_postgresql(plan: Any) -> Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    words, columns, value = postgresql.ViewWords(plan), plan.structure.columns, plan.structure.columns[-1]
-    old, new = words.equal(words.key, "OLD"), [*columns, EXPIRES, FLAGS]
-    no_flags = (NO_FLAGS.format("NEW.flags"), "23514", FLAGS_TAKE)
-    shown = f"{words.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
-    called = words.call("set", columns)
-    given = words.values(columns)
+    words, columns, value = PostgreSQLViewWords(plan), plan.structure.columns, plan.structure.columns[-1]
+    old, new = words.is_old(words.key), [*columns, EXPIRES, FLAGS]
+    no_flags = (NO_FLAGS.format("NEW.flags"), VALUE, FLAGS_TAKE)
+    shown = f"{words.dialect.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
     set_ = [
-        called[0].replace(f"({given})", f"({given}, NULL, coalesce(NEW.flags, 0))"),
-        *called[1:],
-        f"UPDATE {words.rows} SET until = {POSTGRESQL_UNTIL} WHERE {words.equal(words.key)};",
-        "RETURN NEW;",
+        *words.call("set", {TTL.name: "NULL", FLAGS.name: "coalesce(NEW.flags, 0)"}),
+        f"UPDATE {words.rows} SET until = {POSTGRESQL_UNTIL} WHERE {words.is_new(words.key)};",
     ]
     # As the view shows them, so that they are equal where nothing was written.
     as_it_was = (
         f"ROW(value, {POSTGRESQL_SHOWN}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
     )
     head = [f"PERFORM 1 FROM {words.head} WHERE id = 0 FOR UPDATE;"] if plan.structure.bounded else []
-    return postgresql.Made(
-        view=f"SELECT {shown} FROM {words.rows}{words.living}",
+    removed = f"{words.name}_remove({', '.join(words.called('remove', REMOVED, words.old))})"
+    return Made(
+        view=f"SELECT {shown} FROM {words.rows}{words.where}",
         insert=[words.refuse(*words.rules(new), no_flags), *words.normal(new), *set_],
         update=[
             words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
@@ -129,17 +115,11 @@ def on_postgresql(plan: Any) -> postgresql.Made:
             words.unless_changed(old),
             *set_,
         ],
-        delete=[
-            words.refuse(),
-            f"IF {words.name}_remove({words.values(words.key, 'OLD')}, NULL, 0, NULL) = 0 THEN",
-            "  RETURN NULL;\nEND IF;",
-            "RETURN OLD;",
-        ],
-        variables=("outcome bigint",) if plan.gives("set") else (),
+        delete=[words.refuse(), f"IF {removed} = 0 THEN\n  RETURN NULL;\nEND IF;"],
     )
 
 
-VIEWS = {"sqlite": on_sqlite, "mariadb": on_mariadb, "postgresql": on_postgresql}
+VIEWS = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
 
 
 class CacheWire(Wire):

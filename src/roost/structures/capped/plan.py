@@ -8,6 +8,8 @@ of theirs. Elsewhere the head has the sequence of the newest row.
 The search for the oldest row begins behind those that were evicted: the head has a sequence up to which none is left
 (`roost_bound`), which is written from time to time. Otherwise it would pass everything that was ever evicted and still
 is in the index.
+
+Longer than 500 lines: a program's steps are read beside its tables and its reads.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 from roost.dialects.dialect import Dialect, Row
 from roost.errors import Duplicate, Error, Full
 from roost.structures.capped import sets
+from roost.structures.capped.adding import BOUND, FEW, expiring, finding_worst, putting
 from roost.structures.capped.alter import change_keep, rules
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.wire import CappedWire
@@ -46,15 +49,13 @@ from roost.structures.steps import (
     Step,
     number,
 )
-from roost.structures.views.sqlite import ViewWords
+from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
 
 AFTER = number("roost_after")
-BOUND = number("roost_bound")
 STORED = number("stored")  # the outcome of an add: whether the row was stored
 FAR = 32  # sequences by which the bound lies behind before a full key's head is written
-FEW = 50  # rows of a key with an order that are counted with each row beyond them
 
 
 class CappedPlan(ProgramPlan):
@@ -77,7 +78,7 @@ class CappedPlan(ProgramPlan):
         self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._at_in = dialect.decoder([AT]) or same
         self.newest = f"roost_{structure.name}_newest"
-        self._best = f"roost_{structure.name}_best"
+        self.best = f"roost_{structure.name}_best"
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
@@ -102,7 +103,7 @@ class CappedPlan(ProgramPlan):
         if structure.score is None or self.expires or not self.by_head:
             indexes[self.newest] = f"{names}, sequence"
         if structure.score is not None:
-            indexes[self._best] = f"{names}, {dialect.name_of(structure.score)}, sequence DESC"
+            indexes[self.best] = f"{names}, {dialect.name_of(structure.score)}, sequence DESC"
         if self.expires:
             indexes[f"roost_{name}_over"] = "until"
         self.indexes = tuple(indexes)
@@ -150,7 +151,8 @@ class CappedPlan(ProgramPlan):
         """Return the table of rows, as FROM has it, read by an index; MariaDB would scan one with few rows."""
         return f"{w.rows} FORCE INDEX ({index})" if self.dialect.family == "mariadb" else w.rows
 
-    def _delete(self, w: Words, index: str) -> str:
+    def delete(self, w: Words, index: str) -> str:
+        """Return the beginning of a DELETE of rows, found by an index."""
         if self.dialect.family == "mariadb":
             return f"DELETE {w.rows} FROM {self.by_index(w, index)}"
         return f"DELETE FROM {w.rows}"
@@ -175,14 +177,18 @@ class CappedPlan(ProgramPlan):
 
     def put(self, w: Words, sequence: str, given: Mapping[str, str], source: str = "") -> str:
         """Return the statement that writes a row, or one for each of a source's; with "error" there is none before."""
-        structure = self.structure
-        values = {**given, "sequence": sequence, "at": w.at}
-        if self.expires:
-            values["until"] = f"{w['now']} + {(structure.keep_for or 0) * SECOND}"
+        structure, values = self.structure, self.values_of(w, sequence, given)
         if structure.on_duplicate == "error" and not source:
             return f"INSERT INTO {w.rows} ({', '.join(values)}) VALUES ({', '.join(values.values())})"
         names = [w.dialect.name_of(each) for each in (*structure.key.columns, *structure.id.columns)]
         return w.replace(w.rows, values, names, source, structure.rows.unknown)
+
+    def values_of(self, w: Words, sequence: str, given: Mapping[str, str]) -> dict[str, str]:
+        """Return what a row has, by the quoted names of its columns."""
+        values = {**given, "sequence": sequence, "at": w.at}
+        if self.expires:
+            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
+        return values
 
     # On SQLite what is remembered is evaluated where it is used, and the head is as the last statement has left it.
 
@@ -252,44 +258,42 @@ class CappedPlan(ProgramPlan):
         newest = f"SELECT sequence FROM {w.rows} WHERE {mine} ORDER BY sequence DESC LIMIT 1"
         if not self.by_head:
             yield Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
-        if self.expires:  # rows expire in the order of their sequences, so the living ones are the last
-            first_living = f"{behind} AND until > {w['now']} ORDER BY sequence LIMIT 1"
-            living = f"SELECT sequence FROM {rows} WHERE {first_living}{lock}"
-            delete, upto = self._delete(w, self.newest), ""
-            if w.dialect.family == "mariadb":  # a search by a range that finds none locks the first row of another key
-                last_until = f"SELECT until FROM {rows} WHERE {mine} ORDER BY sequence DESC LIMIT 1{lock}"
-                yield Let("living", INT, f"CASE WHEN ({last_until}) > {w['now']} THEN ({living}) END")
-                yield Do(f"{delete} WHERE {mine} AND until <= {w['now']}", when=f"{w['living']} IS NULL", counts="gone")
-                upto = f"{w['living']} IS NOT NULL"
-            else:
-                yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
-            yield Do(f"{delete} WHERE {behind} AND sequence < {w['living']}", when=upto, counts="gone")
-            left = f", n = {n} - {w['gone']}" if structure.keep is not None else ""
-            yield Do(f"UPDATE {head} SET sequence = {w['sequence']}{left} WHERE {w.my_head}", when=f"{w['gone']} > 0")
-            yield Let("n", INT, f"{n} - {w['gone']}")
-        yield Let("there", INT, f"SELECT sequence FROM {w.rows} WHERE {this}", locking=True)
-        there = w["there"]
-        if not refreshes:
+        there, rejects = w["there"], structure.keep is not None and structure.on_full == "reject"
+        first = w.dialect.family == "mariadb" and structure.score is None  # `putting`
+        if self.expires and (rejects or not first):
+            yield from expiring(self, w, f"{n} >= {keep}" if first else "")
+        found = f"SELECT sequence FROM {w.rows} WHERE {this}"
+        if not first:
+            yield Let("there", INT, found, locking=True)
+        elif rejects:
+            yield Let("there", INT, f"{found} AND {n} >= {keep}", locking=True)  # CASE would read it all the same
+        else:
+            yield from putting(self, w)
+            yield from expiring(self, w) if self.expires else ()
+        if not refreshes and (rejects or not first):
             yield Refuse(f"{there} IS NOT NULL", DUPLICATE, self.there_already)
         elif structure.on_duplicate == "best":
             assert structure.score is not None
             better = f"{w.new(structure.score.name)} <= (SELECT {score} FROM {w.rows} WHERE {this}{lock})"
             yield Leave(f"{there} IS NOT NULL AND {better}", ["0"])
-        is_full = f"{n} >= {keep}" + (f" AND {there} IS NULL" if refreshes else "")
+        stays = refreshes or (first and self.expires)  # whether a row that is there is overwritten
+        is_full = f"{n} >= {keep}" + (f" AND {there} IS NULL" if stays else "")
         count = f"(SELECT count(*) FROM {w.rows} WHERE {mine}{lock})"
-        unless_there = f"WHEN {there} IS NOT NULL THEN {n} " if refreshes else ""
+        count_after = count if first else f"{count} + 1"
+        unless_there = f"WHEN {there} IS NOT NULL THEN {n} " if stays else ""
         if structure.keep is not None and structure.on_full == "reject":
             yield Let("counted", INT, f"CASE WHEN {is_full} THEN {count} ELSE {n} END")
             yield Refuse(f"{is_full} AND {w['counted']} >= {keep}", FULL, self.full)
+            yield from putting(self, w) if first else ()
             yield Let(
-                "stored", INT, f"CASE {unless_there}ELSE {w['counted']} + 1 END" if refreshes else f"{w['counted']} + 1"
+                "stored", INT, f"CASE {unless_there}ELSE {w['counted']} + 1 END" if stays else f"{w['counted']} + 1"
             )
         elif structure.keep is not None:
             if structure.score is not None:
-                yield from self._finding_worst(w, is_full, count, lock)
+                yield from finding_worst(self, w, is_full, count, lock)
             else:
                 oldest = f"{behind} AND sequence <= {w['sequence']} + 1 - {keep} ORDER BY sequence LIMIT 1"
-                first_kept = f"{mine} ORDER BY sequence DESC LIMIT 1 OFFSET {(structure.keep or 0) - 1}"
+                first_kept = f"{mine} ORDER BY sequence DESC LIMIT 1 OFFSET {(structure.keep or 0) - (not first)}"
                 found = f"SELECT sequence FROM {rows} WHERE {oldest}{lock}"
                 yield Let("victim", INT, f"CASE WHEN {is_full} AND {n} = {keep} THEN ({found}) END")
                 # Where the count is wrong, all but the newest go, and the others are counted.
@@ -297,10 +301,11 @@ class CappedPlan(ProgramPlan):
                 cut = f"CASE WHEN {wrong} THEN (SELECT sequence FROM {rows} WHERE {first_kept}{lock}) END"
                 yield Let("cut", INT, f"coalesce({w['victim']}, {cut})")
                 gone = f"{behind} AND sequence <= {w['cut']}"
-                yield Do(f"{self._delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
-            known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count} + 1 ELSE {keep} END"
+                yield Do(f"{self.delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
+            known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count_after} ELSE {keep} END"
             yield Let("stored", INT, f"CASE {unless_there}{known}")
-        yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
+        if not first:
+            yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
         changes, due = {}, []
         if self.by_head:
             changes["sequence"] = f"{w['sequence']} + 1"
@@ -313,25 +318,6 @@ class CappedPlan(ProgramPlan):
         if changes:
             assigned = ", ".join(f"{column} = {value}" for column, value in changes.items())
             yield Do(f"UPDATE {head} SET {assigned} WHERE {w.my_head}", when="" if self.by_head else " OR ".join(due))
-
-    def _finding_worst(self, w: Words, is_full: str, count: str, lock: str) -> Iterator[Step]:
-        # No row is protected by its sequence, so the rows are counted again: each time if they are few, else sometimes.
-        structure, keep, mine, rows = self.structure, self.keep, w.mine(), self.by_index(w, self._best)
-        assert structure.score is not None
-        score, n = w.dialect.name_of(structure.score), w["n"]
-        if (structure.keep or 0) <= FEW:  # the last one that has a place, if all places are taken
-            worst = (
-                f"FROM {rows} WHERE {mine} ORDER BY {score} DESC, sequence LIMIT 1 OFFSET {(structure.keep or 0) - 1}"
-            )
-        else:
-            worst = f"FROM {rows} WHERE {mine} ORDER BY {score}, sequence DESC LIMIT 1"
-            due = f"{is_full} AND {w.dialect.modulo.format(w['sequence'], keep)} = 0"
-            yield Let("n", INT, f"CASE WHEN {due} THEN {count} ELSE {n} END")
-        yield Let("worst", structure.score.type, f"CASE WHEN {is_full} THEN (SELECT {score} {worst}{lock}) END")
-        yield Leave(f"{w.new(structure.score.name)} <= {w['worst']}", ["0"])
-        yield Let("victim", INT, f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
-        gone = f"{mine} AND {score} = {w['worst']} AND sequence = {w['victim']}"
-        yield Do(f"{self._delete(w, self._best)} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
 
     def _removing(self, w: Words) -> Iterator[Step]:
         this = w.mine([*self.structure.key.columns, *self.structure.id.columns])
@@ -483,7 +469,7 @@ class CappedPlan(ProgramPlan):
             query={"sqlite": self._shown_on_sqlite},
         )
 
-    def _shown_on_sqlite(self, words: ViewWords) -> str:
+    def _shown_on_sqlite(self, words: SQLiteViewWords) -> str:
         shown = [
             words.shown([column]) if column in self.values else words.dialect.names([column])
             for column in self.structure.columns

@@ -52,6 +52,7 @@ class CounterPlan(ProgramPlan):
     views = VIEWS
     wire = CounterWire
     own_time = False  # windows are of the calendar
+    of_all = frozenset(["keys", "top"])
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         # After `alter` a key may have other slots than these: every read sums what is there.

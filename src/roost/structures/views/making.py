@@ -11,22 +11,21 @@ from roost.structures.plan import StructurePlan
 from roost.structures.views.mysql import MYSQL_VIEWS
 from roost.structures.views.postgresql import POSTGRESQL_VIEWS
 from roost.structures.views.sqlite import SQLITE_VIEWS
-from roost.structures.views.view import NO_VIEW, Capabilities, FoundView, View, ViewDialect
+from roost.structures.views.view import NO_VIEW, FoundView, View, ViewDialect
 
 _DIALECTS: dict[str, ViewDialect] = {"sqlite": SQLITE_VIEWS, "postgresql": POSTGRESQL_VIEWS, "mariadb": MYSQL_VIEWS}
 
 
-def view_of(plan: StructurePlan, capabilities: Capabilities | None = None) -> View:
-    """Return the view of a structure, as it is made with these capabilities, or with all."""
+def view_of(plan: StructurePlan, inlets: bool = True) -> View:
+    """Return the view of a structure, on MariaDB and MySQL with inlets or with procedures."""
     if not plan.has_view:
-        raise Invalid(f"{plan.structure.name}: views on {plan.dialect.name} are not supported yet")
-    return _dialect(plan).view(plan, capabilities)
+        raise Invalid(f"{plan.structure.name}: it has no view")
+    return _dialect(plan).view(plan, inlets)
 
 
 def wanted_view(plan: StructurePlan) -> Generator[Statement, Any, View]:
-    """Return the view of a structure as this database and this user can make it."""
-    capabilities = (yield from _dialect(plan).capabilities(plan)) if plan.has_view else None
-    return view_of(plan, capabilities)
+    """Return the view of a structure as this database can make it."""
+    return view_of(plan, not plan.has_view or (yield from _dialect(plan).inlets(plan)))
 
 
 def found_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:

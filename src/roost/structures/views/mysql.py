@@ -1,4 +1,4 @@
-"""Views on MariaDB: a view to read, NAME_in to insert, NAME_out to remove.
+"""Views on MariaDB and MySQL: a view to read, NAME_in to insert, NAME_out to remove.
 
 A trigger cannot change its own table, and a view cannot have triggers; so the two inlets are BLACKHOLE tables, which
 store nothing, with AFTER INSERT triggers. If the server lacks BLACKHOLE, the procedures NAME_add and NAME_remove take
@@ -9,9 +9,9 @@ their place. Rules for all of them:
 - Everything that can be refused is refused before anything is written. Input types: `dialects/mariadb_conditions.py`.
 - The code that inserts a row also counts it. Deletes are counted by a trigger on the rows, whoever deletes: so a
   client's own DELETE keeps the count right, too. The plans write a head's count after the rows, with its value then.
-- What an `alter` changes most, keep and slots, is read from the catalog, under a lock that keeps it from being changed
-  until the client's COMMIT, as the plans do. What else it changes is replaced in place, one statement each: no object
-  is ever missing, and one that is still as before does what is right for the columns that it has.
+- What an `alter` changes is replaced in place, one statement each: no object is ever missing, and one that is still as
+  before does what is right for the columns that it has. MySQL cannot replace a trigger: while it is missing, another
+  one refuses what is inserted.
 - The view is one over a derived table: merged into a query, so that every index serves, but nothing can be written to
   it. An inlet has its name only when it has its trigger: without, it would swallow what it is given.
 """
@@ -19,7 +19,7 @@ their place. Rules for all of them:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,24 +28,17 @@ from roost.dialects.dialect import Dialect, Statement
 from roost.dialects.mariadb import compared
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, may, powerless
-from roost.structures.clock import CLOCK, TRIGGER_CLOCK, shown_now
+from roost.structures.clock import CLOCK, TRIGGER_CLOCK
 from roost.structures.plan import StructurePlan, each
 from roost.structures.steps import REFUSALS
-from roost.structures.views.view import Capabilities, FoundView, View, ViewDialect
+from roost.structures.views.view import NOTHING, Case, FoundView, View, ViewDialect, ViewWords
 from roost.structures.words.words import digest
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 MARK = "a view, made by Roost"  # in the comment of a table or a procedure: without, it is somebody else's
-MARKS = (MARK, "a front, made by Roost")  # in version 0.1 they were called so
-BLACKHOLE = "blackhole"  # the capability to make inlets
-TOTAL = Column("total", ColumnType("int"))
 MESSAGE = 500  # characters that SIGNAL takes, about
 
-DUPLICATE = 1062
 OUT_OF_RANGE = "1690, 1264"
-KNOWN = f"DECLARE CONTINUE HANDLER FOR {DUPLICATE} SET `is new` = FALSE"
-LOCKED = "DECLARE `locked` BIGINT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,85 +51,62 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeDoors:
     """One view before its objects have their names."""
 
     view: str  # {mark}: the alias by which the view is known again
-    add: Callable[[ViewWords], Door]
-    remove: Callable[[ViewWords], Door]
-    counted: bool  # whether heads have a count, which direct deletes must keep right
+    add: Callable[[MySQLViewWords], Door]
+    remove: Callable[[MySQLViewWords], Door]
+    counted: bool = False  # whether heads have a count, which direct deletes must keep right
 
 
-class ViewWords:
+class MySQLViewWords(ViewWords):
     """What the statements of one structure's view are made of.
 
     given: how a column's value is called that the client gives, to be formatted with its name.
     """
 
     def __init__(self, plan: StructurePlan, given: str) -> None:
-        self.plan = plan
-        self.name = plan.structure.name
-        self.key = plan.structure.key.columns
-        self.rows, self.head = plan.rows_table, plan.head_table
+        super().__init__(plan)
         self._given = given
 
-    def names(self, columns: Sequence[Column], prefix: str = "") -> str:
-        """Return the names of columns, quoted."""
-        return self.plan.dialect.names(columns, prefix)
+    def new(self, column: Column) -> str:
+        """Return the variable that holds what is stored. Its name has a blank: a column cannot be called so."""
+        return f"`new {column.name}`"
 
-    def news(self, columns: Sequence[Column]) -> str:
-        """The variables that hold what is stored. Their names have a blank: a column cannot be called so."""
-        return ", ".join(f"`new {each.name}`" for each in columns)
-
-    def is_new(self, columns: Sequence[Column], prefix: str) -> str:
-        """Return the condition that columns have the values that are stored."""
-        return " AND ".join(f"{prefix}`{each.name}` = `new {each.name}`" for each in columns)
-
-    def values(self, columns: Sequence[Column]) -> str:
-        """Return the assignments of an upsert."""
-        return ", ".join(f"`{each.name}` = VALUES(`{each.name}`)" for each in columns)
-
-    def door(self, columns: Sequence[Column], declared: Sequence[str], body: Sequence[str]) -> Door:
+    def door(self, columns: Sequence[Column], body: Sequence[str], declared: Sequence[str] = ()) -> Door:
         """Return a door that first refuses what is not allowed and puts what is given into its variables."""
-        made, checks = checked(self.plan.dialect, self.name, columns, self._given)
+        made, checks = checked(self.dialect, self.name, columns, self._given)
         work = [each.replace(CLOCK["mariadb"], TRIGGER_CLOCK) for each in body]
         return Door(columns, [*made, *declared], [*checks, *work])
 
-    def call(self, verb: str, columns: Sequence[Column]) -> tuple[list[str], list[str]]:
-        """Return the variables and the statements of a call of a program, whose outcome may refuse the row."""
-        plan: Any = self.plan
-        outs = [f"`its {each.name}`" for each in plan.gives(verb)]
-        declared = [f"DECLARE `its {each.name}` {plan.words.type_of(each)}" for each in plan.gives(verb)]
-        name = plan.words.routine_name(plan.program(verb))
-        called = f"CALL {name}({', '.join([self.news(columns), *outs])})"
+    def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> tuple[list[str], list[str]]:
+        """Return the statements of a call of a program, whose outcome may refuse the row, and their variables."""
+        gives, words = self.plan.gives(verb), self.plan.words
+        outs = [f"`its {each.name}`" for each in gives]
+        declared = [f"DECLARE `its {each.name}` {words.type_of(each)}" for each in gives]
+        name = words.routine_name(self.plan.program(verb))
+        called = f"CALL {name}({', '.join([*self.called(verb, passes, self.new), *outs])})"
         refused = [
             f"IF {outs[0]} = {outcome} THEN {self.signal(message, REFUSALS[outcome][1])}; END IF"
-            for message, outcome in plan.refusals(verb).items()
+            for message, outcome in self.plan.refusals(verb).items()
         ]
-        return declared, [called, *refused]
+        return [called, *refused], declared
 
-    def lock(self) -> str:
-        """Return the statement that locks the head; where there is none, there are no rows."""
-        return f"SELECT COUNT(*) INTO `locked` FROM {self.head} h WHERE {self.is_new(self.key, 'h.')} FOR UPDATE"
-
-    def option(self, fact: str, otherwise: str = "NULL") -> str:
-        """Return the statement that reads a fact of the stored definition into the variable `the FACT`."""
-        name = self.plan.dialect.literal(self.name)
-        return (
-            f"SELECT COALESCE(JSON_VALUE(definition, '$.{fact}'), {otherwise}) INTO `the {fact}` FROM roost_catalog\n"
-            f"    WHERE name = {name} LOCK IN SHARE MODE"
-        )
+    def refuse(self, *cases: Case) -> list[str]:
+        """Return the statements that refuse a row in one of these cases."""
+        return [f"IF {when} THEN {self.signal(f'{self.name}{message}')}; END IF" for when, _, message in cases]
 
     def signal(self, message: str, number: int | None = None) -> str:
-        """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
-        return signal(self.plan.dialect, message, number)
+        """Return the statement that refuses a row."""
+        return signal(self.dialect, message, number)
 
 
 def signal(dialect: Dialect, message: str, number: int | None = None) -> str:
-    """Return the statement that refuses a row, with a text, or with what a variable has: its name in backticks."""
-    text = message if message.startswith("`") else dialect.literal(message[:MESSAGE])
+    """Return the statement that refuses a row."""
     more = "" if number is None else f", MYSQL_ERRNO = {number}"
-    return f"SIGNAL SQLSTATE '{45000 if number is None else 23000}' SET MESSAGE_TEXT = {text}{more}"
+    state = 45000 if number is None else 23000
+    return f"SIGNAL SQLSTATE '{state}' SET MESSAGE_TEXT = {dialect.literal(message[:MESSAGE])}{more}"
 
 
 def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) -> tuple[list[str], list[str]]:
@@ -154,27 +124,7 @@ def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) 
     return made, ["ELSE".join(cases) + "END IF", *variables]
 
 
-def shown(plan: StructurePlan, columns: Sequence[Column], where: str = "") -> str:
-    """Return the query of a view that shows columns of the rows table, of rows that have not expired."""
-    if not where and getattr(plan, "expires", False):
-        where = f" WHERE until > {shown_now(plan)}"
-    return f"SELECT * FROM (SELECT {plan.dialect.names(columns)} FROM {plan.rows_table}{where}) {{mark}}"
-
-
-def removing(key: Sequence[Column], ids: Sequence[Column]) -> Callable[[ViewWords], Door]:
-    """Return what removes one row by its key and its id, under the lock of the head."""
-
-    def remove(words: ViewWords) -> Door:
-        return words.door(
-            [*key, *ids],
-            [LOCKED],
-            [words.lock(), f"DELETE FROM {words.rows} WHERE {words.is_new([*key, *ids], f'{words.rows}.')}"],
-        )
-
-    return remove
-
-
-def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
+def _view(plan: StructurePlan, inlets: bool = True) -> View:
     made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{digest(made.view)}"
     objects = {name: mark}
@@ -190,18 +140,15 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         objects[f"roost_{name}_deleted"] = count
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
-    if capabilities is not None and BLACKHOLE not in capabilities:
-        for procedure, door in ((f"{name}_add", made.add), (f"{name}_remove", made.remove)):
-            built = door(ViewWords(plan, "`given {}`"))
+    if not inlets:
+        for procedure, built in _built(plan, made, "`given {}`", "add", "remove"):
             parameters = ", ".join(f"`given {each.name}` {given_type(plan.dialect, each)}" for each in built.columns)
             body = transaction(_block(built, "  "))
             objects[procedure] = f"{MARK}: {digest(parameters + body)}"
             sql = f"CREATE PROCEDURE `{procedure}` ({parameters}) COMMENT '{objects[procedure]}'\n{body}"
             make[sql] = f"DROP PROCEDURE `{procedure}`"
         return View(tuple(make), (), objects, tuple(make.values()))
-    inlets = {f"{name}_in": made.add, f"{name}_out": made.remove}
-    for inlet, door in inlets.items():
-        built = door(ViewWords(plan, "NEW.`{}`"))
+    for inlet, built in _built(plan, made):
         columns = ",\n  ".join(f"`{each.name}` {given_type(plan.dialect, each)}" for each in built.columns)
         body = _block(built)
         objects[inlet] = f"BLACKHOLE {MARK}: {digest(columns)}"
@@ -209,21 +156,28 @@ def _view(plan: StructurePlan, capabilities: Capabilities | None) -> View:
         table = f"CREATE TABLE roost_{inlet} (\n  {columns}\n) ENGINE=BLACKHOLE COMMENT='{MARK}: {digest(columns)}'"
         trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON roost_{inlet} FOR EACH ROW\n{body}"
         make |= {table: f"DROP TABLE roost_{inlet}", trigger: f"DROP TRIGGER roost_{inlet}"}
-    renamed = ", ".join(f"roost_{each} TO `{each}`" for each in inlets)
-    make[f"RENAME TABLE {renamed}"] = f"DROP TABLE {', '.join(f'`{each}`' for each in inlets)}"
+    renamed = f"roost_{name}_in TO `{name}_in`, roost_{name}_out TO `{name}_out`"
+    make[f"RENAME TABLE {renamed}"] = f"DROP TABLE `{name}_in`, `{name}_out`"
     return View(tuple(make), (), objects, tuple(make.values()))
+
+
+def _built(
+    plan: StructurePlan, made: MadeDoors, given: str = "NEW.`{}`", add: str = "in", remove: str = "out"
+) -> Iterator[tuple[str, Door]]:
+    # The inlets or procedures, by name.
+    yield f"{plan.structure.name}_{add}", made.add(MySQLViewWords(plan, given))
+    yield f"{plan.structure.name}_{remove}", made.remove(MySQLViewWords(plan, given))
 
 
 def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, Sequence[str]]:
     # Replaces only what differs. An inlet is altered in place, and its trigger stays the first of the inlet's triggers.
-    wanted = _view(plan, frozenset([BLACKHOLE] if f"{plan.structure.name}_in" in found.objects else []))
+    wanted = _view(plan, f"{plan.structure.name}_in" in found.objects)
     if {*found.objects} != {*wanted.objects}:
         return ()
     made, name = plan.views["mariadb"](plan), plan.structure.name
     different = {each for each, text in wanted.objects.items() if found.objects[each] != text}
     changes = []
-    for inlet, door in ((f"{name}_in", made.add), (f"{name}_out", made.remove)):
-        built = door(ViewWords(plan, "NEW.`{}`"))
+    for inlet, built in _built(plan, made):
         if inlet in different:
             there = yield from _asked(plan, COLUMNS, inlet)
             changes.append(
@@ -335,19 +289,14 @@ def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, A
     return rows
 
 
-def _capabilities(plan: StructurePlan) -> Generator[Statement, Any, Capabilities]:
+def _inlets(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     # If there are procedures already, they are kept even when the engine has been loaded since.
     engines = yield Statement(ENGINES, [()])
     limits = yield Statement(SETTINGS, [()])
     procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
     forbidden = any(FORBIDS.search(value) for _, value in limits[0])
-    if (
-        ("BLACKHOLE",) in engines[0]
-        and not forbidden
-        and not any(comment.startswith(MARKS) for _, comment in procedures)
-    ):
-        return frozenset([BLACKHOLE])
-    return frozenset()
+    kept = any(comment.startswith(MARK) for _, comment in procedures)
+    return ("BLACKHOLE",) in engines[0] and not forbidden and not kept
 
 
 def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
@@ -356,18 +305,18 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     drop: list[str] = []
     unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # left by a `create` that was interrupted
     for inlet, comment in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
-        if any(mark in comment for mark in MARKS):
+        if MARK in comment:
             objects[f"table {inlet}" if inlet in unnamed else inlet] = comment
             drop.append(f"DROP TABLE `{inlet}`")  # which drops its triggers
     for routine, comment in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
-        if comment.startswith(MARKS):
+        if comment.startswith(MARK):
             objects[routine] = comment
             drop.append(f"DROP PROCEDURE `{routine}`")
     # A text that the account may not see is empty: if the other objects are Roost's, it is assumed to be right.
-    wanted = _view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])).objects if objects else {}
+    wanted = _view(plan, f"{name}_in" in objects).objects if objects else {}
     views = yield Statement(VIEW, [(name,)])
     for (text,) in views[0]:
-        if mark := re.search("`(roost_(?:view|front)_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
+        if mark := re.search("`(roost_view_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
             objects[name] = mark[1]
             drop.append(f"DROP VIEW `{name}`")
     own: list[str] = []
@@ -376,7 +325,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
         objects |= {each: wanted[each] for each in _trigger_names(name) if each in wanted}
     for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
         if trigger in _trigger_names(name):
-            objects[trigger] = compared(body) or wanted.get(trigger, "")
+            objects[trigger] = compared(body or "") or wanted.get(trigger, "")
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
         elif table in objects:
@@ -392,7 +341,7 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     if not objects:
         return set()
     name = plan.structure.name
-    bodies = _bodies(_view(plan, frozenset([BLACKHOLE] if f"{name}_in" in objects else [])))
+    bodies = _bodies(_view(plan, f"{name}_in" in objects))
     stood_on = {f"roost_{name}_in": f"{name}_in", f"roost_{name}_out": f"{name}_out"}
     names = [each for each in bodies if each in objects]
     found = yield Statement(each(DEFINERS.format(plan.dialect.holes(len(names)))), [tuple(names * 3)])
@@ -429,7 +378,7 @@ def _trigger_names(name: str) -> tuple[str, ...]:
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    if BLACKHOLE in (yield from _capabilities(plan)):
+    if (yield from _inlets(plan)):
         names = [name, f"{name}_in", f"{name}_out"]
     else:
         names = [name]
@@ -442,4 +391,4 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return ""
 
 
-MYSQL_VIEWS = ViewDialect(_view, _found, _taken, _capabilities, _replace)
+MYSQL_VIEWS = ViewDialect(_view, _found, _taken, _inlets, _replace)

@@ -18,20 +18,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from roost.dialects.conditions import refused, stored, wanted
+from roost.dialects.conditions import stored
 from roost.dialects.dialect import Statement
 from roost.dialects.postgresql import POSTGRESQL
-from roost.structures.clock import shown_now
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
 from roost.structures.steps import REFUSALS
-from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, FoundView, View, ViewDialect, dollar_tag
-from roost.types.column_types import ColumnType
+from roost.structures.views.view import (
+    MARK,
+    NO_VIEW,
+    NOTHING,
+    Case,
+    FoundView,
+    View,
+    ViewDialect,
+    ViewWords,
+    dollar_tag,
+)
 from roost.types.columns import Column
 
-TOTAL = Column("total", ColumnType("int"))
 TYPES = {"insert": 69, "update": 81, "delete": 73}  # pg_trigger.tgtype: INSTEAD OF, for each row
 
 # The server rewrites a view's text. Hashes of the original text and of the server's text are stored in a comment, with
@@ -76,6 +83,7 @@ DO $roost$ DECLARE other text; BEGIN
   END LOOP;
 END $roost$"""
 
+GONE = "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;"
 THE_VIEW = """\
 WITH c AS (
   SELECT * FROM pg_class
@@ -149,7 +157,7 @@ SELECT 'function ' || proname FROM pg_proc
   WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
 
 
-def _view(plan: StructurePlan, _: Capabilities | None) -> View:
+def _view(plan: StructurePlan, _: bool) -> View:
     made = plan.views["postgresql"](plan)
     name = plan.structure.name
     view_name, literal = quoted(name), plan.dialect.literal
@@ -159,7 +167,7 @@ def _view(plan: StructurePlan, _: Capabilities | None) -> View:
     objects = {name: hash_}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         function = f"roost_{name}_{event}"
-        text = _text([_only_on(plan), *body], made.variables)
+        text = _text([_only_on(plan), *body, f"RETURN {'OLD' if event == 'delete' else 'NEW'};"])
         tag = dollar_tag(text)
         make += [
             f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
@@ -234,10 +242,10 @@ def _only_on(plan: StructurePlan) -> str:
     return only_on("current_schema()", name, "55000", message)
 
 
-def _text(body: Sequence[str], variables: Sequence[str]) -> str:
+def _text(body: Sequence[str]) -> str:
     # Columns may have any name, so variables are always qualified with the name of their block.
     lines = "\n".join(f"  {line}" for line in "\n".join(body).split("\n"))
-    declared = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in variables)}\n" if variables else ""
+    declared = "<<it>>\nDECLARE outcome bigint;\n" if "it.outcome" in lines else ""
     return f"\n#variable_conflict use_column\n{MARK}\n{declared}BEGIN\n{lines}\nEND\n"
 
 
@@ -246,7 +254,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     ours = {name, *_functions(name)}
     found = yield Statement(each(FOUND), [(name,)])
     objects = {name_: text for kind, name_, _, text in found[0] if kind in ("view", "trigger") and name_ in ours}
-    if not any(mark in text for text in objects.values() for mark in MARKS):
+    if not any(MARK in text for text in objects.values()):
         return NO_VIEW
     return FoundView(
         objects,
@@ -271,73 +279,46 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return found[0][0][0] if found[0] else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """One view before it has its name: the query of the view, and the statements of each trigger."""
-
-    view: str
-    insert: Sequence[str]
-    update: Sequence[str]
-    delete: Sequence[str]
-    variables: Sequence[str] = field(default=())
-
-
-Case = tuple[str, str, str]  # a condition under which a row is refused, the SQLSTATE, and the message
-
-
-class ViewWords:
-    """The parts of the triggers of one structure."""
+class PostgreSQLViewWords(ViewWords):
+    """The parts of the triggers on PostgreSQL."""
 
     def __init__(self, plan: StructurePlan) -> None:
-        self.plan = plan
-        self.dialect = plan.dialect
-        self.name = plan.structure.name
-        self.key = plan.structure.key.columns
-        self.rows, self.head = plan.rows_table, plan.head_table
-        self.given = (
+        super().__init__(plan)
+        self.no_owner = (
             given_away(each for each in (plan.rows_table, plan.head_table) if each in plan.layout),
             "42501",
             f": its tables were given to another owner; store.alter({self.name}, view=True) makes its view anew",
         )
 
-    @property
-    def living(self) -> str:
-        """The WHERE clause of a query for rows that have not expired; "" where none does."""
-        return f" WHERE until > {shown_now(self.plan)}" if getattr(self.plan, "expires", False) else ""
-
-    def call(self, verb: str, columns: Sequence[Column], row: str = "NEW") -> list[str]:
-        """Return the statements of a call of a program, whose outcome, `it.outcome`, may refuse the row."""
-        plan: Any = self.plan
-        refusals = plan.refusals(verb)
-        if not plan.gives(verb):
-            return [f"PERFORM {self.name}_{verb}({self.values(columns, row)});"]
-        return [
-            f"it.outcome := {self.name}_{verb}({self.values(columns, row)});",
-            *(
-                refusing(f"it.outcome = {outcome}", REFUSALS[outcome][0], message)
-                for message, outcome in refusals.items()
-            ),
-        ]
-
-    def names(self, columns: Sequence[Column]) -> str:
-        """Return the names of columns, quoted."""
+    def shown(self, columns: Sequence[Column]) -> str:
+        """Return columns as the view shows them."""
         return self.dialect.names(columns)
 
-    def values(self, columns: Iterable[Column], row: str = "NEW") -> str:
-        """Return columns of a trigger's row."""
-        return ", ".join(f"{row}.{quoted(each.name)}" for each in columns)
+    def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> list[str]:
+        """Return the statements of a call of a program, whose outcome, `it.outcome`, may refuse the row."""
+        called = f"{self.name}_{verb}({', '.join(self.called(verb, passes, self.new))});"
+        if not self.plan.gives(verb):
+            return [f"PERFORM {called}"]
+        refusals = self.plan.refusals(verb).items()
+        stops = [refusing(f"it.outcome = {outcome}", REFUSALS[outcome][0], message) for message, outcome in refusals]
+        return [f"it.outcome := {called}", *stops]
 
-    def equal(self, columns: Iterable[Column], row: str = "NEW") -> str:
-        """Return the condition that columns equal those of a trigger's row."""
-        return " AND ".join(f"{quoted(each.name)} = {row}.{quoted(each.name)}" for each in columns)
-
-    def excluded(self, columns: Iterable[Column]) -> str:
-        """Return the assignments of an upsert."""
-        return ", ".join(f"{quoted(each.name)} = excluded.{quoted(each.name)}" for each in columns)
+    def told(self, relation: Any) -> list[str]:
+        """Return the statements after an INSERT: whether it counts, and Roost's own columns, which RETURNING gives."""
+        lines = ["IF it.outcome = 0 THEN\n  RETURN NULL;\nEND IF;"] if relation.skips else []
+        own, place = [each for each in (SEQUENCE, AT) if each in relation.shown], self.is_new(relation.identity)
+        if own and SEQUENCE in self.plan.gives(relation.insert):
+            lines.append("NEW.sequence := it.outcome;")
+            column, value = relation.place.format(sequence="NEW.sequence").split(" = ")
+            key = {self.dialect.name_of(each): self.new(each) for each in self.key} | {column: value}
+            own, place = [AT], newest_version(key)
+        if own:
+            lines.append(f"SELECT {self.dialect.names(own)} INTO {self.news(own)} FROM {self.rows} WHERE {place};")
+        return lines
 
     def refuse(self, *cases: Case) -> str:
         """Return the statement that refuses a row in the first of these cases."""
-        cases = (self.given, *cases)
+        cases = (self.no_owner, *cases)
         any_ = "\n  OR ".join(f"({condition})" for condition, _, _ in cases)
         states, messages = (
             "".join(f"\n    WHEN {case[0]} THEN {self.dialect.literal(said(case))}" for case in cases)
@@ -351,59 +332,15 @@ class ViewWords:
         text = self.dialect.literal(f"{self.name}{message}")
         return f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {text};"
 
-    def rules(self, columns: Iterable[Column]) -> list[Case]:
-        """Return the cases in which a value is not allowed, except those that the column's type refuses itself."""
-        return [
-            (condition, "23514", f".{each.name}: it takes {wanted(self.dialect, each)}")
-            for each in columns
-            if (condition := refused(self.dialect, each, f"NEW.{quoted(each.name)}"))
-        ]
-
-    def changes(self, columns: Iterable[Column]) -> list[Case]:
-        """Return the cases in which a value that an UPDATE changes is not allowed; unchanged values are not checked."""
-        return [
-            (f"{self._differ(each)} AND ({condition})", state, message)
-            for each in columns
-            for condition, state, message in self.rules([each])
-        ]
-
-    def fixed(self, columns: Iterable[Column], why: str) -> Case:
-        """Return the case in which an UPDATE changes columns that cannot be changed."""
-        return " OR ".join(map(self._differ, columns)), "0A000", f": {why}"
-
-    def fixed_row(self, columns: Sequence[Column]) -> Case:
-        """Return the case in which an UPDATE changes the columns that identify a row."""
-        names = ", ".join(each.name for each in columns)
-        return self.fixed(
-            [*columns, SEQUENCE, AT], f"{names}, sequence and at cannot be changed; delete the row and insert another"
-        )
-
-    def _differ(self, column: Column) -> str:
-        return f"NEW.{quoted(column.name)} IS DISTINCT FROM OLD.{quoted(column.name)}"
-
-    @property
-    def own(self) -> Case:
-        """The case in which an INSERT sets a column that only Roost may set."""
-        return (
-            "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL",
-            "0A000",
-            ": sequence and at are set by Roost; leave them out",
-        )
-
     def normal(self, columns: Iterable[Column]) -> list[str]:
         """Return the statements that convert values which can be written in several ways to the stored form."""
-        named = [(each, f"NEW.{quoted(each.name)}") for each in columns]
-        return [
-            f"{name} := {stored(self.dialect, each, name)};"
-            for each, name in named
-            if stored(self.dialect, each, name) != name
-        ]
+        as_stored = {self.given(each): stored(self.dialect, each, self.given(each)) for each in columns}
+        return [f"{given} := {value};" for given, value in as_stored.items() if value != given]
 
-    def lock(self, row: str) -> str:
+    def lock(self) -> list[str]:
         """Return the statement that locks the head, if it exists; the rows of a structure without heads are theirs."""
-        if not getattr(self.plan, "heads", True):
-            return f"PERFORM 1 FROM {self.rows} WHERE {self.equal(self.key, row)} FOR UPDATE;"
-        return f"PERFORM 1 FROM {self.head} WHERE {self.equal(self.key, row)} FOR UPDATE;"
+        locked = self.head if getattr(self.plan, "heads", True) else self.rows
+        return [f"PERFORM 1 FROM {locked} WHERE {self.is_old(self.key)} FOR UPDATE;"]
 
     def change(self, columns: Sequence[Column], place: str) -> list[str]:
         """Return the statements that update the changeable columns of a row, unless it has changed since it was read.
@@ -411,19 +348,19 @@ class ViewWords:
         place: the condition that finds the row, from OLD.
         """
         if not columns:
-            return ["RETURN NEW;"]
+            return []
         return [
             *self.normal(columns),
-            self.lock("OLD"),
-            f"UPDATE {self.rows} SET ({self.names(columns)}) = ROW({self.values(columns)})\n"
-            f"  WHERE {place} AND {self.as_it_was(columns)};",
+            *self.lock(),
+            f"UPDATE {self.rows} SET ({self.dialect.names(columns)}) = ROW({self.news(columns)})\n"
+            f"  WHERE {place}{self.as_it_was(columns)};",
             self.unless_changed(place),
-            "RETURN NEW;",
         ]
 
     def as_it_was(self, columns: Sequence[Column]) -> str:
         """Return the condition that nobody has changed columns of a row since the client's statement found it."""
-        return f"ROW({self.names(columns)}) IS NOT DISTINCT FROM ROW({self.values(columns, 'OLD')})"
+        unchanged = f"ROW({self.dialect.names(columns)}) IS NOT DISTINCT FROM ROW({self.olds(columns)})"
+        return f" AND {unchanged}" if columns else ""
 
     def unless_changed(self, place: str) -> str:
         """Return the statement after a write to an unchanged row: an error if it has changed, nothing if it is gone."""
@@ -435,31 +372,17 @@ class ViewWords:
             "  RETURN NULL;\nEND IF;"
         )
 
-    def remove(self, place: str, columns: Sequence[Column]) -> list[str]:
-        """Return the statements that delete a row, as long as these columns of it are as they were."""
-        if not columns:
-            return [
-                self.lock("OLD"),
-                f"DELETE FROM {self.rows} WHERE {place};",
-                "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;",
-            ]
+    def remove(self, place: str, changes: Sequence[Column], verb: str) -> list[str]:
+        """Return the statements that remove a row, by a program if there is one, unless it has changed."""
+        unchanged = place + self.as_it_was(changes)
+        found = f"PERFORM 1 FROM {self.rows} WHERE {unchanged} FOR UPDATE;"
         return [
-            self.lock("OLD"),
-            f"DELETE FROM {self.rows}\n  WHERE {place} AND {self.as_it_was(columns)};",
-            self.unless_changed(place),
+            self.refuse(),
+            *(self.lock() if self.plan.heads or not verb else ()),
+            found if verb else f"DELETE FROM {self.rows} WHERE {unchanged};",
+            self.unless_changed(place) if changes else GONE,
+            *([f"PERFORM {self.name}_{verb}({', '.join(self.called(verb, {}, self.old))});"] if verb else ()),
         ]
-
-
-def delete(words: ViewWords, place: str, columns: Sequence[Column] = ()) -> list[str]:
-    """Return the statements that delete one row and count it.
-
-    columns: those that an UPDATE may change.
-    """
-    return [
-        *words.remove(place, columns),
-        f"UPDATE {words.head} SET n = n - 1 WHERE {words.equal(words.key, 'OLD')};",
-        "RETURN OLD;",
-    ]
 
 
 def quoted(name: str) -> str:

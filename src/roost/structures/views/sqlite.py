@@ -10,25 +10,29 @@ directly, so no trigger fires and nothing is counted twice. Two rules for all tr
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.conditions import refused, stored, wanted
-from roost.dialects.dialect import Dialect, Statement
-from roost.structures.clock import SQLITE_CLOCK, shown_now
+from roost.dialects.conditions import stored
+from roost.dialects.dialect import Statement
+from roost.structures.clock import SQLITE_CLOCK
 from roost.structures.plan import StructurePlan, each
-from roost.structures.rows import RowStructure
-from roost.structures.views.view import MARK, MARKS, NO_VIEW, Capabilities, FoundView, View, ViewDialect
-from roost.types.column_types import ColumnType
+from roost.structures.views.view import (
+    MARK,
+    NO_VIEW,
+    NOTHING,
+    Case,
+    FoundView,
+    View,
+    ViewDialect,
+    ViewWords,
+)
 from roost.types.columns import Column
 
 SWEPT = 4  # expired rows that an INSERT deletes
-NOW = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"  # as `at` is stored
-TOTAL = Column("total", ColumnType("int"))
 
 
-def _view(plan: StructurePlan, _: Capabilities | None) -> View:
+def _view(plan: StructurePlan, _: bool) -> View:
     made = plan.views["sqlite"](plan)
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {quoted(name)} AS {MARK}\n{made.view}"}
@@ -50,7 +54,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
         each("SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('view', 'trigger')"),
         [(plan.structure.name,)],
     )
-    if not any(type_ == "view" and mark in sql for type_, _, sql in found[0] for mark in MARKS):
+    if not any(type_ == "view" and MARK in sql for type_, _, sql in found[0]):
         return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
     return FoundView(
@@ -71,41 +75,14 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     return found[0][0][0] if found[0] else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """One view before it has its name: the query of the view, and the statements of each trigger."""
+class SQLiteViewWords(ViewWords):
+    """The parts of the triggers on SQLite."""
 
-    view: str
-    insert: Sequence[str]
-    update: Sequence[str]
-    delete: Sequence[str]
-
-
-class ViewWords:
-    """The parts of the triggers of one structure."""
-
-    def __init__(self, plan: StructurePlan) -> None:
-        self.plan = plan
-        self.dialect: Dialect = plan.dialect
-        self.name = plan.structure.name
-        self.key = plan.structure.key.columns
-        self.rows, self.head = plan.rows_table, plan.head_table
+    differ = "IS NOT"
 
     def new(self, column: Column) -> str:
-        """Return the expression for the stored form of the value that a client gave for a column."""
-        return stored(self.dialect, column, f"NEW.{quoted(column.name)}")
-
-    def news(self, columns: Iterable[Column]) -> str:
-        """Return these expressions for several columns."""
-        return ", ".join(map(self.new, columns))
-
-    def is_new(self, columns: Iterable[Column], prefix: str = "") -> str:
-        """Return the condition that columns have the values that a client gave."""
-        return " AND ".join(f"{prefix}{quoted(each.name)} = {self.new(each)}" for each in columns)
-
-    def is_old(self, columns: Iterable[Column]) -> str:
-        """Return the condition that columns have the values of OLD."""
-        return " AND ".join(f"{quoted(each.name)} = OLD.{quoted(each.name)}" for each in columns)
+        """Return the expression for the stored form of the value that a client gives for a column."""
+        return stored(self.dialect, column, self.given(column))
 
     def same(self, columns: Iterable[Column], one: str, other: str) -> str:
         """Return the condition that columns of two tables are equal."""
@@ -123,83 +100,35 @@ class ViewWords:
             for each in columns
         )
 
-    def excluded(self, columns: Iterable[Column]) -> str:
-        """Return the assignments of an upsert."""
-        return ", ".join(f"{quoted(each.name)} = excluded.{quoted(each.name)}" for each in columns)
-
-    def refuse(self, *cases: tuple[str, str]) -> str:
-        """Return the statement that refuses a row in the first of these cases: each a condition and a message."""
+    def refuse(self, *cases: Case) -> str:
+        """Return the statement that refuses a row in the first of these cases."""
         refusals = "\n    ".join(
             f"WHEN {condition} THEN RAISE(ABORT, {self.dialect.literal(f'{self.name}{message}')})"
-            for condition, message in cases
+            for condition, _, message in cases
         )
         return f"SELECT CASE\n    {refusals} END"
 
-    def rules(self, columns: Iterable[Column]) -> list[tuple[str, str]]:
-        """Return the cases in which a value is not allowed."""
-        return [
-            (
-                refused(self.dialect, each, f"NEW.{quoted(each.name)}"),
-                f".{each.name}: it takes {wanted(self.dialect, each)}",
-            )
-            for each in columns
-        ]
-
-    def changes(self, columns: Iterable[Column]) -> list[tuple[str, str]]:
-        """Return the cases in which a value that an UPDATE changes is not allowed; unchanged values are not checked."""
-        return [
-            (f"NEW.{quoted(each.name)} IS NOT OLD.{quoted(each.name)} AND ({condition})", message)
-            for each, (condition, message) in zip(columns, self.rules(columns), strict=True)
-        ]
-
-    def fixed(self, columns: Iterable[Column], why: str) -> tuple[str, str]:
-        """Return the case in which an UPDATE changes columns that cannot be changed."""
-        changed = " OR ".join(f"NEW.{quoted(each.name)} IS NOT OLD.{quoted(each.name)}" for each in columns)
-        return changed, f": {why}"
-
-    @property
-    def own(self) -> tuple[str, str]:
-        """The case in which an INSERT sets a column that only Roost may set."""
-        return "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL", ": sequence and at are set by Roost; leave them out"
-
-    def living(self, prefix: str = "") -> str:
-        """Return the condition that a row has not expired, to follow others; "" where none does."""
-        return f" AND {prefix}until > {shown_now(self.plan)}" if getattr(self.plan, "expires", False) else ""
-
-    @property
-    def where(self) -> str:
-        """The WHERE clause of a query for rows that have not expired; "" where none does."""
-        return self.living().replace(" AND ", " WHERE ", 1)
-
-    def call(self, verb: str, columns: Sequence[Column], row: str = "NEW") -> str:
+    def call(self, verb: str, passes: Mapping[str, str] = NOTHING, *, removes: bool = False) -> list[str]:
         """Return the statement that calls a program for the row."""
-        values = [self.new(each) if row == "NEW" else f"{row}.{quoted(each.name)}" for each in columns]
-        return f"INSERT INTO roost_{self.name}_{verb} VALUES ({', '.join([*values, SQLITE_CLOCK])})"
+        values = self.called(verb, passes, self.old if removes else self.new)
+        return [f"INSERT INTO roost_{self.name}_{verb} VALUES ({', '.join([*values, SQLITE_CLOCK])})"]
 
-    def sweep(self) -> list[str]:
+    def told(self, *_: Any) -> list[str]:
         """Return the statement that deletes a few expired rows, as every INSERT does; none where no row expires."""
         return [f"INSERT INTO roost_{self.name}_sweep VALUES ({SWEPT}, {SQLITE_CLOCK})"] if self.living() else []
 
     def change(self, columns: Sequence[Column], where: str) -> list[str]:
         """Return the statement that updates the changeable columns of a row; none if there are no such columns."""
-        if not columns:
-            return []
         values = ", ".join(f"{quoted(each.name)} = {self.new(each)}" for each in columns)
-        return [f"UPDATE {self.rows} SET {values} WHERE {where}"]
+        return [f"UPDATE {self.rows} SET {values} WHERE {where}"] if columns else []
 
+    def remove(self, place: str, _: Sequence[Column], verb: str) -> list[str]:
+        """Return the statement that removes a row, by a program if there is one."""
+        return self.call(verb, removes=True) if verb else [f"DELETE FROM {self.rows} WHERE {place}"]
 
-def others_of(structure: RowStructure[Any, Any], key: Sequence[Column]) -> list[Column]:
-    """Return the columns of a row that are not in its key."""
-    return [each for each in structure.columns if each not in key]
-
-
-def fixed_row(words: ViewWords, columns: Sequence[Column]) -> tuple[str, str]:
-    """Return the case in which an UPDATE changes the columns that identify a row."""
-    own = [Column("sequence", ColumnType("int")), Column("at", ColumnType("text", 1))]
-    names = ", ".join(each.name for each in columns)
-    return words.fixed(
-        [*columns, *own], f"{names}, sequence and at cannot be changed; delete the row and insert another"
-    )
+    def normal(self, _: Iterable[Column]) -> list[str]:
+        """Return nothing: values are converted where they are used."""
+        return []
 
 
 def quoted(name: str) -> str:

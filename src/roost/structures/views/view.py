@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.dialects.dialect import Statement
+from roost.dialects.conditions import refused, wanted
+from roost.dialects.dialect import Dialect, Statement
+from roost.structures.clock import shown_now
 from roost.structures.plan import StructurePlan
+from roost.types.columns import Column
 
 MARK = "/* a view, made by Roost */"  # marks a view of Roost's: another object of that name belongs to somebody else
-MARKS = (MARK, "/* a front, made by Roost */")  # the second is the mark of version 0.1
-
-Capabilities = frozenset[str]  # what the server offers and the account may do, as names that the dialect defines
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +50,119 @@ class FoundView:
 NO_VIEW = FoundView({})
 
 
-def nothing_asked(_: StructurePlan) -> Generator[Statement, Any, Capabilities]:
-    """Return no capabilities, for a dialect whose views depend on none."""
+def always(_: StructurePlan) -> Generator[Statement, Any, bool]:
+    """Return True, for a dialect whose views can always be made."""
     yield from ()
-    return frozenset()
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class ViewDialect:
     """The functions that create and find the views of one engine."""
 
-    view: Callable[[StructurePlan, Capabilities | None], View]  # None: with all capabilities
+    view: Callable[[StructurePlan, bool], View]  # whether with inlets, where there are any
     found: Callable[[StructurePlan], Generator[Statement, Any, FoundView]]
-    taken: Callable[
-        [StructurePlan], Generator[Statement, Any, str]
-    ]  # describes another object that has one of its names; "": none
-    capabilities: Callable[[StructurePlan], Generator[Statement, Any, Capabilities]] = nothing_asked
+    # Describes another object that has one of its names; "": none.
+    taken: Callable[[StructurePlan], Generator[Statement, Any, str]]
+    inlets: Callable[[StructurePlan], Generator[Statement, Any, bool]] = always  # whether they can be made
     # The statements that make another view of one that is whole, where no transaction hides that it was dropped.
     replace: Callable[[StructurePlan, FoundView], Generator[Statement, Any, Sequence[str]]] | None = None
     # What was found with `said` and `users`, where `found` leaves them out.
     goes_with: Callable[[StructurePlan, FoundView], Generator[Statement, Any, FoundView]] | None = None
+
+
+# A condition under which a row is refused; PostgreSQL's SQLSTATE; what follows the structure's name in the message.
+Case = tuple[str, str, str]
+VALUE, STATEMENT = "23514", "0A000"
+NOTHING: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A view with INSTEAD OF triggers before it has its name: its query, and the statements of each trigger."""
+
+    view: str
+    insert: Sequence[str]
+    update: Sequence[str]
+    delete: Sequence[str]
+
+
+class ViewWords:
+    """The parts of the triggers of one structure's view; each database has its own."""
+
+    differ = "IS DISTINCT FROM"
+
+    def __init__(self, plan: StructurePlan) -> None:
+        self.plan: Any = plan
+        self.dialect: Dialect = plan.dialect
+        self.name = plan.structure.name
+        self.key = plan.structure.key.columns
+        self.rows, self.head = plan.rows_table, plan.head_table
+
+    def given(self, column: Column) -> str:
+        """Return the value that a client gives for a column."""
+        return f"NEW.{self.dialect.name_of(column)}"
+
+    def new(self, column: Column) -> str:
+        """Return this value as it is stored."""
+        return self.given(column)
+
+    def old(self, column: Column) -> str:
+        """Return the value of the row that is changed or removed."""
+        return f"OLD.{self.dialect.name_of(column)}"
+
+    def news(self, columns: Iterable[Column]) -> str:
+        """Return what is stored of several columns."""
+        return ", ".join(map(self.new, columns))
+
+    def olds(self, columns: Iterable[Column]) -> str:
+        """Return several columns of the row that is changed or removed."""
+        return ", ".join(map(self.old, columns))
+
+    def is_new(self, columns: Iterable[Column], prefix: str = "") -> str:
+        """Return the condition that columns have the values that a client gives."""
+        return " AND ".join(f"{prefix}{self.dialect.name_of(each)} = {self.new(each)}" for each in columns)
+
+    def is_old(self, columns: Iterable[Column]) -> str:
+        """Return the condition that columns have the values of the row that is changed or removed."""
+        return " AND ".join(f"{self.dialect.name_of(each)} = {self.old(each)}" for each in columns)
+
+    def living(self, prefix: str = "") -> str:
+        """Return the condition that a row has not expired, to follow others; "" where none does."""
+        return f" AND {prefix}until > {shown_now(self.plan)}" if getattr(self.plan, "expires", False) else ""
+
+    @property
+    def where(self) -> str:
+        """The WHERE clause of a query for rows that have not expired; "" where none does."""
+        return self.living().replace(" AND ", " WHERE ", 1)
+
+    def rules(self, columns: Iterable[Column]) -> list[Case]:
+        """Return the cases in which a value is not allowed, except those that the column's type refuses itself."""
+        return [
+            (condition, VALUE, f".{each.name}: it takes {wanted(self.dialect, each)}")
+            for each in columns
+            if (condition := refused(self.dialect, each, self.given(each)))
+        ]
+
+    def changes(self, columns: Iterable[Column]) -> list[Case]:
+        """Return the cases in which a value that an UPDATE changes is not allowed; unchanged values are not checked."""
+        return [
+            (f"{self._differs(each)} AND ({condition})", state, message)
+            for each in columns
+            for condition, state, message in self.rules([each])
+        ]
+
+    def fixed(self, columns: Iterable[Column], why: str) -> Case:
+        """Return the case in which an UPDATE changes columns that cannot be changed."""
+        return " OR ".join(map(self._differs, columns)), STATEMENT, f": {why}"
+
+    def _differs(self, column: Column) -> str:
+        return f"{self.given(column)} {self.differ} {self.old(column)}"
+
+    def called(self, verb: str, passes: Mapping[str, str], new: Callable[[Column], str]) -> list[str]:
+        """Return what a program is given: the row's columns, or what `passes` has in place of one."""
+        given: Sequence[Column] = self.plan.program(verb).given
+        return [passes[each.name] if each.name in passes else new(each) for each in given]
 
 
 def dollar_tag(text: str) -> str:
