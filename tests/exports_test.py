@@ -124,7 +124,7 @@ def test_every_class_has_an_example_or_is_an_error_or_an_answer() -> None:
 # The packages below the store, lowest first: each imports from itself and from those before it.
 PACKAGES = ["errors", "types", "dialects", "structures", "protocols", "catalog", "capping", "databases", "batching"]
 # What makes something of stores, and may therefore import `roost` itself.
-USERS = {"__init__", "__main__", "cli", "contrib", "server", "client"}
+USERS = {"console", "__init__", "__main__", "cli", "contrib", "server", "client"}
 
 
 def module_of(path: Path) -> str:
@@ -202,6 +202,9 @@ OPTIONAL = {
     "pymemcache": {"databases"},
     "pymysql": {"databases"},
     "psycopg": {"databases", "contrib"},
+    "jinja2": {"console"},
+    "starlette": {"console"},
+    "uvicorn": {"console"},
     "click": {"cli"},
     "rich": {"cli"},
     "alembic": {"contrib.alembic"},
@@ -217,7 +220,7 @@ OPTIONAL = {
     "sqlalchemy": {"contrib.alembic"},
     "greenlet": {"server.tasks"},
     "uvloop": {"server"},
-    "prometheus_client": {"contrib.prometheus", "server.http"},
+    "prometheus_client": {"console.app", "contrib.prometheus", "server.http"},
     "typing_extensions": {"structures.capped"},  # for type checkers alone
     "asgiref": {"contrib.django"},  # comes with Django
 }

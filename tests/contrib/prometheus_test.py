@@ -1,19 +1,22 @@
-"""What a store counts, as Prometheus reads it."""
+"""What a store counts, and how full its structures are, as Prometheus reads it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import roost
-from roost.contrib.prometheus import StoreCollector
+from roost.contrib.prometheus import StoreCollector, StructureCollector
+from tests import servers
 from tests.faults.messages import committing
 from tests.proxy import Cut, Proxy
-from tests.suite.shapes import pageviews, visits
+from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
 
 
 def samples(**stores: roost.Store | roost.AsyncStore) -> dict[tuple[str, ...], float]:
@@ -98,3 +101,94 @@ def test_an_outcome_that_cannot_be_looked_up_is_counted(server_url: str) -> None
         assert found["waits_total", "server", "app"] == 1
         proxy.disarm()
         assert store.run(pageviews.total("/")) in (1, 2)
+
+
+def measured(store: roost.Store | roost.AsyncStore) -> dict[tuple[str, str], float]:
+    """Every sample of how full structures are, by its name and structure."""
+    registry = CollectorRegistry()
+    registry.register(StructureCollector(store))
+    return {
+        (sample.name.removeprefix("roost_"), sample.labels.get("structure", "")): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    }
+
+
+@pytest.fixture(params=["sqlite", *servers.SERVERS])
+def any_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield url
+        return
+    try:
+        servers.SERVERS[request.param]()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database(request.param) as found:
+        yield found
+
+
+def test_how_full_structures_are(any_url: str) -> None:
+    sessions = roost.Cache("sessions", max_items=4, max_bytes=1_000)
+    online = roost.Set("online", key=int, member=int, keep_for=3600)
+    views = roost.Counter("views", window="hour", keep=2, slots=1)
+    with roost.Store(any_url) as store:
+        assert {name for name, _ in measured(store)} <= {"oldest_snapshot_seconds"}
+        store.create(visits, baskets, likes, pageviews, sessions, online, views)
+        store.run_all(*[visits.push(Visit(uid, n)) for uid in (5, 6) for n in range(uid)])
+        store.run_all(*[baskets.add(Egg(1, n)) for n in range(6)], likes.add(7, "ada", "bob"), views.add("/"))
+        store.run_all(*[sessions.set(f"k{n}", b"12345678") for n in range(3)], online.add(1, 2, 3))
+        found = measured(store)
+        assert found["structure_keys", "visits"] == 2
+        assert found["structure_rows", "visits"] == 10
+        assert found["structure_bound_ratio", "visits"] == 1
+        assert found["structure_rows", "baskets"] == 6
+        assert found["structure_bound_ratio", "baskets"] == 0.5
+        assert found["structure_rows", "likes"] == 2
+        assert ("structure_bound_ratio", "likes") not in found
+        assert found["structure_rows", "sessions"] == 3
+        assert found["structure_bytes", "sessions"] == 30
+        assert found["structure_bound_ratio", "sessions"] == 0.75
+        assert found["structure_keys", "pageviews"] == 0
+        assert found["structure_rows", "views"] == found["structure_keys", "views"] == 1
+        assert found["expired_backlog_rows", "online"] == found["expired_backlog_rows", "views"] == 0
+        assert ("expired_backlog_rows", "visits") not in found
+        by_hand(store, "UPDATE roost_online_rows SET until = 1", "UPDATE roost_views_rows SET start = 0")
+        now = measured(store)
+        assert now["expired_backlog_rows", "online"] == 2
+        assert now["structure_rows", "online"] == 2
+        server = any_url.partition(":")[0]
+        assert (("structure_bytes", "visits") in now) is (server != "sqlite")
+        assert (("dead_rows", "visits") in now) is (("oldest_snapshot_seconds", "") in now) is (server == "postgresql")
+        by_hand(store, "DELETE FROM roost_views_rows")
+
+
+def test_beyond_what_is_counted_it_is_told_as_the_least_or_the_estimate(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.catalog.measure.MOST", 50)
+    with roost.Store(any_url) as store:
+        store.create(visits)
+        store.run_all(*[visits.push(Visit(n, n)) for n in range(60)])
+        found = measured(store)
+        assert found["structure_keys", "visits"] == 50
+        assert found["structure_rows", "visits"] >= 50
+
+
+def test_metrics_of_an_asynchronous_store(url: str) -> None:
+    async def main() -> dict[tuple[str, str], float]:
+        async with roost.AsyncStore(url) as store:
+            await store.create(pageviews)
+            await store.run(pageviews.add("/"))
+            return await asyncio.to_thread(measured, store)
+
+    assert asyncio.run(main())["structure_rows", "pageviews"] == 1
+
+
+def test_metrics_leave_no_limit_on_the_applications_reads(server_url: str) -> None:
+    with roost.Store(server_url, timeout=60) as store:
+        store.create(pageviews)
+        store.run(pageviews.total("/"))
+        links = store._core._readers
+        before = [link.connection for link in links]
+        assert measured(store)["structure_rows", "pageviews"] == 0
+        assert [link.connection for link in links] == before

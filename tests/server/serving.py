@@ -85,7 +85,7 @@ class Serving:
                 cwd=folder,
                 text=True,
             )
-        self.addresses: dict[str, list[str]] = {"read": [], "write": [], "memcached": [], "http": []}
+        self.addresses: dict[str, list[str]] = {"read": [], "write": [], "memcached": [], "http": [], "console": []}
 
     def ready(self, listeners: int) -> Serving:
         """Return when so many addresses were announced."""

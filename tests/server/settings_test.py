@@ -76,7 +76,8 @@ def test_every_setting_can_be_said_in_every_way(tmp_path: Path) -> None:
         f"url {URL} read 127.0.0.1:1,unix:/run/r write none workers 7 read_secret r write_secret w tls_cert c.pem "
         "tls_key k.pem tables a,b* http 127.0.0.1:3 slow 0.5 log_values yes max_line 2K max_connections 9 "
         "max_indexes 8 max_unanswered 1MiB max_answer 3M timeout 4 auth_timeout 30 idle 60 auth_delay 0 drain 1.5 "
-        "connections 12 memcached 127.0.0.1:4 cache pages memcached_secret me:m memcached_once 60"
+        "connections 12 memcached 127.0.0.1:4 cache pages memcached_secret me:m memcached_once 60 "
+        "console 127.0.0.1:5 console_secret s"
     ).split()
     said = dict(zip(words[::2], words[1::2], strict=True))
     assert said.keys() == SETTINGS.keys()
@@ -88,6 +89,7 @@ def test_every_setting_can_be_said_in_every_way(tmp_path: Path) -> None:
         "max_unanswered = 1_048_576\nmax_answer = 3145728\ntimeout = 4\nauth_timeout = 30\n"
         "idle = 60\nauth_delay = 0\ndrain = 1.5\nconnections = 12\n"
         'memcached = "127.0.0.1:4"\ncache = "pages"\nmemcached_secret = "me:m"\nmemcached_once = 60\n'
+        'console = "127.0.0.1:5"\nconsole_secret = "s"\n'
     )
     read = (Address("127.0.0.1", 1), Address(path="/run/r"))
     http = Address("127.0.0.1", 3)
@@ -104,6 +106,8 @@ def test_every_setting_can_be_said_in_every_way(tmp_path: Path) -> None:
         cache="pages",
         memcached_secret="me:m",
         memcached_once=60.0,
+        console=Address("127.0.0.1", 5),
+        console_secret="s",
     )
     assert load(None, {}, said) == wanted
     assert load(None, {f"ROOST_SERVE_{name.upper()}": value for name, value in said.items()}, {}) == wanted

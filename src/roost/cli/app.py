@@ -72,12 +72,12 @@ class GlobalOptions:
             )
         return self.url
 
-    def open(self, *, catalog: bool = True) -> roost.Store:
+    def open(self, *, catalog: bool = True, timeout: float = 5.0) -> roost.Store:
         """Make the store, which connects on first use.
 
         catalog: whether the command needs a catalog to find structures.
         """
-        return roost.Store(self.database if catalog else self.url)
+        return roost.Store(self.database if catalog else self.url, timeout=timeout)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:

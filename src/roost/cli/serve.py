@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from roost.cli.app import Failure, GlobalOptions, shared
+from roost.cli.console import MODULES
 from roost.databases import open_engine
 from roost.server import settings as serving
 from roost.server.logs import log_to_stderr
@@ -92,12 +93,13 @@ def _must_be_servable(settings: serving.Settings) -> None:
     if importlib.util.find_spec("fcntl") is None:
         raise Failure("roost serve needs a system with forks and flock, such as Linux; Windows has neither")
     needed = {
-        **({"apsw": "the server"} if settings.is_file else {}),
-        **({"prometheus_client": "--http"} if settings.http else {}),
+        **({"apsw": ("the server", "server")} if settings.is_file else {}),
+        **({"prometheus_client": ("--http", "server")} if settings.http else {}),
+        **(dict.fromkeys(MODULES, ("--console", "console")) if settings.console else {}),
     }
-    for module, what in needed.items():
+    for module, (what, extra) in needed.items():
         if importlib.util.find_spec(module) is None:
-            raise Failure(f"{what} needs {module}: `pip install 'roost[server]'` brings it")
+            raise Failure(f"{what} needs {module}: `pip install 'roost[{extra}]'` brings it")
     if not settings.is_file:
         open_engine(
             settings.url, timeout=settings.timeout, trace=None, random=Random()

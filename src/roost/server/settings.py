@@ -205,6 +205,10 @@ class Settings:
         "nothing and gets the first answer; 0: opaques are not tokens.",
         fixed=True,
     )
+    console: OneAddress = _setting(
+        None, "Where pages for the browser are served (`roost console`), values hidden, or none.", fixed=True
+    )
+    console_secret: Secret = _setting(None, "The token of their link; without it one is made, and printed.")
 
     def __repr__(self) -> str:
         shown = [f"{name}={getattr(self, name)!r}" for name, each in SETTINGS.items() if not each.secret]
@@ -226,11 +230,15 @@ class Settings:
             raise Invalid("memcached and cache go together: an address, and the name of the cache that is served there")
         if self.http is not None and self.http.path:
             raise Invalid(f"http {self.http}: /metrics and /healthz take a port")
+        if self.console is not None and self.console.path:
+            raise Invalid(f"console {self.console}: the pages take a port")
+        if self.console is not None and self.console_secret is None and not self.console.loopback:
+            raise Invalid(f"console {self.console} can be reached from other machines: it takes console_secret")
         if self.tls_key and not self.tls_cert:
             raise Invalid("tls_key is of no use without tls_cert")
         for service in SERVICES:
             self._must_be_guarded(service)
-        named = [*self.read, *self.write, *self.memcached, *([self.http] if self.http else [])]
+        named = [*self.read, *self.write, *self.memcached, *filter(None, [self.http, self.console])]
         for address in named:
             if named.count(address) > 1 and (address.path or address.port):
                 raise Invalid(f"{address} is named twice")
@@ -358,7 +366,7 @@ def load(config: str | None, environ: Mapping[str, str], options: Mapping[str, o
     for where, source in sources:
         for name, value in source.items():
             if name in FILES and FILES[name] not in source:
-                found[FILES[name]] = _read(where, name, value, _secret_of)
+                found[FILES[name]] = _read(where, name, value, secret_of)
             elif name in SETTINGS:
                 found[name] = _read(where, name, value, SETTINGS[name].read)
     return Settings(**found)  # type: ignore[arg-type]
@@ -410,7 +418,8 @@ def _must_be_known(name: str, shown: str, spelt: Callable[[str], str], known: li
         raise Invalid(f"{shown} is not a setting; the nearest is {spelt(near)}")
 
 
-def _secret_of(path: object) -> str:
+def secret_of(path: object) -> str:
+    """Return the secret in the only line of a file."""
     try:
         with open(_text(path), encoding="utf-8") as file:
             text = file.read(SECRET_BYTES)

@@ -104,7 +104,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     async def _serve(self) -> None:
-        http = None
+        http = console = None
         if self.settings.http is not None:
             from roost.server.http import Http  # its imports are an optional extra
 
@@ -113,24 +113,35 @@ class Supervisor:
             http = Http(self.slots, self.silent)
             await http.listen(self.settings.http)
         try:
+            if self.settings.console is not None:
+                from roost.server.console import Console  # the same
+
+                console = Console(self.settings)
+                await console.start()
+            more = [("http", http.address)] if http is not None else []
+            more += [("console", console.link)] if console is not None else []
             async with asyncio.TaskGroup() as group:
                 for slot in self.slots:
                     group.create_task(self._keep(slot))
-                group.create_task(self._begin(None if http is None else http.address))
+                if console is not None:
+                    group.create_task(console.keep(self._leaving))
+                group.create_task(self._begin(more))
         except* Error as errors:
             raise errors.exceptions[0] from None
         finally:
             if http is not None:
                 await http.close()
+            if console is not None:
+                await console.close()
 
-    async def _begin(self, http: str | None) -> None:
+    async def _begin(self, more: list[tuple[str, str]]) -> None:
         for slot in self.slots:
             await slot.ready.wait()
         if self._leaving.is_set():
             return
         self._begun = True
         listeners = [(listener.service, str(listener.address)) for listener in self._listeners]
-        self._announce([*listeners, *([] if http is None else [("http", http)])])
+        self._announce([*listeners, *more])
         notify("READY=1")
 
     async def _keep(self, slot: Slot) -> None:

@@ -13,26 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.dialects.mariadb_conditions import given_type
+from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
-from roost.structures.steps import (
-    Do,
-    Each,
-    Fact,
-    Fetch,
-    Give,
-    Head,
-    Leave,
-    Let,
-    Next,
-    Now,
-    Program,
-    Put,
-    Refuse,
-    Routine,
-    Step,
-    Take,
-    number,
-)
+from roost.structures.steps import Program, Routine, number
 from roost.structures.views.mysql import checked, signal, transaction
 from roost.structures.words.words import Words, digest
 from roost.types.column_types import ColumnType
@@ -146,12 +129,12 @@ class MySQLWords(Words):
         door_name = f"{self.name}_{program.verb}"
         return self._procedure(door_name, parameters, transaction(block, shown, f"SELECT {row}"))
 
-    def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
+    def _lines(self, run: Iterable[steps.Step], declared: dict[str, str]) -> list[str]:
         # The statements of steps; `declared` gets those that declare variables, by name.
         lines = []
-        for step in steps:
+        for step in run:
             match step:
-                case Head(makes=makes):
+                case steps.Head(makes=makes):
                     if makes:
                         values = {**self.values(self.key), **step.first}
                         make = self.put(self.head, values, [*values][: len(self.key)])
@@ -159,13 +142,13 @@ class MySQLWords(Words):
                     lines += self._read_head(step.remembered, declared)
                     if makes is not True:
                         lines.append(f"IF {self[step.columns[0]]} IS NULL THEN {self._leave(['0'])} END IF")
-                case Next(column, first):
+                case steps.Next(column, first):
                     values = {**self.values(self.key), column: "1", **first}
                     lines.append(self.put(self.head, values, [*values][: len(self.key)], {column: f"{column} + 1"}))
                     lines += self._read_head(step.remembered, declared)
-                case Now():
+                case steps.Now():
                     lines += self._store_time(declared)
-                case Fact(fact, value, when):
+                case steps.Fact(fact, value, when):
                     self._declare(number(fact), declared)
                     found = (
                         f"SELECT JSON_VALUE(c.definition, '$.{fact}') FROM roost_catalog c\n"
@@ -173,7 +156,7 @@ class MySQLWords(Words):
                     )
                     look = f"SET {self[fact]} = COALESCE(({found}), {value})"
                     lines.append(f"IF {when} THEN {look}; END IF" if when else look)
-                case Let(variable, type_, value, locking):
+                case steps.Let(variable, type_, value, locking):
                     self._declare(Column(variable, type_), declared)
                     # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
                     # By SET, a query locks what it reads at REPEATABLE READ; by SELECT it does not.
@@ -181,20 +164,20 @@ class MySQLWords(Words):
                         lines.append(f"SET `the {variable}` = ({value}{self.dialect.for_update})")
                     else:
                         lines.append(f"SELECT ({value}) INTO `the {variable}`")
-                case Fetch(columns, selected, source, when):
+                case steps.Fetch(columns, selected, source, when):
                     for each in columns:
                         self._declare(each, declared)
                     variables = [self[each.name] for each in columns]
                     nothing = ", ".join(f"{name} = NULL" for name in variables)
                     work = f"SET {nothing}; SELECT {', '.join(selected)} INTO {', '.join(variables)} {source}"
                     lines.append(f"IF {when} THEN {work}; END IF" if when else work)
-                case Do(sql, when, counts):
+                case steps.Do(sql, when, counts):
                     work = _by_key(sql)
                     if counts:
                         self._declare(Column(counts, ColumnType("int")), declared)
                         work += f"; SET `the {counts}` = ROW_COUNT()"
                     lines.append(f"IF {when} THEN {work}; END IF" if when else work)
-                case Put(table, row, key, new, update):
+                case steps.Put(table, row, key, new, update):
                     self._declare(Column(new, ColumnType("int")), declared)
                     # Of an upsert that leaves a row as it is, the client's flags say what is counted.
                     if update:
@@ -205,20 +188,20 @@ class MySQLWords(Words):
                         f"SET {self[new]} = 1; BEGIN DECLARE CONTINUE HANDLER FOR 1062 SET {self[new]} = 0;\n"
                         f"    INSERT INTO {table} ({names}) VALUES ({given}); END"
                     )
-                case Refuse(when, outcome, message):
+                case steps.Refuse(when, outcome, message):
                     self.refusals[message] = outcome
                     lines.append(f"IF {when} THEN {self._leave([str(outcome)])} END IF")
-                case Leave(when, results):
+                case steps.Leave(when, results):
                     lines.append(f"IF {when} THEN {self._leave(results)} END IF")
-                case Take(variable, table, where, value):
+                case steps.Take(variable, table, where, value):
                     declared[variable] = f"DECLARE `the {variable}` DECIMAL(65)"
                     lines += [
                         f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
                         _by_key(f"DELETE FROM {table} WHERE {where}"),
                     ]
-                case Each(columns, select, inner):
+                case steps.Each(columns, select, inner):
                     lines.append(self._loop(columns, select, inner))
-                case Give(results):
+                case steps.Give(results):
                     lines.append(self._give(results))
         return lines
 
@@ -262,10 +245,10 @@ class MySQLWords(Words):
     def _leave(self, values: Sequence[str]) -> str:
         return f"{self._give(values)}; LEAVE it;" if self._gives else "LEAVE it;"
 
-    def _loop(self, columns: Sequence[Column], select: str, steps: Iterable[Step]) -> str:
+    def _loop(self, columns: Sequence[Column], select: str, run: Iterable[steps.Step]) -> str:
         # A block of its own, for the cursor and the handler.
         declared = {each.name: f"DECLARE `the {each.name}` {self.type_of(each)}" for each in columns}
-        lines = self._lines(steps, declared)
+        lines = self._lines(run, declared)
         into = ", ".join(self[each.name] for each in columns)
         work = [
             *declared.values(),

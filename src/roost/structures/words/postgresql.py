@@ -17,26 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect
+from roost.structures import steps
 from roost.structures.clock import SECOND
-from roost.structures.steps import (
-    Do,
-    Door,
-    Each,
-    Fact,
-    Fetch,
-    Give,
-    Head,
-    Leave,
-    Let,
-    Next,
-    Now,
-    Program,
-    Put,
-    Refuse,
-    Routine,
-    Step,
-    Take,
-)
+from roost.structures.steps import Program, Routine
 from roost.structures.views.postgresql import given_away, newest_version, refusing, revoked
 from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, Words
@@ -130,7 +113,7 @@ class PostgreSQLWords(Words):
 
     def write_all(
         self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
-    ) -> Iterator[Step]:
+    ) -> Iterator[steps.Step]:
         """Yield the steps that do the same as `put` to rows of the source, of different keys.
 
         Those that are there have been locked in their order before one is written.
@@ -138,7 +121,7 @@ class PostgreSQLWords(Words):
         keys = ", ".join(f"{values[name]} AS {name}" for name in key)
         yield self._locking(table, keys, key)
         queries, insert = self._writing(table, values, key, change, self.source)
-        yield Do(f"WITH {queries}\n  {insert}")
+        yield steps.Do(f"WITH {queries}\n  {insert}")
 
     def _writing(
         self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], source: str
@@ -158,7 +141,7 @@ class PostgreSQLWords(Words):
         new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
         return queries, f"INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}"
 
-    def heads(self, first: Mapping[str, str]) -> Iterator[Step]:
+    def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
         """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
         key = self.values(self.key)
         keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
@@ -166,15 +149,15 @@ class PostgreSQLWords(Words):
         newest = newest_version({name: f"k.{name}" for name in key})
         missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest}) IS NULL ORDER BY {', '.join(key)}"
         made = {**{name: f"k.{name}" for name in key}, **first}
-        yield Do(
+        yield steps.Do(
             self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
         )
 
-    def _locking(self, table: str, keys: str, names: Sequence[str]) -> Do:
+    def _locking(self, table: str, keys: str, names: Sequence[str]) -> steps.Do:
         # Locks the rows of the source's keys, those that are there.
         distinct = f"SELECT DISTINCT {keys} FROM {self.source} ORDER BY {', '.join(names)}"
         newest = newest_version({name: f"k.{name}" for name in names})
-        return Do(
+        return steps.Do(
             f"PERFORM count(*) FROM (SELECT 1 FROM ({distinct}) k\n"
             f"  CROSS JOIN LATERAL (SELECT 1 FROM {table} r WHERE {newest} FOR UPDATE) r) l"
         )
@@ -255,25 +238,25 @@ class PostgreSQLWords(Words):
         )
         return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
-    def _lines(self, steps: Iterable[Step], declared: dict[str, str]) -> list[str]:
+    def _lines(self, run: Iterable[steps.Step], declared: dict[str, str]) -> list[str]:
         # The statements of steps; `declared` gets the variables, by name.
         lines = []
-        for step in steps:
+        for step in run:
             match step:
-                case Head():
+                case steps.Head():
                     lines += self._lock_head(step, declared)
-                case Next():
+                case steps.Next():
                     lines.append(self._raise_head(step, declared))
-                case Now():
+                case steps.Now():
                     lines += self._store_time(declared)
-                case Fact(fact, value, when):
+                case steps.Fact(fact, value, when):
                     self._declare(Column(fact, ColumnType("int")), declared)
                     look = self._looked_up(fact, value)
                     lines.append(_if(when, look) if when else look)
-                case Let(variable, type_, value):
+                case steps.Let(variable, type_, value):
                     self._declare(Column(variable, type_), declared)
                     lines.append(f"it.{variable} := ({value});")
-                case Fetch(columns, selected, source, when):
+                case steps.Fetch(columns, selected, source, when):
                     for each in columns:
                         self._declare(each, declared)
                     into = ", ".join(self[each.name] for each in columns)
@@ -281,35 +264,35 @@ class PostgreSQLWords(Words):
                     if source.endswith("FOR UPDATE"):  # a row that was deleted and made again while it was waited for
                         work += f"\n{_if('NOT FOUND', work)}"
                     lines.append(_if(when, work) if when else work)
-                case Do(sql, when, counts):
+                case steps.Do(sql, when, counts):
                     work = f"{sql};"
                     if counts:
                         self._declare(Column(counts, ColumnType("int")), declared)
                         work += f"\nGET DIAGNOSTICS it.{counts} = ROW_COUNT;"
                     lines.append(_if(when, work) if when else work)
-                case Put(table, row, key, new, update):
+                case steps.Put(table, row, key, new, update):
                     self._declare(Column(new, ColumnType("int")), declared)
                     put = self.put(table, row, key, update)
                     told = f"{put}\n  RETURNING (xmax = 0)::integer INTO it.{new};"
                     lines.append(told if update else f"{put};\nGET DIAGNOSTICS it.{new} = ROW_COUNT;")
-                case Refuse(when, outcome, message):
+                case steps.Refuse(when, outcome, message):
                     self.refusals[message] = outcome
                     lines.append(_if(when, self._give([str(outcome)])))
-                case Leave(when, results):
+                case steps.Leave(when, results):
                     lines.append(_if(when, self._give(results)))
-                case Take(variable, table, where, value):
+                case steps.Take(variable, table, where, value):
                     declared[variable] = f"{variable} numeric"
                     lines.append(
                         f"WITH gone AS (DELETE FROM {table} WHERE {where} RETURNING *)\n"
                         f"  SELECT {value} INTO it.{variable} FROM gone;"
                     )
-                case Each(columns, select, inner):
+                case steps.Each(columns, select, inner):
                     for each in columns:
                         self._declare(each, declared)
                     names = ", ".join(self[each.name] for each in columns)
                     work = "\n".join(f"  {line}" for line in "\n".join(self._lines(inner, declared)).split("\n"))
                     lines.append(f"FOR {names} IN {select} LOOP\n{work}\nEND LOOP;")
-                case Give(results):
+                case steps.Give(results):
                     lines.append(self._give(results))
         return lines
 
@@ -334,7 +317,7 @@ class PostgreSQLWords(Words):
             ),
         ]
 
-    def _raise_head(self, step: Next, declared: dict[str, str]) -> str:
+    def _raise_head(self, step: steps.Next, declared: dict[str, str]) -> str:
         for each in step.remembered:
             self._declare(each, declared)
         into = ", ".join(self[each.name] for each in step.remembered)
@@ -352,7 +335,7 @@ class PostgreSQLWords(Words):
         sees = f"{may.format('SELECT')} AND ({self.dialect.read_committed} OR {may.format('UPDATE')})"
         return f"it.{fact} := {value};\n" + _if(sees, f"{lock}\n{found}")
 
-    def _lock_head(self, head: Head, declared: dict[str, str]) -> list[str]:
+    def _lock_head(self, head: steps.Head, declared: dict[str, str]) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
         # application's transaction is older than the head's last version, that fails (40001).
         for each in head.remembered:
@@ -401,7 +384,7 @@ class PostgreSQLWords(Words):
 
 def _differs(program: Program) -> bool:
     # Whether SQL clients call something else than the program itself.
-    return program.door not in (None, Door())
+    return program.door not in (None, steps.Door())
 
 
 def _if(condition: str, work: str) -> str:

@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
+from roost.structures import steps
 from roost.structures.clock import SECOND
-from roost.structures.steps import (
-    Do,
-    Each,
-    Fact,
-    Fetch,
-    Give,
-    Head,
-    Leave,
-    Let,
-    Next,
-    Now,
-    Program,
-    Put,
-    Refuse,
-    Routine,
-    Take,
-)
+from roost.structures.steps import Program, Routine
 from roost.structures.words.words import MARK, Words
 from roost.types.columns import Column
 
@@ -88,9 +73,9 @@ class SQLiteWords(Words):
     def statement(self, program: Program) -> str | None:
         """Return the text of a program that is a single statement over many rows: a trigger takes twice as long."""
         self._given = [each.name for each in program.given]
-        steps = program.steps(self)
-        first = next(steps)
-        alone = first.sql if isinstance(first, Do) and next(steps, None) is None else None
+        run = program.steps(self)
+        first = next(run)
+        alone = first.sql if isinstance(first, steps.Do) and next(run, None) is None else None
         self._given = []
         return alone
 
@@ -105,38 +90,38 @@ class SQLiteWords(Words):
         refusals: dict[str, int] = {}
         for step in program.steps(self):
             match step:
-                case Head(makes=makes):
+                case steps.Head(makes=makes):
                     if makes:
                         values = {**self.values(self.key), **step.first}
                         body.append(self.put(self.head, values, self._key))
                     for each in step.first:
                         self._lets[each] = f"(SELECT {each} FROM {self.head} WHERE {self.mine()})"
-                case Next(column, first):
+                case steps.Next(column, first):
                     values = {**self.values(self.key), column: "1", **first}
                     body.append(self.put(self.head, values, self._key, {column: f"{self.head}.{column} + 1"}))
                     for name in (column, *first):
                         self._lets[name] = f"(SELECT {name} FROM {self.head} WHERE {self.mine()})"
-                case Now():
+                case steps.Now():
                     body.append(self._store_time())
-                case Let(name, _, value):
+                case steps.Let(name, _, value):
                     self._lets[name] = f"({value})"
-                case Fetch(remembered, selected, source):
+                case steps.Fetch(remembered, selected, source):
                     for column_, value in zip(remembered, selected, strict=True):
                         self._lets[column_.name] = f"(SELECT {value} {source})"
-                case Do(sql, when, counts):
+                case steps.Do(sql, when, counts):
                     body.append(f"{sql} AND {when}" if when else sql)
                     if counts:
                         self._lets[counts] = "changes()"
-                case Refuse(when, outcome, message):
+                case steps.Refuse(when, outcome, message):
                     refusals[message] = outcome
                     body.append(f"SELECT RAISE(ABORT, {self.dialect.literal(message)}) WHERE {when}")
-                case Leave(when, _):
+                case steps.Leave(when, _):
                     body.append(f"SELECT RAISE(IGNORE) WHERE {when}")
-                case Take(_, table, where):
+                case steps.Take(_, table, where):
                     body.append(f"DELETE FROM {table} WHERE {where}")
-                case Give():
+                case steps.Give():
                     pass
-                case Each() | Fact() | Put():
+                case steps.Each() | steps.Fact() | steps.Put():
                     raise TypeError(f"{step!r} is not for SQLite")
         columns = ", ".join(f'NULL AS "{each}"' for each in [*(each.name for each in program.given), "roost_now"])
         text = "".join(f"  {each};\n" for each in body)

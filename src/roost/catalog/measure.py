@@ -1,0 +1,189 @@
+"""How full structures are, in numbers that cost little: for the console and for metrics.
+
+Rows are counted by an index, up to `MOST`; beyond that the number is the database's own estimate. SQLite has none:
+there the number is the least that it can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from roost.dialects.dialect import Dialect, Statement
+from roost.structures.cache.declaration import NEVER, Cache
+from roost.structures.counter.declaration import Counter
+from roost.structures.counter.plan import CounterPlan
+from roost.structures.lease import Lease
+from roost.structures.plan import Context, StructurePlan, each
+from roost.structures.program import ProgramPlan
+from roost.structures.rate_limit import RateLimit
+from roost.structures.set.declaration import Set
+
+MOST = 10_000  # rows that are counted
+
+# By database: name of a table, about how many rows, bytes with indexes, dead rows, rows written since the statistics
+# were reset.
+STATISTICS = {
+    "mariadb": "SELECT table_name, table_rows, data_length + index_length, NULL, NULL FROM information_schema.tables\n"
+    "  WHERE table_schema = DATABASE() AND table_name IN ({names})",
+    "postgresql": "SELECT w.name, c.reltuples::bigint, pg_total_relation_size(c.oid), pg_stat_get_dead_tuples(c.oid),\n"
+    "    pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid)\n"
+    "  FROM unnest(ARRAY[{names}]::text[]) AS w (name) JOIN pg_class c ON c.oid = to_regclass(quote_ident(w.name))",
+}
+# The age in seconds of the oldest snapshot for which the server keeps what was deleted or overwritten.
+SNAPSHOT = (
+    "SELECT coalesce(extract(epoch FROM max(clock_timestamp() - xact_start)), 0)::double precision\n"
+    "  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"
+)
+
+
+class Count(NamedTuple):
+    """A number of rows, keys or bytes. exact: counted; otherwise estimated, or the number at which counting ended."""
+
+    n: int
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How full a structure is; None where that is not known at little cost.
+
+    bytes: of tables and indexes, as the database tells; of a cache with bounds, those of its keys and values.
+    bound: the part of its room that is taken, from 0 to 1.
+    backlog: expired rows that later writes will delete.
+    written: a number that grows with what is written: sequences, totals, or on PostgreSQL rows.
+    dead: versions of rows that VACUUM has not yet removed.
+    """
+
+    keys: Count | None = None
+    rows: Count | None = None
+    bytes: Count | None = None
+    bound: float | None = None
+    backlog: Count | None = None
+    written: int | None = None
+    dead: int | None = None
+
+
+class _Told(NamedTuple):
+    rows: int | None = None
+    bytes: Count | None = None
+    dead: int | None = None
+    written: int | None = None
+
+
+Measuring = Generator[Statement, Any, Measure]
+
+
+def measure(plan: StructurePlan, context: Context) -> Measuring:
+    """Measure a structure, in a transaction that reads."""
+    tables = [*plan.layout] or [plan.structure.name]
+    told = yield from _statistics(plan, tables)
+    if not isinstance(plan, ProgramPlan):  # a table of the application's own
+        rows = told.rows and Count(told.rows, False)
+        return Measure(rows=rows or None, bytes=told.bytes, written=told.written, dead=told.dead)
+    structure = plan.structure
+    backlog = (yield from _backlog(plan, context)) if plan.expires else None
+    if isinstance(structure, Cache) and structure.bounded:
+        ((n, size, sequence),) = yield from _asked(f"SELECT n, bytes, sequence FROM {plan.head_table} WHERE id = 0")
+        parts = [n / structure.max_items] if structure.max_items else []
+        parts += [size / structure.max_bytes] if structure.max_bytes else []
+        count = Count(n)
+        return Measure(count, count, Count(size), max(parts), backlog, sequence, told.dead)
+    keys, rows, written = yield from (_by_heads if plan.heads else _by_rows)(plan, told.rows)
+    keep, bound = getattr(structure, "keep", None), None
+    if keep and keys.n and not isinstance(structure, Counter):
+        bound = min(rows.n / (keys.n * keep), 1.0)
+    written = written if told.written is None else told.written
+    return Measure(keys, rows, told.bytes, bound, backlog, written, told.dead)
+
+
+def oldest_snapshot(dialect: Dialect) -> Generator[Statement, Any, float | None]:
+    """Return the age in seconds of the oldest snapshot of another session, on PostgreSQL; elsewhere None."""
+    if dialect.family != "postgresql":
+        return None
+    ((age,),) = yield from _asked(SNAPSHOT)
+    return float(age)
+
+
+def few(columns: str, table: str, where: str = "", order: str = "") -> str:
+    """Return the beginning of a table as FROM has it: one row more than are counted."""
+    where, order = where and f" WHERE {where}", order and f" ORDER BY {order}"
+    return f"(SELECT {columns} FROM {table}{where}{order} LIMIT {MOST + 1}) q"
+
+
+def exact_sum(plan: StructurePlan, column: str) -> str:
+    """Return two columns: the high part of a sum, in units of 2^32, and the rest. SQLite's sums have 64 bits."""
+    if plan.dialect.family == "sqlite":
+        return f"coalesce(sum({column} / {2**32}), 0), coalesce(sum({column} % {2**32}), 0)"
+    return f"0, coalesce(sum({column}), 0)"
+
+
+def _asked(sql: str) -> Generator[Statement, Any, list[Any]]:
+    (rows,) = yield Statement(each(sql), [()])
+    return list(rows)
+
+
+def _statistics(plan: StructurePlan, tables: Sequence[str]) -> Generator[Statement, Any, _Told]:
+    query = STATISTICS.get(plan.dialect.family)
+    if query is None:
+        return _Told()
+    names = ", ".join(map(plan.dialect.literal, tables))
+    found = {row[0]: row[1:] for row in (yield from _asked(query.format(names=names)))}
+    rows, _, _, written = found.get(plan.rows_table if plan.layout else plan.structure.name, (None,) * 4)
+    sizes, dead = ([row[place] for row in found.values()] for place in (1, 2))
+    return _Told(
+        rows,
+        Count(int(sum(sizes))) if sizes and None not in sizes else None,
+        sum(dead) if dead and None not in dead else None,
+        written,
+    )
+
+
+def _count(n: int, estimate: int | None) -> Count:
+    return Count(n) if n <= MOST else Count(max(int(estimate or 0), MOST), False)
+
+
+def _by_heads(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, Any, tuple[Count, Count, int | None]]:
+    names = plan.dialect.names(plan.structure.key.columns)
+    columns = [column.name for column in plan.layout[plan.head_table]]
+    summed = [name for name in ("sequence", "n") if name in columns]
+    sums = "".join(f", {exact_sum(plan, name)}" for name in summed)
+    source = few(", ".join(summed), plan.head_table, order=names)
+    ((n, *parts),) = yield from _asked(f"SELECT count(*){sums} FROM {source}")
+    total = {name: int(parts[2 * i]) * 2**32 + int(parts[2 * i + 1]) for i, name in enumerate(summed)}
+    keys = _count(n, None)
+    if "n" in total and keys.exact:
+        rows = Count(total["n"])
+    else:
+        ((n,),) = yield from _asked(f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, order=names)}")
+        rows = _count(n, estimate)
+    return keys, rows, total.get("sequence") if keys.exact else None
+
+
+def _by_rows(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, Any, tuple[Count, Count, int | None]]:
+    names, structure = plan.dialect.names(plan.structure.key.columns), plan.structure
+    several = isinstance(structure, (Counter, Set))  # rows of a key
+    counts = isinstance(structure, Counter)
+    source = few(f"{names}, n" if counts else names, plan.rows_table, order=names)
+    sums = f", {exact_sum(plan, 'n')}" if counts else ""
+    ((n, *parts),) = yield from _asked(f"SELECT count(*){sums} FROM {source}")
+    keys = rows = _count(n, estimate)
+    if several:
+        source = few(names, plan.rows_table, order=names)
+        ((n,),) = yield from _asked(f"SELECT count(*) FROM (SELECT DISTINCT {names} FROM {source}) d")
+        keys = Count(n, rows.exact)
+    return keys, rows, int(parts[0]) * 2**32 + int(parts[1]) if counts and rows.exact else None
+
+
+def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count]:
+    structure, now = plan.structure, plan.now
+    if isinstance(plan, CounterPlan):
+        counter: Counter[Any] = plan.structure
+        past = f"start < {plan.start(plan.clock)} - {((counter.keep or 1) - 1) * counter.size}"
+    else:
+        column = {Lease: "expires", RateLimit: "tat"}.get(type(structure), "until")
+        past = f"{column} <= {now}{f' AND until < {NEVER}' if column == 'until' else ''}"
+    query = plan.read(f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, past)}", plan.timed)
+    (((n,),),) = yield query.alone(plan.moment(context))
+    return _count(n, None)

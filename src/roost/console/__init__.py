@@ -1,0 +1,1 @@
+"""`roost console`: pages that show the structures of a database. Its libraries are the extra `roost[console]`."""

@@ -1,0 +1,97 @@
+"""The console of `roost serve`: a process of its own that is kept, and ends with the server."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import roost
+from roost import Invalid
+from roost.server.settings import load
+from tests.campaigns.processes import until
+from tests.server.conftest import Serve
+from tests.server.serving import Serving
+from tests.suite.shapes import Visit, visits
+
+PLACES = ("--workers", "1", "--read", "127.0.0.1:0", "--write", "none", "--console", "127.0.0.1:0")
+
+
+def opener() -> Callable[[str], tuple[int, str]]:
+    """A browser: it keeps cookies."""
+    kept = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+
+    def get(url: str) -> tuple[int, str]:
+        try:
+            with kept.open(url, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    return get
+
+
+def console_pid(served: Serving) -> int:
+    (pid,) = [pid for pid in served.children() if b"console" in command_of(pid)]
+    return pid
+
+
+def command_of(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def test_the_console_is_served_and_another_takes_its_place(serve: Serve, tmp_path: Path) -> None:
+    with roost.Store(f"sqlite:///{tmp_path}/app.db") as store:
+        store.create(visits)
+        store.run(visits.push(Visit(5, 7)))
+    served = serve(*PLACES, listeners=2)
+    (link,) = served.addresses["console"]
+    base, _, token = link.partition("?token=")
+    assert len(token) >= 40
+    get = opener()
+    assert get(base)[0] == 403
+    assert get(link)[0] == 200
+    status, page = get(base)
+    assert status == 200
+    assert "visits" in page
+    assert "hidden" in get(f"{base}structure?name=visits&key=5")[1]
+    first = console_pid(served)
+    os.kill(first, signal.SIGKILL)
+    served.logged("the console ended")
+    until(lambda: get(link)[0] == 200, "the next console, by the same link")
+    assert console_pid(served) != first
+    assert served.stop() == 0
+    assert get(link)[0] == 0
+
+
+def test_the_console_ends_when_the_server_is_killed(serve: Serve) -> None:
+    served = serve(*PLACES, "--console-secret", "geheim", listeners=2)
+    (link,) = served.addresses["console"]
+    assert link.endswith("?token=geheim")
+    pid = console_pid(served)
+    assert b"geheim" not in command_of(pid)
+    served.stop(signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{pid}/exe").exists(), "the end of the console")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"console": "0.0.0.0:8808"}, "can be reached from other machines"),
+        ({"console": "unix:/run/console.sock"}, "take a port"),
+        ({"console": "127.0.0.1:9998"}, "named twice"),
+    ],
+)
+def test_where_the_console_is_not_served(said: dict[str, object], why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        load(None, {}, {"url": "sqlite:///app.db", **said})
+    load(None, {}, {"url": "sqlite:///app.db", "console": "0.0.0.0:8808", "console_secret": "geheim"})
