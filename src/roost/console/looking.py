@@ -47,7 +47,7 @@ class Looker:
 
     def glance(self, reading: Callable[[Context], Reading[T]]) -> T:
         """Run a generator on the connection of reads, in what is left of the time."""
-        return glance(self.store, reading, max(self._end - monotonic(), 0.001))
+        return glance(self.store._core, reading, max(self._end - monotonic(), 0.001))
 
     def plan(self, structure: Structure) -> Any:
         """Return a structure in the database's words."""

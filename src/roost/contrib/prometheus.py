@@ -57,7 +57,7 @@ class StructureCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield each metric, with a sample for each structure where it is known."""
         try:
-            found, age = glance(self._store, self._measured, SECONDS, alone=True)
+            found, age = glance(self._store._core, self._measured, SECONDS, alone=True)
         except Missing:  # there is no database, or no catalog, yet
             found, age = {}, None
         for field, (metric, help_text) in GAUGES.items():

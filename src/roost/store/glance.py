@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from roost.databases.engine import Wait, drive
 from roost.dialects import Control, Wanted
+from roost.store.core import Core
 from roost.store.links import Link
 from roost.structures.plan import Context
 
@@ -17,22 +18,20 @@ STEPS = 10_000  # of SQLite's machine, about 0.1 ms, after which it looks at the
 
 
 def glance(
-    store: Any, make: Callable[[Context], Generator[Wanted, Any, T]], seconds: float, *, alone: bool = False
+    core: Core, make: Callable[[Context], Generator[Wanted, Any, T]], seconds: float, *, alone: bool = False
 ) -> T:
     """Run a read of a store in one snapshot; an error after so many seconds.
 
     alone: on a connection of its own, closed afterwards, as the application's reads use the store's: a server goes on
         to limit the statements of a connection.
     """
-    core = store._core
     if core.engine.memory:
-        found: T = core.exclusive(make(core._context))
-        return found
+        return core.exclusive(make(core._context))
     deadline = time.monotonic() + seconds
 
     def look(link: Link) -> T:
         wait = Wait(deadline, core.lock_wait, work=seconds)
-        connection = link.connection
+        connection: Any = link.connection
         if connection is None:
             connection = link.connection = core.engine.connect(wait, writes=False)
         connection.wait = wait
@@ -48,5 +47,5 @@ def glance(
             if alone:
                 link.drop()
 
-    link: Link = core._link() if alone else core._readers[0]
+    link = Link(core.engine, core.timeout) if alone else core._readers[0]
     return link.use(look)
