@@ -336,8 +336,6 @@ class LeasePlan(ProgramPlan):
             "acquire": Write("acquire", rows, grant, answer=acquired),
             "renew": Write("renew", rows, grant, makes=False, answer=renewed),
             "release": Write("release", rows, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
-            "clear": Write("clear", self.key_of, first, makes=False),
-            "forget": Write("forget", self.key_of, first, makes=False),
         }
 
     def _grant(self, op: Operation[Any], token: int, moment: int) -> Grant[Any]:

@@ -186,7 +186,10 @@ class ProgramPlan(StructurePlan):
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
         if self.heads and dialect.lock_table:  # in the order of the programs, and against SELECT FOR UPDATE, too
             self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "EXCLUSIVE")
-        self.writes, self.asks = dict(self.written()), dict(self.asked())
+        removing = {
+            verb: Write(verb, self.key_of, first, makes=False) for verb in ("clear", "forget") if verb in self._programs
+        }
+        self.writes, self.asks = removing | dict(self.written()), dict(self.asked())
         if dialect.singles:
             self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
             self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
@@ -213,7 +216,7 @@ class ProgramPlan(StructurePlan):
         raise NotImplementedError
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
+        """Return what the verbs that write call, besides those of programs `clear` and `forget`."""
         return {}
 
     def asked(self) -> Mapping[str, Ask]:

@@ -24,7 +24,7 @@ from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, sh
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write
 from roost.structures.rate_limit_many import TEXTS, taking_all
 from roost.structures.relation import read_only
 from roost.structures.rules import sweep
@@ -338,8 +338,6 @@ class RateLimitPlan(ProgramPlan):
 
         return {
             "take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer),
-            "clear": Write("clear", self.key_of, first, makes=False),
-            "forget": Write("forget", self.key_of, first, makes=False),
         }
 
     def _n_of(self, op: Operation[Any]) -> Sequence[Row]:

@@ -313,8 +313,6 @@ class RingPlan(ProgramPlan):
         return {
             "push": Write("push", rows, first),
             "push_all": Write("push", rows, lambda _, outcomes: list(map(int, outcomes))),
-            "clear": Write("clear", self.key_of, first, makes=False),
-            "forget": Write("forget", self.key_of, first, makes=False),
         }
 
     def asked(self) -> Mapping[str, Ask]:

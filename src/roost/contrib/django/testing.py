@@ -32,8 +32,12 @@ def clear_structures(using: str = DEFAULT_DB_ALIAS) -> None:
 
 def _clear(known: Known) -> Clearing:
     for _, _, definition in (yield from listed(known.catalog)):
-        for table in known.plan(from_definition(definition)).layout:  # empty for a table of the application's own
+        plan = known.plan(from_definition(definition))
+        for table in plan.layout:  # empty for a table of the application's own
             yield Statement(Template(f"DELETE FROM {table}"), [()])
+        for sql in plan.tables:
+            if sql.startswith("INSERT"):  # the row of its time
+                yield Statement(Template(sql), [()])
     for table in (yield from guarded(known.dialect, [ONCE], writes=True)):
         yield Statement(Template(f"DELETE FROM {table}"), [()])
 

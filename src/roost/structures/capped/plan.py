@@ -363,8 +363,6 @@ class CappedPlan(ProgramPlan):
             "add": Write("add", rows, self._added),
             "add_all": Write("add", rows, self._added),
             "remove": Write("remove", row, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
-            "clear": Write("clear", self.key_of, first, makes=False),
-            "forget": Write("forget", self.key_of, first, makes=False),
         }
 
     def _added(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:

@@ -322,7 +322,6 @@ class SetPlan(ProgramPlan):
             "add": Write("add", rows, changed),
             "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes))),
             "remove": Write("remove", rows, changed, makes=False),
-            "clear": Write("clear", self.key_of, first, makes=False),
             "forget": Write("forget" if self.heads else "clear", self.key_of, first, makes=False),
         }
 
