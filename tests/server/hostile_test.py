@@ -151,11 +151,11 @@ def test_f130_long_lines_that_wait_are_counted(tmp_path: Path) -> None:
         lock = stack.enter_context(contextlib.closing(sqlite3.connect(tmp_path / "app.db", isolation_level=None)))
         lock.execute("BEGIN IMMEDIATE")  # lines that modify wait for it
         innocent = stack.enter_context(served.connect("write"))
-        innocent.send(hostile.OPEN, "0\t=\t1\t7\t1\t0\tU\t7\tnew")
         line = f"{hostile.OPEN}\n0\t=\t1\t8\t1\t0\tU\t8\t{'x' * 15_000_000}"
         for _ in range(20):
             with contextlib.suppress(ConnectionError):
                 stack.enter_context(served.connect("write")).send(line)
+        innocent.send(hostile.OPEN, "0\t=\t1\t7\t1\t0\tU\t7\tnew")  # which waits for five seconds
         served.logged(r"buffers \d+ bytes of lines for its connections: one is closed")
         lock.execute("ROLLBACK")
         assert [innocent.answer(), innocent.answer()] == ["0\t1", "0\t1\t1"]
