@@ -35,14 +35,14 @@ class Page:
     title: str
 
 
-large = roost.Ring("large", Visit, per="uid", keep=1000, keep_for=3600)
+large = roost.Ring("large", Visit, per="uid", keep=1000, keep_for=86_400)
 pages = roost.Ring("pages", Page, per=("site", "path"), keep=3)
 best = roost.Capped("best", Score, per="board", keep=3, unique="player", order="points", on_duplicate="best")
 views = roost.Counter("views", window="hour", keep=72)
-online = roost.Set("online", member=int, keep=50, keep_for=60)
+online = roost.Set("online", member=int, keep=50, keep_for=86_400)  # whatever else the machine does meanwhile
 cached = roost.Cache("cached", value=str)
 small = roost.Cache("small", max_items=10)
-logins = roost.RateLimit("logins", limit=5, within=60)
+logins = roost.RateLimit("logins", limit=5, within=86_400)
 jobs = roost.Lease("jobs")
 EVERY = (visits, large, pages, best, baskets, pageviews, views, likes, online, cached, small, logins, jobs)
 
@@ -71,9 +71,9 @@ def fill(store: roost.Store) -> None:
         store.run_all(visits.push(Visit(5, 1000 + n)), large.push(Visit(5, n)), pages.push(Page(7, "/a,b", f"t{n}")))
         store.run_all(best.add(Score("go", n, n * 10)), baskets.add(Egg(42, n)), pageviews.add("/home"))
         store.run_all(views.add("/home", n + 1), likes.add(7, f"fan {n}"), online.add("chat", n))
-        store.run_all(cached.set(f"/{n}", f"<h1>{n}</h1>", ttl=30 * (n + 1)), small.set(f"k{n}", b"value"))
+        store.run_all(cached.set(f"/{n}", f"<h1>{n}</h1>", ttl=3_600 * (n + 1)), small.set(f"k{n}", b"value"))
     store.run(logins.take("ada", 2))
-    store.run(jobs.acquire("daily", "worker 1", ttl=30))
+    store.run(jobs.acquire("daily", "worker 1", ttl=86_400))
 
 
 class Browser:

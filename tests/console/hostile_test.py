@@ -15,7 +15,7 @@ import roost
 from tests.console.conftest import Browser
 from tests.suite.shapes import by_hand, likes
 
-MARKUP = "</bdi></script><script>alert(1)</script><img src=x onerror=alert(1)>\"'{{ 7 * 7 }}&amp;"
+MARKUP = "</bdi></script><script>alert(1)</script><img src=x onerror=alert(1)>\"'{{ 7919 * 7907 }}&amp;"
 HOSTILE = (
     *(MARKUP, "a\0b", "line\r\nbreak\tand\x1b[31m", "\u202egpj.exe", "שלום עולם", "  blanks  ", "%00%0d", "#?&=+ /"),
     *("[7", "😀", "\ufeff", "null"),
@@ -51,7 +51,7 @@ def test_a_hostile_key_and_value_are_shown_and_their_page_is_found(url: str, tex
             for shown in (listed, page.text):
                 assert "<script>alert" not in shown
                 assert "<img src=x" not in shown
-                assert "49" not in re.sub(r'csrf" value="[^"]*"', "", shown)
+                assert "62615533" not in shown
                 assert not re.search("[\0\x1b\u202e\ufeff]", shown)
         assert "<script>alert" not in browser.get("/structure?name=likes&key=7").text
         own = browser.get(f"/structure?name=notes&key={quote(text)}").text
