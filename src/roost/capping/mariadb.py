@@ -215,13 +215,18 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         found = yield read("SELECT @@event_scheduler")
         if found[0][0][0] == "ON":
             try:
-                yield from self._replace("EVENT", cap.index_name, words.event)
+                yield from self._replace("EVENT", cap.index_name, (yield from self._event(words)))
             except DatabaseError as error:
                 if not any(code in str(error) for code in NOT_ALLOWED):
                     raise
         else:  # one that is there would go by the rule of before when it is switched on
             yield from self._drop_event(cap)
         yield write("SET SESSION lock_wait_timeout = DEFAULT")
+
+    def _event(self, words: MariaDBWords) -> Asking:
+        # The statement that creates the event.
+        yield from ()
+        return words.event
 
     def _replace(self, what: str, name: str, sql: str) -> Asking:
         # Makes a trigger or an event in place of one that may be there.
@@ -341,7 +346,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         if not found[0]:
             return []
         body, definer, status, is_on = found[0][0]
-        is_same = compared(body) == compared(words.event.partition(" DO\n")[2])
+        is_same = compared(body) == compared((yield from self._event(words)).partition(" DO\n")[2])
         if not is_on:  # a replica's events are off, also when it has become the primary
             return [f"{cap.index_name}, whose status is {status},"]
         rights = [(table, right) for table in words.tables for right in ("SELECT", "DELETE")]

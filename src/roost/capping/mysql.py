@@ -1,7 +1,7 @@
 """How tables are capped in MySQL: as in MariaDB (`mariadb.py`), where MySQL has other words.
 
-It has no SET STATEMENT, no variables of a row's types, and replaces no trigger, event or index. A pass deletes a key's
-excess rows by one statement, and one by one where some may not be deleted.
+It has no SET STATEMENT, no variables of a row's types, and replaces no trigger, event or index. A row of another table
+that somebody holds, and that would go too, is waited for: a second, the least that MySQL can, a few times in a pass.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from roost.capping.mariadb_sql import CUT, IN_UTC, NTH, NUMBER, MariaDBWords
 from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.dialects.mysql import MYSQL
 
+MOST_WAITS = 5  # of a pass, a second each, for rows that go too
 ZONED = f"/*+ SET_VAR({IN_UTC.replace(' ', '')}) */"
 
 
@@ -62,9 +63,11 @@ class MySQLWords(MariaDBWords):
         noted = f"(SELECT n.{{}} FROM {self.notes} n WHERE n.{NUMBER} = roostcap_note)"
         return " AND ".join(f"{row}.{quoted(name)} = {noted.format(quoted(name))}" for name in self.cap.per)
 
-    @property
-    def event(self) -> str:
-        """The statement that creates the server event, which makes a pass as MariaDB's does."""
+    def event_for(self, types: Sequence[str]) -> str:
+        """Return the statement that creates the server event, which makes a pass as MariaDB's does.
+
+        types: of the columns that identify a row.
+        """
         key = "" if self.cap.older_than else "roostcap_key."
         cursor, begin, end, due = "", "", "", "TRUE"
         if key:
@@ -79,43 +82,51 @@ class MySQLWords(MariaDBWords):
       FETCH roostcap_notes INTO roostcap_note, roostcap_turn;
       IF roostcap_end THEN LEAVE roostcap_keys; END IF;"""
             end = f"""
+      IF roostcap_waits >= {MOST_WAITS} THEN LEAVE roostcap_keys; END IF;
       IF NOT {due} OR NOT roostcap_held AND NOT {self.is_long("roostcap_past", key)} THEN
         DELETE FROM {self.notes} WHERE {NUMBER} = roostcap_note;
       END IF;
     END LOOP;
     CLOSE roostcap_notes;"""
-        same = " AND ".join(f"d.{name} = x.{name}" for name in map(self.dialect.quoted, self.cap.id))
-        victims = self.victims("roostcap_past", key).replace(f"LIMIT {CUT}", "LIMIT roostcap_most")
-        if key:  # a limit keeps MySQL from merging the query into the DELETE, which may not read its own table (1093)
-            victims = victims.replace("  FOR UPDATE", f"  LIMIT {CUT} FOR UPDATE")
+        variables = [f"roostcap_id_{place}" for place in range(len(self.cap.id))]
+        declared = "".join(f"\n  DECLARE {name} {type_};" for name, type_ in zip(variables, types, strict=True))
+        this = " AND ".join(f"{self.column(name)} = {each}" for name, each in zip(self.cap.id, variables, strict=True))
         return f"""\
 CREATE{self._definer} EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
 BEGIN
   DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
   DECLARE roostcap_note BIGINT UNSIGNED;
-  DECLARE roostcap_turn BIGINT;
-  DECLARE roostcap_cut, roostcap_past, roostcap_most INT DEFAULT 0;
-  DECLARE roostcap_held, roostcap_refused, roostcap_end BOOLEAN DEFAULT FALSE;
+  DECLARE roostcap_turn BIGINT;{declared}
+  DECLARE roostcap_cut, roostcap_past, roostcap_waits INT DEFAULT 0;
+  DECLARE roostcap_held, roostcap_end BOOLEAN DEFAULT FALSE;
   DECLARE roostcap_may BOOLEAN DEFAULT {self.may};{cursor}
-  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
+  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE, roostcap_waits = roostcap_waits + 1;
   IF roostcap_may AND GET_LOCK({self.lock}, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET SESSION innodb_lock_wait_timeout = 1;
     START TRANSACTION;{begin}
-      SET roostcap_held = FALSE, roostcap_past = {self.cap.keep}, roostcap_most = {CUT};
+      SET roostcap_held = FALSE, roostcap_past = {self.cap.keep};
       REPEAT
-        SET roostcap_cut = 0, roostcap_refused = FALSE;
+        SET roostcap_cut = 0;
         IF {due} THEN
           BEGIN
-            DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET roostcap_refused = TRUE;
-            DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
-            DELETE d FROM ({victims}) x
-              STRAIGHT_JOIN {self.table} d ON {same};
-            SET roostcap_cut = ROW_COUNT();
+            DECLARE roostcap_over BOOLEAN DEFAULT FALSE;
+            DECLARE roostcap_gone CURSOR FOR {self.victims("roostcap_past", key)};
+            DECLARE CONTINUE HANDLER FOR NOT FOUND SET roostcap_over = TRUE;
+            OPEN roostcap_gone;
+            roostcap_rows: LOOP
+              FETCH roostcap_gone INTO {", ".join(variables)};
+              IF roostcap_over OR roostcap_waits >= {MOST_WAITS} THEN LEAVE roostcap_rows; END IF;
+              BEGIN
+                DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET roostcap_past = roostcap_past + 1;
+                DECLARE CONTINUE HANDLER FOR 1205, 1213 SET
+                  roostcap_past = roostcap_past + 1, roostcap_held = TRUE, roostcap_waits = roostcap_waits + 1;
+                DELETE FROM {self.table} WHERE {this};
+              END;
+              SET roostcap_cut = roostcap_cut + 1;
+            END LOOP;
+            CLOSE roostcap_gone;
           END;
-          IF roostcap_refused THEN
-            SET roostcap_past = roostcap_past + (roostcap_most = 1), roostcap_most = 1, roostcap_cut = 1;
-          END IF;
         END IF;
         IF SYSDATE(6) > roostcap_began + INTERVAL 25000 MICROSECOND THEN
           COMMIT;
@@ -123,7 +134,7 @@ BEGIN
           START TRANSACTION;
           SET roostcap_began = SYSDATE(6);
         END IF;
-      UNTIL roostcap_cut < roostcap_most OR roostcap_held END REPEAT;{end}
+      UNTIL roostcap_cut < {CUT} OR roostcap_waits >= {MOST_WAITS} END REPEAT;{end}
     COMMIT;
     DO RELEASE_LOCK({self.lock});
   END IF;
@@ -141,6 +152,17 @@ class MySQLAdoption(MariaDBAdoption):
         # What comes between the two statements is without a note, and found by the trimming that follows.
         yield write(f"DROP {what} IF EXISTS {self.dialect.quoted(name)}")
         yield write(sql)
+
+    def _event(self, words: MariaDBWords) -> Asking:
+        assert isinstance(words, MySQLWords)
+        found = yield read(
+            "SELECT COLUMN_NAME, CONCAT(COLUMN_TYPE, COALESCE(\n"
+            "    CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), ''))\n"
+            f"  FROM information_schema.COLUMNS WHERE {HERE} AND TABLE_NAME = %s",
+            words.cap.table,
+        )
+        types = dict(found[0])
+        return words.event_for([types.get(name, "BIGINT") for name in words.cap.id])
 
     def _drop_index(self, words: MariaDBWords) -> Asking:
         found = yield read(
