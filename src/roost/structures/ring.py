@@ -21,7 +21,7 @@ from roost.structures.keep_for import UNTIL, leaves_earlier, reserved, seconds
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
-from roost.structures.program import ALL, MOST, NOW, Ask, Calling, ProgramPlan, Read, Write, first
+from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
@@ -177,8 +177,8 @@ class RingPlan(ProgramPlan):
             yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
         else:
-            yield Program("count_all", [*key, SEQUENCE], self._counting, many=True)
-            yield Program("push_all", [*key, *self.others, BACK, AT, NOW], self._placing, many=True)
+            yield Program("count", [*key, SEQUENCE], self._counting)
+            yield Program("place", [*key, *self.others, BACK, AT], self._placing, whole=True)
         yield from self.removals()
         if self.expires:
             yield sweep([*key, SLOT])
@@ -219,15 +219,15 @@ class RingPlan(ProgramPlan):
         # SQLite: allocates for all rows of a key at once.
         key = w.values(self.structure.key.columns)
         more = {"sequence": f"{w.head}.sequence + excluded.sequence"}
-        yield Do(w.put(w.head, {**key, "sequence": w.new("sequence"), **self.first}, [*key], more, w.source))
+        yield Do(w.put(w.head, {**key, "sequence": w.new("sequence"), **self.first}, [*key], more))
 
     def _placing(self, w: Words) -> Iterator[Step]:
         # SQLite: writes the last `keep` of many rows that have been allocated for, given how many are newer.
-        key, others = w.values(self.structure.key.columns), w.values(self.others)
-        mine = " AND ".join(f"h.{name} = {value}" for name, value in key.items())
-        source = f"{w.source} CROSS JOIN {w.head} h WHERE {mine} AND {w.new(BACK.name)} < h.keep"
-        others["at"] = w.new(AT.name)
-        yield Do(self._put(w, f"(h.sequence - {w.new(BACK.name)})", "h.keep", key, others, source))
+        if self.expires:
+            yield Now()
+        key, others = w.values(self.structure.key.columns), w.values(self.others) | {"at": w.new(AT.name)}
+        source = f"{w.head} WHERE {w.mine()} AND {w.new(BACK.name)} < keep"
+        yield Do(self._put(w, f"(sequence - {w.new(BACK.name)})", "keep", key, others, source))
 
     def _pushing_all(self, w: Words) -> Iterator[Step]:
         # Allocates for all rows of a key at once, and writes the last `keep` of them.
@@ -243,7 +243,8 @@ class RingPlan(ProgramPlan):
         put = put.replace(" FROM s ", " FROM s WHERE s.`its place` > s.`its count` - s.`its keep` ")
         if w.dialect.family == "mariadb":
             heads = {**key, "sequence": "COUNT(*)", "keep": w["keep"]}
-            change = {"sequence": f"{w.head}.sequence + VALUES(sequence)"}
+            made = f"IF({w.head}.sequence = 0, VALUES(keep), {w.head}.keep)"  # one that `lock` has made
+            change = {"keep": made, "sequence": f"{w.head}.sequence + VALUES(sequence)"}
             yield Do(w.put(w.head, heads, [*key], change, f"{w.source} GROUP BY {given} ORDER BY {given}"))
             window, joined = f"PARTITION BY {given}", " AND ".join(f"h.{name} = {value}" for name, value in key.items())
             values = ", ".join(f"{value} AS {name}" for name, value in {**key, **w.values(self.others)}.items())
@@ -264,7 +265,8 @@ class RingPlan(ProgramPlan):
       count(*) OVER (PARTITION BY {given}) AS "its count" FROM {w.source}),
   h AS (INSERT INTO {w.head} AS h ({names}, sequence, keep)
     SELECT {given}, count(*), {w["keep"]} FROM q GROUP BY {given} ORDER BY {given}
-    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence
+    ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence,
+      keep = CASE WHEN h.sequence = 0 THEN excluded.keep ELSE h.keep END
     RETURNING {h_names}, h.sequence, h.keep),
   s AS MATERIALIZED (
     SELECT q.*, h.keep AS "its keep", h.sequence - q."its count" + q."its place" AS "its sequence"
@@ -285,12 +287,12 @@ class RingPlan(ProgramPlan):
             return (yield from super().on_file(verb, rows, context))
         at, (now,) = self._at_out((context.clock(),))[0], self.moment(context)
         pushes = Counter([row[: self.key_width] for row in rows])
-        yield Statement(self._many["count_all"], [(*key, n) for key, n in pushes.items()])
+        yield Statement(self._many["count"], [(*key, n, now) for key, n in pushes.items()])
         placed = []
         for row in rows:
             pushes[row[: self.key_width]] -= 1
             placed.append((*row, pushes[row[: self.key_width]], at, now))
-        yield Statement(self._many["push_all"], placed)
+        yield Statement(self._many["place"], placed)
         return (yield from self._numbered(rows))
 
     def _numbered(self, rows: Sequence[Row]) -> Calling:
