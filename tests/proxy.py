@@ -34,6 +34,7 @@ class Proxy:
         self._endless = False
         self._meanwhile: Callable[[], object] | None = None
         self.cuts = 0
+        self.orphaned = False  # whether a session is left that the server does not end by itself
         self._late: tuple[socket.socket, bytes] | None = None
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -159,6 +160,7 @@ class Proxy:
                         server = client  # stays open
                         return
                     if cut is Cut.ORPHAN:
+                        self.orphaned = True
                         _shut(client)
                         client = server  # which says nothing more until it is ended
                         if server.recv(1):

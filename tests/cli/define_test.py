@@ -215,7 +215,7 @@ RING = ("ring", "visits", "--per", "uid:int", "--keep", "5")
         (
             ("structures", "--keep", "5"),
             2,
-            "--keep goes with a KIND (cache, counter, ring, capped, set, lease, rate_limit)",
+            "--keep goes with a KIND (cache, counter, ring, capped, set, lease, rate_limit",
         ),
         ((*RING, "--column", "visitor"), 2, "'visitor' is not a column"),
         ((*RING, "--column", "uid:int"), 2, "column uid is declared twice"),

@@ -94,13 +94,6 @@ def test_a_token_may_be_the_first_thing_that_a_store_does(url: str) -> None:
         assert store.run(pageviews.increment("/"), once="a") == store.run(pageviews.increment("/"), once="a") == 2
 
 
-def test_a_table_of_ones_own_cannot_be_capped(url: str) -> None:
-    from roost.store import bursts
-
-    with roost.Store(url) as store, pytest.raises(roost.Invalid, match="cannot be capped on mysql"):
-        bursts.inspect(store, "visits", by="seen", older_than=60, epoch="s")
-
-
 def test_a_query_has_a_limit(url: str) -> None:
     sql = clients.connect(url)
     sql.execute(f"SET SESSION {own(MYSQL.name, 0.05)}")

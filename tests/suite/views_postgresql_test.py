@@ -274,6 +274,8 @@ def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: Postg
     store = open_store(visits)
     sql.execute("COMMENT ON VIEW visits IS 'who''s been here'")
     sql.execute("COMMENT ON COLUMN visits.visitor IS '100 %'")
+    sql.execute("CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    sql.execute("CREATE TRIGGER mine AFTER INSERT ON visits FOR EACH STATEMENT EXECUTE FUNCTION noted()")
     sql.execute("COMMENT ON TRIGGER mine ON visits IS 'notes'")
     sql.execute("ALTER VIEW visits ALTER COLUMN visitor SET DEFAULT 7")
     sql.execute("ALTER VIEW visits SET (security_barrier)")

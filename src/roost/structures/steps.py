@@ -82,7 +82,7 @@ class Fact(NamedTuple):
     """Remember a number of the declaration, as the catalog has it now. Not on SQLite, where nobody writes meanwhile.
 
     A call that waited for `alter` goes on with the text of before. Where the tables' owner may not read the catalog,
-    on PostgreSQL above READ COMMITTED not lock it, the value is the program's own.
+    and on PostgreSQL above READ COMMITTED, whose snapshot may be older than the program, the value is the program's.
     """
 
     name: str
