@@ -42,6 +42,7 @@ def test_help_lists_the_commands_in_the_order_of_their_use(shell: Shell) -> None
         "forget",
         "drop",
         "serve",
+        "console",
         "demo",
     ]
 

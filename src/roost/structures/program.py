@@ -519,17 +519,24 @@ class ProgramPlan(StructurePlan):
         if self.dialect.row_locks:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)
 
-    def locks(self, operations: Operations, context: Context) -> list[Row]:
+    def locks(self, operations: Operations, context: Context, makers: Operations | None = None) -> list[Row]:
         """Return the keys that operations write, in their order, each with whether its head is made."""
-        made = {key for op in operations if op.writes and self._makes(op) for key in self.heads_of(op)}
+        made = {
+            key
+            for op in (operations if makers is None else makers)
+            if op.writes and self._makes(op)
+            for key in self.heads_of(op)
+        }
         return [(*key, int(key in made)) for key in self.seized(operations, context)]
 
     def _makes(self, op: Operation[Any]) -> bool:
         return op.verb not in self.writes or self.writes[op.verb].makes
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, Locked]:
+    def take_heads(
+        self, operations: Operations, context: Context, makers: Operations | None = None
+    ) -> Generator[Any, Any, Locked]:
         """Lock what operations of several kinds write, in key order."""
-        if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
+        if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context, makers)):
             yield from self.call_each("lock", keys)
         return True
 
@@ -626,14 +633,14 @@ class ProgramPlan(StructurePlan):
 
         return keys
 
-    def removals(self, *, counted: bool = False, remember: Remember = lambda _, __: ()) -> Iterator[Program]:
+    def removals(
+        self, *, counted: bool = False, remember: Remember = lambda _, __: (), goes: str = ""
+    ) -> Iterator[Program]:
         """Yield the programs `clear` and `forget` of a structure with heads."""
         count = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}"
         before = f"{count} AND until > {self.now}" if self.expires else count
         for verb in ("clear", "forget"):
-            yield removal(
-                verb, self.structure.key.columns, before, counted=counted, lasts=self.expires, remember=remember
-            )
+            yield removal(verb, self.structure.key.columns, before, counted, self.expires, remember, goes)
 
     def key_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the stored key of an operation that concerns a whole key, as the only row of a call."""

@@ -98,14 +98,15 @@ def removal(
     verb: str,
     key: Sequence[Column],
     before: str,
-    *,
     counted: bool,
     lasts: bool,
     remember: Remember = lambda _, __: (),
+    goes: str = "",
 ) -> Program:
     """Return the program `clear`, which removes all rows of a key, or `forget`, which removes its head, too.
 
     Its outcome is how many rows the key had that had not expired; before: the query for that.
+    goes: the condition under which the head is removed; otherwise it is left empty.
     """
     had = number("had")
 
@@ -117,7 +118,7 @@ def removal(
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
         if verb == "forget":
-            yield Do(f"DELETE FROM {w.head} WHERE {w.mine()}")
+            yield Do(f"DELETE FROM {w.head} WHERE {w.mine()}", when=goes)
         elif counted:
             yield Do(f"UPDATE {w.head} SET n = 0 WHERE {w.mine()} AND n <> 0")
         if w.loops:

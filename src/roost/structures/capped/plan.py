@@ -129,7 +129,11 @@ class CappedPlan(ProgramPlan):
             yield self.lock_program()
         there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self._living()}"
         yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=IN_ORDER, before=there)
-        yield from self.removals(counted=True, remember=self.remember)
+        # Without a count a head is not written with each row, so an old snapshot may not show all rows.
+        may_hide = self.structure.keep is None and self.dialect.family == "postgresql"
+        yield from self.removals(
+            counted=True, remember=self.remember, goes=self.dialect.read_committed if may_hide else ""
+        )
         if self.expires:
             yield sweep([*key, *ids], head=True, remember=self.remember)
 
@@ -257,6 +261,11 @@ class CappedPlan(ProgramPlan):
         score = w.dialect.name_of(structure.score) if structure.score is not None else ""
         newest = f"SELECT sequence FROM {w.rows} WHERE {mine} ORDER BY sequence DESC LIMIT 1"
         if not self.by_head:
+            # Who adds to a full key does not write its head, so an old snapshot's lock of that does not fail: the lock
+            # of the rows does, since the oldest is gone.
+            seen = f"SELECT count(*) FROM (SELECT 1 FROM {w.rows} WHERE {mine} FOR UPDATE) q"
+            if structure.keep is not None:
+                yield Let("seen", INT, f"CASE WHEN NOT ({w.dialect.read_committed}) THEN ({seen}) END")
             yield Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
         there, rejects = w["there"], structure.keep is not None and structure.on_full == "reject"
         first = w.dialect.family == "mariadb" and structure.score is None  # `putting`

@@ -1,0 +1,66 @@
+"""A transaction of the application whose snapshot is older than what others have added to a key, on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+import roost
+from tests import servers
+from tests.suite.shapes import Egg
+
+LEVELS = (psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE)
+kept: Any = roost.Capped("kept", Egg, per="basket", keep=3, unique="egg", on_duplicate="refresh")
+lasting: Any = roost.Capped("lasting", Egg, per="basket", unique="egg", keep_for=3600)
+
+
+@pytest.fixture
+def store() -> Iterator[roost.Store]:
+    try:
+        servers.postgresql()
+    except servers.NotHere as error:
+        servers.not_run(error)
+    with servers.database("postgresql") as url, roost.Store(url) as store:
+        store.create(kept, lasting)
+        yield store
+        assert store.check() == []
+
+
+def snapshot(store: roost.Store, level: psycopg.IsolationLevel) -> Any:
+    connection = psycopg.connect(store.url)
+    connection.isolation_level = level
+    connection.execute("SELECT 1 FROM roost_catalog")
+    return closing(connection)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("others", [[4], [2], [*range(10, 22)]], ids=["one", "refreshed", "all"])
+@pytest.mark.parametrize(
+    "add",
+    [lambda joined, _: joined.run(kept.add(Egg(1, 3))), lambda _, sql: sql.execute("SELECT kept_add(1, 3, 'white')")],
+    ids=["call", "program"],
+)
+def test_an_add_to_a_full_key_is_a_conflict(
+    level: psycopg.IsolationLevel, others: list[int], add: Callable[[Any, Any], Any], store: roost.Store
+) -> None:
+    store.run(kept.add_all([Egg(1, n) for n in (1, 2, 3)]))
+    with snapshot(store, level) as connection:
+        store.run(kept.add_all([Egg(1, n) for n in others]))
+        with pytest.raises((roost.Conflict, psycopg.errors.SerializationFailure)):
+            add(store.on(connection), connection)
+    assert store.run(kept.latest(1))[0] == Egg(1, others[-1])
+    assert store.run(kept.count(1)) == 3
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_forget_leaves_no_row_without_a_head(level: psycopg.IsolationLevel, store: roost.Store) -> None:
+    store.run(lasting.add(Egg(1, 1)))
+    with snapshot(store, level) as connection:
+        store.run(lasting.add(Egg(1, 2)))
+        assert store.on(connection).run(lasting.forget(1)) == 1
+        connection.commit()
+    assert store.run_all(lasting.latest(1), lasting.keys()) == ([Egg(1, 2)], [1])
