@@ -137,3 +137,19 @@ def test_a_kind_that_nobody_has_is_invalid_and_says_what_to_do() -> None:
     definition = json.dumps({**json.loads(moods.definition), "kind": "heap"})
     with pytest.raises(roost.Invalid, match=r"heap is a kind of structure that is not known here: .*roost\.structures"):
         from_definition(definition)
+
+
+@pytest.mark.needs("counter")
+def test_a_kind_that_is_not_known_here_leaves_the_others_alone(
+    open_store: Any, sql: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(pageviews)
+    sql.execute("CREATE TABLE roost_wheels_rows (id BIGINT PRIMARY KEY)")
+    sql.execute("INSERT INTO roost_catalog (name, version, definition) VALUES ('wheels', 1, ?)", ('{"kind":"wheel"}',))
+    sql.commit()
+    assert [each.name for each in store.structures()] == ["pageviews"]
+    assert "left out, since their kinds are not known here: wheels" in caplog.text
+    assert [(each.structure, each.rule) for each in store.check()] == [("wheels", "catalog")]
+    sql.execute("DELETE FROM roost_catalog WHERE name = 'wheels'")
+    sql.execute("DROP TABLE roost_wheels_rows")
+    sql.commit()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import inspect
+import logging
 import random as random_module
 import sqlite3
 import time
@@ -47,7 +48,7 @@ from roost.structures.kinds import Adopted, Cache
 from roost.structures.lease import Lease
 from roost.structures.operation import Operation
 from roost.structures.plan import in_utc
-from roost.structures.registry import from_definition
+from roost.structures.registry import from_definition, is_known
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
@@ -144,7 +145,11 @@ class _Base:
 
     def _structures(self) -> list[Structure]:
         found = self._core.snapshot(partial(listed, self._core.known.catalog))
-        return [from_definition(definition) for _, _, definition in found]
+        unknown = [name for name, _, definition in found if not is_known(definition)]
+        if unknown:
+            told = "left out, since their kinds are not known here: %s; `roost check` tells more"
+            logging.getLogger("roost").warning(told, ", ".join(unknown))
+        return [from_definition(definition) for name, _, definition in found if name not in unknown]
 
     def _doctor(self) -> list[Finding]:
         return self._working.doctor()

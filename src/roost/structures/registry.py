@@ -48,6 +48,19 @@ def declaration_of(kind: str) -> type[Structure]:
     return DECLARATIONS[kind]
 
 
+def is_known(definition: str) -> bool:
+    """Return whether a definition of the catalog is of a kind that is installed or imported, or cannot be read."""
+    try:
+        kind = facts_of(definition)["kind"]
+    except (Invalid, ValueError, KeyError, TypeError):
+        return True
+    try:
+        declaration_of(kind)
+    except Invalid:
+        return not isinstance(kind, str)
+    return True
+
+
 def console_class(kind: str) -> type[Console[Any]]:
     """Return what the commands know of a kind; `Invalid` as for `declaration_of`."""
     declaration_of(kind)
