@@ -24,7 +24,10 @@ from roost.contrib.opened import AsyncOpened, Opened
 from roost.contrib.stored import storable
 from roost.contrib.windows import Window, Windows
 
-DATABASES = ("sqlite", "mysql", "mariadb", "postgresql")
+DATABASES = (  # as the URLs of stores name them
+    *("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite", "mysql", "mariadb", "mysql+pymysql", "mysql+asyncmy"),
+    *("mariadb+pymysql", "mariadb+asyncmy", "postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg"),
+)
 NAME = "limits"  # of the structure
 MANY = 1_000  # keys that `reset` removes at once
 
