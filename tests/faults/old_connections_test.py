@@ -423,7 +423,7 @@ def test_a_server_that_takes_no_writes_for_a_while(place: Place) -> None:
         exempt = "SUPER, CONNECTION_ADMIN" if place.name == "mysql" else "SUPER, READ_ONLY ADMIN"
         place.server.run(f"REVOKE {exempt} ON *.* FROM plain@'%'")
         url = url.replace("root@", "plain@")
-    with roost.Store(url, timeout=1) as store:
+    with roost.Store(url, timeout=3) as store:
         grow_old(store)
         switch = ("SET GLOBAL read_only = {}", "ALTER SYSTEM SET default_transaction_read_only = {}")
         try:
