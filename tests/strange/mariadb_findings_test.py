@@ -133,7 +133,7 @@ def test_f14_no_lock_wait_does_not_wait_a_second(url: str) -> None:
         other = held(url)
         began = time.monotonic()
         for n in range(30):
-            with pytest.raises(roost.Busy, match="another transaction holds a lock|max_statement_time"):
+            with pytest.raises(roost.Busy, match=r"another transaction holds a lock|max_statement_time"):
                 store.run(visits.push(Visit(1, n)))
         assert time.monotonic() - began < 30  # a second for each, at least, if the server waited
         other.close()
@@ -165,7 +165,7 @@ def test_f15_a_lock_is_told_from_slowness(url: str) -> None:
         store.create(visits)
         store.run(visits.push(Visit(1, 1)))
         other = held(url)
-        with pytest.raises(roost.Busy, match="another transaction holds a lock|max_statement_time"):
+        with pytest.raises(roost.Busy, match=r"another transaction holds a lock|max_statement_time"):
             store.run(visits.push(Visit(1, 2)))
         other.rollback()
         other.close()
