@@ -257,7 +257,7 @@ def test_a_column_of_another_type_is_seen_by_the_next_operation(store: roost.Sto
 def test_a_lock_of_somebody_else_costs_who_needs_the_row(path: Database) -> None:
     if path.name == "sqlite":
         return  # has one lock
-    with roost.Store(path.url, timeout=0.6) as store, closing(path.connect()) as other:
+    with roost.Store(path.url, timeout=2.5) as store, closing(path.connect()) as other:
         store.create(roost.Counter("views"))
         assert store.run(items.find("=", 1)) != []
         other.cursor().execute("UPDATE item SET n = 7 WHERE id = 1")
