@@ -209,7 +209,6 @@ class StructurePlan(TargetPlan):
         # To lock a key that is not there makes it, which a reader of all keys must not see before it is written.
         readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
         if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
-            yield from self.take_heads(operations, context, operations[: readers[0]])
             before = yield from StructurePlan.run(self, operations[: readers[0]], context)
             return before + (yield from StructurePlan.run(self, operations[readers[0] :], context))
         together = self.together
@@ -225,13 +224,8 @@ class StructurePlan(TargetPlan):
                 locked = True
         return results
 
-    def take_heads(
-        self, operations: Operations, context: Context, makers: Operations | None = None
-    ) -> Generator[Wanted, Any, Locked]:
-        """Take the locks for all rows that operations of several kinds write; return whether they are taken.
-
-        makers: those whose keys are made where they are missing; by default all.
-        """
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
+        """Take the locks for all rows that operations of several kinds write; return whether they are taken."""
         yield from ()
         return True
 

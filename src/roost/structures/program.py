@@ -519,24 +519,17 @@ class ProgramPlan(StructurePlan):
         if self.dialect.row_locks:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)
 
-    def locks(self, operations: Operations, context: Context, makers: Operations | None = None) -> list[Row]:
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the keys that operations write, in their order, each with whether its head is made."""
-        made = {
-            key
-            for op in (operations if makers is None else makers)
-            if op.writes and self._makes(op)
-            for key in self.heads_of(op)
-        }
+        made = {key for op in operations if op.writes and self._makes(op) for key in self.heads_of(op)}
         return [(*key, int(key in made)) for key in self.seized(operations, context)]
 
     def _makes(self, op: Operation[Any]) -> bool:
         return op.verb not in self.writes or self.writes[op.verb].makes
 
-    def take_heads(
-        self, operations: Operations, context: Context, makers: Operations | None = None
-    ) -> Generator[Any, Any, Locked]:
+    def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, Locked]:
         """Lock what operations of several kinds write, in key order."""
-        if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context, makers)):
+        if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
             yield from self.call_each("lock", keys)
         return True
 

@@ -325,15 +325,15 @@ class SetPlan(ProgramPlan):
             "forget": Write("forget" if self.heads else "clear", self.key_of, first, makes=False),
         }
 
-    def locks(self, operations: Operations, context: Context, makers: Operations | None = None) -> list[Row]:
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return what operations write, in order, each with whether it is made: keys, or the members' rows."""
         if self.heads:
-            return super().locks(operations, context, makers)
+            return super().locks(operations, context)
         made: dict[Row, int] = {}
         for op in operations:
             if op.verb in ("add", "add_all", "remove"):
                 for row in self.writes[op.verb].rows(op):
-                    made[row] = max(made.get(row, 0), int(self._makes(op) and op in (makers or [op])))
+                    made[row] = max(made.get(row, 0), int(self._makes(op)))
         return sorted([(*row, makes) for row, makes in made.items()])
 
     def _changes(self, run: Operations, context: Context, locked: Locked) -> Plan:
