@@ -86,11 +86,7 @@ def test_an_add_on_sqlite(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("server", "most"), [("postgresql", 13), ("mariadb", 14)])
 def test_a_push_on_a_server(server: str, most: int) -> None:
-    try:
-        servers.SERVERS[server]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(server) as url, roost.Store(url) as store:
+    with servers.own_database(server) as url, roost.Store(url) as store:
         store.create(visits)
         found = files_of(lambda: store.run(visits.push(Visit(7, 8))))
     assert len(found) <= most, shown(found)

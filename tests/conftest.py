@@ -111,25 +111,14 @@ def make_store(url: str) -> Iterator[MakeStore]:
 @pytest.fixture(params=servers.SERVERS)
 def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database of the test's own, on each database server in turn."""
-    try:
-        servers.SERVERS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(request.param) as url:
+    with servers.own_database(request.param) as url:
         yield url
 
 
 @pytest.fixture
 def any_url(database: str, tmp_path: Path) -> Iterator[str]:
     """A database of the test's own, on the one that the parameter `database` names."""
-    if database == "sqlite":
-        yield f"sqlite:///{tmp_path}/own.db"
-        return
-    try:
-        servers.SERVERS[database]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(database) as url:
+    with servers.own_database(database, f"{tmp_path}/own.db") as url:
         yield url
 
 

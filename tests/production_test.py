@@ -30,11 +30,7 @@ CALLS = {"postgresql": "SELECT {}(5, 8)", "mariadb": "CALL {}(5, 8)", "mysql": "
 @contextlib.contextmanager
 def accounts(kind: str) -> Iterator[tuple[str, str, str]]:
     """Make a database whose accounts have the rights of the page once `deploy` has made structures; yield the URLs."""
-    try:
-        servers.SERVERS[kind]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(kind) as url, contextlib.closing(clients.connect(url)) as sql:
+    with servers.own_database(kind) as url, contextlib.closing(clients.connect(url)) as sql:
         parts = urlsplit(url)
         database = parts.path[1:]
         deploy, app = (f"{each}_{database}" for each in ("deploy", "app"))

@@ -667,6 +667,23 @@ def database(name: str) -> Iterator[str]:
     server.drop(url)
 
 
+@contextlib.contextmanager
+def own_database(name: str, file: str | None = None) -> Iterator[str]:
+    """Make a database of a test's own; where the server cannot be had, the test is reported as not run.
+
+    file: the path of it for `sqlite`.
+    """
+    if name == "sqlite":
+        yield f"sqlite:///{file}"
+        return
+    try:
+        SERVERS[name]()
+    except NotHere as error:
+        not_run(error)
+    with database(name) as url:
+        yield url
+
+
 def wait_for_silence(url: str) -> None:
     """Return when no client is connected to a database any more: what was killed is over."""
     import psycopg

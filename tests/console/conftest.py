@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -113,26 +114,14 @@ class Browser:
         return str(found)
 
 
-def database(name: str, folder: Path) -> Iterator[str]:
-    if name == "sqlite":
-        yield f"sqlite:///{folder}/console.db"
-        return
-    try:
-        servers.SERVERS[name]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(name) as url:
-        yield url
-
-
 @pytest.fixture(scope="module", params=["sqlite", *servers.SERVERS])
 def filled_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A filled database on each engine, for the tests of a module, which only read."""
-    for url in database(request.param, tmp_path_factory.mktemp("console")):
-        with roost.Store(url) as store:
-            fill(store)
-            yield url
-            assert store.check() == []
+    file = f"{tmp_path_factory.mktemp('console')}/console.db"
+    with servers.own_database(request.param, file) as url, roost.Store(url) as store:
+        fill(store)
+        yield url
+        assert store.check() == []
 
 
 @pytest.fixture
@@ -150,13 +139,7 @@ def file_store(tmp_path: Path) -> Iterator[roost.Store]:
 
 
 @pytest.fixture
-def make_database(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], str]:
+def make_database(tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Make a database of the test's own, by the name of its engine."""
-
-    def make(name: str) -> str:
-        found = database(name, tmp_path)
-        url = next(found)
-        request.addfinalizer(lambda: next(found, None))
-        return url
-
-    return make
+    with ExitStack() as made:
+        yield lambda name: made.enter_context(servers.own_database(name, f"{tmp_path}/console.db"))

@@ -15,7 +15,7 @@ import pytest
 
 import roost
 from tests import servers
-from tests.console.conftest import KEYS, Browser, database, fill
+from tests.console.conftest import KEYS, Browser, fill
 from tests.suite.application import Application
 
 ROWS = int(os.environ.get("ROOST_CONSOLE_ROWS", 100_000))  # in each structure
@@ -60,7 +60,7 @@ def numbers(kind: str) -> str:
 def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """Every statement of the pages, on a database with many rows."""
     kind = request.param
-    for url in database(kind, tmp_path_factory.mktemp("plans")):
+    with servers.own_database(kind, f"{tmp_path_factory.mktemp('plans')}/console.db") as url:
         asked = Asked(url, [])
         with roost.Store(url) as store:
             fill(store)

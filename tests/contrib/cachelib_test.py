@@ -19,14 +19,7 @@ PAGES = roost.Cache("pages")
 
 @pytest.fixture(params=["sqlite", *servers.SERVERS])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/app.db"
-        return
-    try:
-        servers.SERVERS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(request.param) as url:
+    with servers.own_database(request.param, f"{tmp_path}/app.db") as url:
         yield url
 
 

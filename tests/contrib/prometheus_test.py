@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -115,15 +116,8 @@ def measured(store: roost.Store | roost.AsyncStore) -> dict[tuple[str, str], flo
 
 
 @pytest.fixture(params=["sqlite", *servers.SERVERS])
-def any_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield url
-        return
-    try:
-        servers.SERVERS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(request.param) as found:
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with servers.own_database(request.param, f"{tmp_path}/test.db") as found:
         yield found
 
 

@@ -62,11 +62,7 @@ POSTGRESQL = {
 def refusing_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A server's database that refuses the member "no"."""
     name, reason = request.param
-    try:
-        servers.SERVERS[name]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(name) as url:
+    with servers.own_database(name) as url:
         with roost.Store(url) as store:
             store.create(*STRUCTURES)
         sql = clients.connect(url)
@@ -219,11 +215,7 @@ BUSY = {
 @pytest.mark.parametrize("name", servers.SERVERS)
 def test_f8_who_shares_the_key_of_one_that_is_told_busy_is_not(name: str) -> None:
     """A trigger's own number for a lock sends its caller aside, where the others of its key wait too."""
-    try:
-        servers.SERVERS[name]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(name) as url, roost.Store(url, timeout=3) as store:
+    with servers.own_database(name) as url, roost.Store(url, timeout=3) as store:
         store.create(likes, view=False)
         sql = clients.connect(url)
         refuse = f"IF NEW.member = 'no' THEN {BUSY[name]}; END IF"

@@ -75,14 +75,7 @@ class Database:
 @contextlib.contextmanager
 def database(name: str, folder: Path) -> Iterator[Database]:
     """Make a database."""
-    if name == "sqlite":
-        yield Database(name, f"sqlite:///{folder}/app.db")
-        return
-    try:
-        servers.SERVERS[name]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(name) as url:
+    with servers.own_database(name, f"{folder}/app.db") as url:
         yield Database(name, url)
 
 

@@ -17,8 +17,9 @@ from tests.campaigns.processes import until
 from tests.index.databases import Database, database
 from tests.server.playing import Bench, bench
 from tests.strange.mariadb import connection, strange
+from tests.suite.clients import WAITS
 
-WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+WAITING = f"SELECT 1 FROM {WAITS['postgresql']}"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.campaigns.processes import until
 from tests.lengths import length
 from tests.suite.application import Application
 from tests.suite.boundaries import plain
-from tests.suite.clients import MariaDBClient, connect
+from tests.suite.clients import WAITS, MariaDBClient, connect
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, visits
 from tests.suite.views_mixed_test import until_done
 
@@ -162,11 +162,9 @@ def test_many_rows_that_have_waited_for_a_transaction_go_by_what_it_has_left(
     store.on(client).run(one)
     waiting = threading.Thread(target=store.run_all, args=many)
     waiting.start()
-    # InnoDB shows the same again to those that ask more often than ten times a second.
-    waits = "(SELECT SLEEP(0.2)) s JOIN information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    if application.kind == "postgresql":
-        waits = "pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    until(lambda: application(f"SELECT count(*) FROM {waits}") == [(1,)], "the wait for the transaction")
+    until(
+        lambda: application(f"SELECT count(*) FROM {WAITS[application.kind]}") == [(1,)], "the wait for the transaction"
+    )
     client.execute("COMMIT")
     client.close()
     waiting.join(60)

@@ -19,6 +19,7 @@ import roost
 from roost.databases.mariadb.address import arguments
 from tests.campaigns.processes import until
 from tests.lengths import length
+from tests.suite.clients import WAITS
 from tests.suite.shapes import Egg, Visit
 
 pytestmark = pytest.mark.needs("second store", "application")
@@ -177,13 +178,6 @@ def test_pushes_of_a_former_declaration_keep_the_new_promise(
     assert store.check() == []
 
 
-WAITS = {
-    "postgresql": "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-    # InnoDB shows the same again to those that ask more often than ten times a second.
-    "mysql": "SELECT 1 FROM (SELECT SLEEP(0.2)) s JOIN information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-}
-
-
 def found(sql: Any, query: str) -> bool:
     cursor = sql.cursor()
     cursor.execute(query)
@@ -199,7 +193,7 @@ def test_the_first_push_of_a_key_waits_for_alter_and_keeps_the_new_cap(many: int
     def beside(text: str, row: object) -> None:
         if text.startswith("UPDATE roost_catalog"):
             pushing.start()
-            until(lambda: found(sql, WAITS[server_url.partition(":")[0]]), "a push that waits")
+            until(lambda: found(sql, f"SELECT 1 FROM {WAITS[server_url.partition(':')[0]]}"), "a push that waits")
 
     with (
         roost.Store(server_url) as store,

@@ -26,6 +26,7 @@ from tests.campaigns.processes import until
 from tests.lengths import length
 from tests.suite.application import Application
 from tests.suite.capping.tables import VISITS, cap
+from tests.suite.clients import WAITS
 from tests.suite.joined_test import ROW, WHO, comes_back, everything
 from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import App, Way
@@ -282,7 +283,7 @@ def test_joined_transactions_in_any_order_and_batches_only_the_joined_see_a_conf
 # --- interrupted -------------------------------------------------------------------------------------------------
 
 
-WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+WAITING = f"SELECT 1 FROM {WAITS['postgresql']}"
 
 
 @pytest.mark.ways("awaited")

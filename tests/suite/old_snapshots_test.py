@@ -20,11 +20,7 @@ lasting: Any = roost.Capped("lasting", Egg, per="basket", unique="egg", keep_for
 
 @pytest.fixture
 def store() -> Iterator[roost.Store]:
-    try:
-        servers.postgresql()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database("postgresql") as url, roost.Store(url) as store:
+    with servers.own_database("postgresql") as url, roost.Store(url) as store:
         store.create(kept, lasting)
         yield store
         assert store.check() == []

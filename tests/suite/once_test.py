@@ -25,15 +25,8 @@ STRUCTURES = (pageviews, visits, baskets, likes)
 
 
 @pytest.fixture(params=["sqlite", *servers.SERVERS])
-def any_url(request: pytest.FixtureRequest, url: str) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield url
-        return
-    try:
-        servers.SERVERS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(request.param) as found:
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with servers.own_database(request.param, f"{tmp_path}/test.db") as found:
         yield found
 
 
@@ -106,11 +99,7 @@ def test_a_table_of_tokens_that_has_gone_is_made_again(any_url: str) -> None:
 
 @pytest.mark.parametrize("kind", servers.SERVERS)
 def test_an_account_that_may_not_make_the_table_of_tokens_is_told_so(kind: str, tmp_path: Path) -> None:
-    try:
-        servers.SERVERS[kind]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(kind) as url, contextlib.closing(clients.connect(url)) as sql:
+    with servers.own_database(kind) as url, contextlib.closing(clients.connect(url)) as sql:
         parts = urlsplit(url)
         name = f"teller_{parts.path[1:]}"
         user = f"{name}@'%'" if kind == "mariadb" else name

@@ -47,11 +47,7 @@ def capped(row: type[Any] = Egg, **options: Any) -> Any:
 
 @pytest.fixture(params=["mariadb", "mysql"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    try:
-        servers.SERVERS[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database(request.param) as found:
+    with servers.own_database(request.param) as found:
         yield found
 
 

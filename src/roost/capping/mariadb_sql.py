@@ -27,6 +27,14 @@ NUMBER, AT, NTH = "roostcap_n", "roostcap_at", "roostcap_nth"
 AT_ONCE = "innodb_lock_wait_timeout = 0"
 # A TIMESTAMP is read and passed back in the session's zone, in which one hour of a night in autumn occurs twice.
 IN_UTC = "time_zone = '+00:00'"
+# Of an event: others get the locks now and then.
+PAUSE = """\
+        IF SYSDATE(6) > roostcap_began + INTERVAL 25000 MICROSECOND THEN
+          COMMIT;
+          DO SLEEP(0.01);
+          START TRANSACTION;
+          SET roostcap_began = SYSDATE(6);
+        END IF;"""
 
 
 class MariaDBWords(Words):
@@ -258,12 +266,7 @@ BEGIN
             SET roostcap_cut = roostcap_cut + 1;
           END FOR;
         END IF;
-        IF SYSDATE(6) > roostcap_began + INTERVAL 25000 MICROSECOND THEN
-          COMMIT;
-          DO SLEEP(0.01);
-          START TRANSACTION;
-          SET roostcap_began = SYSDATE(6);
-        END IF;
+{PAUSE}
       UNTIL roostcap_cut < {CUT} OR roostcap_held END REPEAT;{end}
     COMMIT;
     DO RELEASE_LOCK({self.lock});

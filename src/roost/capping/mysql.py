@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
-from roost.capping.mariadb_sql import CUT, IN_UTC, NTH, NUMBER, MariaDBWords
+from roost.capping.mariadb_sql import CUT, IN_UTC, NTH, NUMBER, PAUSE, MariaDBWords
 from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.dialects.mysql import MYSQL
 
@@ -128,12 +128,7 @@ BEGIN
             CLOSE roostcap_gone;
           END;
         END IF;
-        IF SYSDATE(6) > roostcap_began + INTERVAL 25000 MICROSECOND THEN
-          COMMIT;
-          DO SLEEP(0.01);
-          START TRANSACTION;
-          SET roostcap_began = SYSDATE(6);
-        END IF;
+{PAUSE}
       UNTIL roostcap_cut < {CUT} OR roostcap_waits >= {MOST_WAITS} END REPEAT;{end}
     COMMIT;
     DO RELEASE_LOCK({self.lock});

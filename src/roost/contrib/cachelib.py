@@ -7,8 +7,8 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.stored import WRAP, Codec, is_held, overflowed, signed
-from roost.errors import Invalid
+from roost.contrib.stored import Codec, added, is_held
+from roost.errors import Invalid, Overflow
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
 
@@ -102,17 +102,13 @@ class RoostCache(BaseCache):
         while isinstance(delta, int) and is_held(delta):
             delta = int(delta)  # of a bool
             try:
-                found = self.store.run(self.cache.increment(key, delta % WRAP))
-            except Invalid:  # the value is no int of 64 bits
+                found = added(self.store.run, self.cache, key, delta)
+            except (Invalid, Overflow):  # the value, or the sum, is no int of 64 bits
                 break
-            if found is None:
-                if self.store.run(self.cache.add(key, self.codec.dumps(key, delta), ttl)):
-                    return delta
-            elif not overflowed(found, delta):
-                return signed(found)
-            else:
-                self.store.run(self.cache.increment(key, -delta % WRAP))
-                break
+            if found is not None:
+                return found
+            if self.store.run(self.cache.add(key, self.codec.dumps(key, delta), ttl)):
+                return delta
         total: int = (self.get(key) or 0) + delta
         self.set(key, total)
         return total

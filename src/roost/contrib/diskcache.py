@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import roost
 from roost.contrib.serializers import JSON
-from roost.contrib.stored import LONGEST_KEY, WRAP, Codec, is_held, overflowed, signed
+from roost.contrib.stored import LONGEST_KEY, Codec, added, is_held
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,15 +110,15 @@ class Cache:
         name = _stored(key)
         if not is_held(delta):
             raise roost.Invalid(f"{delta} has more than 64 bits")
-        while (found := self._run(self._values.increment(name, delta % WRAP))) is None:
-            if default is None:
-                raise KeyError(key)
-            if self.add(key, default + delta):
-                return default + delta
-        if overflowed(found, delta):
-            self._run(self._values.increment(name, -delta % WRAP))
-            raise roost.Overflow(f"{key!r} would have more than 64 bits")
-        return signed(found)
+        try:
+            while (found := added(self._run, self._values, name, delta)) is None:
+                if default is None:
+                    raise KeyError(key)
+                if self.add(key, default + delta):
+                    return default + delta
+        except roost.Overflow:
+            raise roost.Overflow(f"{key!r} would have more than 64 bits") from None
+        return found
 
     def decr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
         """Subtract from an int atomically and return the new one."""

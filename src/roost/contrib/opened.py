@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from roost.errors import Missing
@@ -30,23 +31,21 @@ class Opened:
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation."""
-        try:
-            return self.store.run(operation)
-        except Missing:
-            if not self._create:
-                raise
-            self.store.create(*self._structures)
-            return self.store.run(operation)
+        found: T = self._made(self.store.run, operation)
+        return found
 
     def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
         """Run operations, all or none."""
+        return self._made(self.store.run_all, *operations)
+
+    def _made(self, call: Callable[..., T], *operations: Operation[Any]) -> T:
         try:
-            return self.store.run_all(*operations)
+            return call(*operations)
         except Missing:
             if not self._create:
                 raise
             self.store.create(*self._structures)
-            return self.store.run_all(*operations)
+            return call(*operations)
 
 
 class AsyncOpened:
@@ -58,20 +57,17 @@ class AsyncOpened:
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation."""
-        try:
-            return await self.store.run(operation)
-        except Missing:
-            if not self._create:
-                raise
-            await self.store.create(*self._structures)
-            return await self.store.run(operation)
+        return await self._made(self.store.run, operation)
 
     async def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
         """Run operations, all or none."""
+        return await self._made(self.store.run_all, *operations)
+
+    async def _made(self, call: Callable[..., Awaitable[T]], *operations: Operation[Any]) -> T:
         try:
-            return await self.store.run_all(*operations)
+            return await call(*operations)
         except Missing:
             if not self._create:
                 raise
             await self.store.create(*self._structures)
-            return await self.store.run_all(*operations)
+            return await call(*operations)

@@ -14,10 +14,13 @@ import hashlib
 import logging
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 from roost.contrib.serializers import Signed, chosen
-from roost.errors import Invalid
+from roost.errors import Invalid, Overflow
+from roost.structures.cache.declaration import Cache
+from roost.structures.operation import Operation
 
 WRAP = 2**64
 HALF = 2**63
@@ -106,6 +109,18 @@ def overflowed(found: int, delta: int) -> bool:
     (False, True, True)
     """
     return not is_held(signed(found) - delta)
+
+
+def added(run: Callable[[Operation[Any]], Any], cache: Cache[Any, Any], key: str, delta: int) -> int | None:
+    """Add an int of 64 bits to a stored one in one operation; return the new one, None if the key has no value.
+
+    `Invalid` if its value is no int of 64 bits; `Overflow` if the sum is none: then the value is as it was.
+    """
+    found = run(cache.increment(key, delta % WRAP))
+    if found is not None and overflowed(found, delta):
+        run(cache.increment(key, -delta % WRAP))
+        raise Overflow(f"{key!r} would have more than 64 bits")
+    return None if found is None else signed(found)
 
 
 def signed(number: int) -> int:

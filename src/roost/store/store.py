@@ -61,6 +61,9 @@ def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
+log = logging.getLogger("roost")
+
+
 class _Base:
     """The common part of both kinds of store."""
 
@@ -148,7 +151,7 @@ class _Base:
         unknown = [name for name, _, definition in found if not is_known(definition)]
         if unknown:
             told = "left out, since their kinds are not known here: %s; `roost check` tells more"
-            logging.getLogger("roost").warning(told, ", ".join(unknown))
+            log.warning(told, ", ".join(unknown))
         return [from_definition(definition) for name, _, definition in found if name not in unknown]
 
     def _doctor(self) -> list[Finding]:

@@ -14,8 +14,8 @@ from django.utils.safestring import SafeString
 
 from roost.contrib.django.store import DjangoStore
 from roost.contrib.serializers import JSON, Signed, Tag
-from roost.contrib.stored import WRAP, Codec, is_held, overflowed, signed
-from roost.errors import Invalid
+from roost.contrib.stored import Codec, added, is_held
+from roost.errors import Invalid, Overflow
 from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 
 Timeout = float | None
@@ -108,15 +108,12 @@ class RoostCache(BaseCache):
             return super().incr(key, delta, version)
         name = self.make_and_validate_key(key, version)
         try:
-            found = self.store.run(self.structure.increment(name, delta % WRAP))
-        except Invalid:
+            found = added(self.store.run, self.structure, name, delta)
+        except (Invalid, Overflow):
             return super().incr(key, delta, version)
         if found is None:
             raise ValueError(f"Key {key!r} not found")
-        if overflowed(found, delta):
-            self.store.run(self.structure.increment(name, -delta % WRAP))
-            return super().incr(key, delta, version)
-        return signed(found)
+        return found
 
     def delete(self, key: Any, version: int | None = None) -> bool:
         """Remove a value; return whether there was one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures import steps
@@ -18,6 +18,8 @@ class SQLiteWords(Words):
     What a step remembers is written out where it is used, so it is evaluated there: a head's column is what it is then.
     """
 
+    clock = 'NEW."roost_now"'
+    at = f"strftime('%Y-%m-%d %H:%M:%S.', {clock} / 1000000, 'unixepoch') || substr({clock} % 1000000 + 1000000, 2)"
     loops = False
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
@@ -26,28 +28,17 @@ class SQLiteWords(Words):
         self._given: list[str] = []  # of a statement for many rows
 
     @property
-    def clock(self) -> str:
-        """The moment that is given with the row."""
-        return self.new("roost_now")
-
-    @property
-    def at(self) -> str:
-        """The clock as the column `at` has it."""
-        second = f"strftime('%Y-%m-%d %H:%M:%S.', {self.clock} / 1000000, 'unixepoch')"
-        return f"{second} || substr({self.clock} % 1000000 + 1000000, 2)"
-
-    @property
     def now(self) -> str:
         """The structure's time, as an expression."""
         return f"(SELECT max({self.clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {self.times} t)"
 
     def new(self, name: str) -> str:
         """Return the given value of a column."""
-        return f"column{self._given.index(name) + 1}" if name in self._given else f'NEW."{name}"'
+        return f"column{self._given.index(name) + 1}" if self._given else f'NEW."{name}"'
 
     def __getitem__(self, name: str) -> str:
         """Return a remembered value: it is written out."""
-        return self.now if name == "now" else self._lets[name]
+        return self._lets[name]
 
     def default(self, column: Column) -> str:
         """Return the default of a column that a row of `put` does not name, in its upsert."""
@@ -55,20 +46,8 @@ class SQLiteWords(Words):
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them."""
-        return f"(VALUES ({', '.join('?' * len(self._given))}))"
-
-    def put(
-        self,
-        table: str,
-        values: Mapping[str, str],
-        key: Sequence[str],
-        change: Mapping[str, str] | None = None,
-        source: str = "",
-    ) -> str:
-        """Return the upsert; a WHERE keeps ON CONFLICT from being read as the condition of a join."""
-        ended = f"{source} WHERE true" if source and " WHERE " not in source else source
-        return super().put(table, values, key, change, ended)
+        """The given rows, as FROM has them. WHERE keeps ON CONFLICT from being read as the condition of a join."""
+        return f"(VALUES ({', '.join('?' * len(self._given))})) WHERE true"
 
     def statement(self, program: Program) -> str | None:
         """Return the text of a program that is a single statement over many rows: a trigger takes twice as long."""
@@ -102,6 +81,7 @@ class SQLiteWords(Words):
                     for name in (column, *first):
                         self._lets[name] = f"(SELECT {name} FROM {self.head} WHERE {self.mine()})"
                 case steps.Now():
+                    self._lets["now"] = self.now
                     body.append(self._store_time())
                 case steps.Let(name, _, value):
                     self._lets[name] = f"({value})"

@@ -25,22 +25,14 @@ class Words(ABC):
     loops: whether there are `Each`, `Put`, and variables.
     """
 
+    clock: str
+    at: str
     loops = True
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
         self.variant = ""  # ends the names of programs that are given whole rows of a declaration with fewer columns
         self.rows, self.head, self.times = (f"roost_{name}_{table}" for table in ("rows", "head", "clock"))
-
-    @property
-    @abstractmethod
-    def clock(self) -> str:
-        """The moment by the database's clock."""
-
-    @property
-    @abstractmethod
-    def at(self) -> str:
-        """The clock as the column `at` has it."""
 
     @property
     @abstractmethod
