@@ -46,7 +46,7 @@ class Told:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if report.failed and terminal is not None:
             why = str(report.longrepr).strip().splitlines() or [""]
-            errors = [line for line in why if line.startswith("E  ")] or why[-1:]
+            errors = [line for line in why if line.startswith(("E  ", "ERROR: ", "FAIL: "))] or why[-1:]
             terminal.write_line(f"\nFAILED {report.nodeid} ({report.when}): {errors[0].lstrip('E ')[:300]}")
 
 

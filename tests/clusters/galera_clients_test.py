@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from pymysql.err import OperationalError
+from pymysql.err import MySQLError
 
 import roost
 from roost.databases.mariadb.address import arguments
+from roost.databases.mariadb.errors import UNREAD
 from tests.clusters import load
 from tests.clusters.galera import Galera
 from tests.server.serving import Client, serving
@@ -55,8 +56,8 @@ def by_sql(url: str, tally: Tally, end: float) -> None:
                 while True:
                     try:
                         cursor.execute(sql)
-                    except OperationalError as error:
-                        if error.args[0] != DEADLOCK:
+                    except MySQLError as error:
+                        if error.args[0] != DEADLOCK and not UNREAD.search(str(error)):
                             raise
                     else:
                         break

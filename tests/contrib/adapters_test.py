@@ -207,6 +207,15 @@ def test_results_of_celery(any_url: str, store: roost.Store, planted: bytes) -> 
     backend._opened.store.close()
 
 
+@pytest.fixture
+def level_of_the_log() -> Iterator[None]:
+    """A worker of Celery sets it, for good."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
+
+
+@pytest.mark.usefixtures("level_of_the_log")
 def test_a_worker_of_celery(any_url: str) -> None:
     from celery.contrib.testing.worker import start_worker  # type: ignore[import-untyped]
 
