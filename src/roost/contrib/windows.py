@@ -1,6 +1,6 @@
 """Windows: how often each key did something, in a fixed, a moving, or a sliding window, for the storage of `limits`.
 
-A structure of Roost's by the same means as one of your own (docs/own-structure.md). A key's hits are numbered: its head
+It is made as one of your own is (docs/own-structure.md), of `roost.own` alone. A key's hits are numbered: its head
 has the number of the newest one. Of a moving window each acquisition has a row, with the number of its last hit and the
 moment. `n` more are over the limit if hit number `newest + n - limit` is in the window: then its row is there, since
 older rows alone are deleted. So a refusal is one look into an index, and writes and locks nothing.
@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from roost import own
-from roost.structures.checks import RuleWords, has_head
-from roost.structures.clock import MOST_REFUSED, SECOND, duration
-from roost.structures.console import PeekConsole
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, Rule
-from roost.structures.program import Answering, Read
-from roost.structures.steps import INT, Fetch
-from roost.types.column_types import whole
 
 K = TypeVar("K")
 
+SECOND = 1_000_000  # microseconds
 MOST_HITS = 10_000  # of a moving window, which has a row for each acquisition
 MOST_WITHIN = 100 * 366 * 86_400 * SECOND
 MILLISECOND = 1_000  # in which the part of an earlier window is computed: the product stays within 64 bits
@@ -120,12 +113,12 @@ class Windows(own.Structure, Generic[K]):
         return own.Operation(self, "peek", (self.key.check(key), self._within(within)))
 
     def _taking(self, verb: str, key: K, limit: int, within: Any, n: int) -> own.Operation[bool]:
-        if whole(n, 1, limit) is None:
+        if type(n) is not int or not 1 <= n <= limit:
             raise own.Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {limit:,}")
         return own.Operation(self, verb, (self.key.check(key), limit, self._within(within), n))
 
     def _within(self, within: Any) -> int:
-        return duration(f"{self.name}: within", within, MOST_WITHIN)
+        return own.duration(f"{self.name}: within", within, MOST_WITHIN)
 
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Windows[Any]:
@@ -133,7 +126,7 @@ class Windows(own.Structure, Generic[K]):
         return cls(name, key=own.key_from(name, "key", facts["key"]))
 
 
-class WindowsPlan(own.ProgramPlan):
+class WindowsPlan(own.RefusingPlan):
     """The programs and reads of `Windows`: a head for each key, and the rows of its moving window."""
 
     structure: Windows[Any]
@@ -222,7 +215,7 @@ class WindowsPlan(own.ProgramPlan):
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         n, now, fresh = w.new(N.name), w["now"], f"{w['now']} + {w.new(WITHIN.name)}"
-        yield own.Let("told", INT, f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
+        yield own.Let("told", own.INT, f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
         yield own.Do(
             f"UPDATE {w.head} SET counted = CASE WHEN ends > {now} THEN counted + {n} ELSE {n} END,\n"
             f"    {self._lasting(fresh)}, ends = CASE WHEN ends > {now} THEN ends ELSE {fresh} END WHERE {w.mine()}"
@@ -231,14 +224,14 @@ class WindowsPlan(own.ProgramPlan):
 
     def _taking(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", INT, self._over_limit("take", self._words(w)))
+        yield own.Let("refused", own.INT, self._over_limit("take", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         first = f"{w['newest']} + {n} - {limit}"
         lock = self.dialect.for_update
         source = f"FROM {w.rows} r WHERE {w.mine((), 'r.')} AND r.last >= {first} ORDER BY r.last LIMIT 1{lock}"
-        yield Fetch([own.number("begins"), AT], ["r.last - r.n", "r.at"], source)
+        yield own.Fetch([own.number("begins"), AT], ["r.last - r.n", "r.at"], source)
         yield own.Leave(f"{w['begins']} < {first} AND {w['at']} >= {w['now']} - {within}", ["0"])
         yield own.Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND last <= {first}")
         values = {**w.values(w.key), "last": f"{w['newest']} + {n}", "n": n, "at": w["now"]}
@@ -249,13 +242,13 @@ class WindowsPlan(own.ProgramPlan):
 
     def _sliding(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", INT, self._over_limit("slide", self._words(w)))
+        yield own.Let("refused", own.INT, self._over_limit("slide", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         now = w["now"]
         over = f"SELECT {self._weight('h.', now, within)} FROM {w.head} h WHERE {w.mine((), 'h.')}"
-        yield own.Let("weight", INT, over, locking=True)
+        yield own.Let("weight", own.INT, over, locking=True)
         yield own.Leave(f"{w['weight']} + {n} > {limit}", ["0"])
         first, second = f"{now} - started < {within}", f"{now} - started < 2 * {within}"
         yield own.Do(
@@ -297,32 +290,8 @@ class WindowsPlan(own.ProgramPlan):
         def allowed(_: own.Operation[Any], outcomes: Sequence[Any]) -> bool:
             return bool(outcomes[0])
 
-        def answer(op: own.Operation[Any], context: Context) -> Answering:
-            return "{allowed}", lambda number: bool(number) or self._remember(op, context)
-
-        clearing = {verb: own.Write(verb, self.key_of, own.first, makes=False) for verb in ("clear", "forget")}
-        taking = {
-            verb: own.Write(verb, lambda op: [self._row(op)], allowed, answer=answer) for verb in ("take", "slide")
-        }
-        return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking, **clearing}
-
-    def _writes(self, write: own.Write, run: Operations, context: Context, _: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, _)
-        for op, result in zip(run, results, strict=True):
-            if result is False:
-                self._remember(op, context)
-        return results
-
-    def _refused_lately(self, context: Context) -> dict[own.Row, None]:
-        return context.refused.setdefault(self.structure.name, {})
-
-    def _remember(self, op: own.Operation[Any], context: Context) -> bool:
-        # That an operation was refused: the next one is asked by a plain read first.
-        refused = self._refused_lately(context)
-        if len(refused) >= MOST_REFUSED:
-            refused.clear()
-        refused[(op.verb, *self.key_out(op.args[0]))] = None
-        return False
+        taking = {verb: own.Write(verb, lambda op: [self._row(op)], allowed) for verb in ("take", "slide")}
+        return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking}
 
     def asked(self) -> Mapping[str, own.Ask]:
         """Return what the verb that reads asks."""
@@ -333,41 +302,38 @@ class WindowsPlan(own.ProgramPlan):
             f"  FROM (SELECT {self.now} AS moment) m LEFT JOIN {self.head_table} h ON {self.mine('h.')}"
         )
         read = self.read(found, [*self.structure.key.columns, WITHIN, *self.timed])
-        return {"peek": own.Ask(read, lambda op, context: self._row(op) + self.moment(context), _window)}
+        return {"peek": own.Ask(read, self._asked_row, _window)}
+
+    def _asked_row(self, op: own.Operation[Any], context: own.Context) -> own.Row:
+        return self._row(op) + self.moment(context)
+
+    def refusing(self) -> Mapping[str, own.Ask]:
+        """Return the reads that refuse what is over the limit."""
+        given = [*self.structure.key.columns, LIMIT, WITHIN, N, *self.timed]
+
+        def refused(_: own.Operation[Any], found: list[own.Row]) -> bool | None:
+            return False if found[0][0] else None
+
+        reads = {verb: self.read(self._over_limit(verb, self._named), given) for verb in ("take", "slide")}
+        return {verb: own.Ask(read, self._asked_row, refused) for verb, read in reads.items()}
+
+    def is_refusal(self, result: Any) -> bool:
+        """Return whether nothing was taken."""
+        return not result
 
     def verbs(self) -> dict[str, Any]:
-        """Return what lists keys, and the plain read that refuses what is over the limit.
-
-        A server is not asked it unless the key was refused lately.
-        """
-        if self.dialect.singles:
-            given = [*self.structure.key.columns, LIMIT, WITHIN, N, *self.timed]
-            for verb in ("take", "slide"):
-                read = self.read(self._over_limit(verb, self._named), given)
-                self.questions[verb] = partial(self._asking, read)
+        """Return what lists keys."""
         return {"keys": self.list_keys(self.head_table, f"until > {self.now}")}
 
-    def _asking(self, read: Read, op: own.Operation[Any], context: Context) -> Question | None:
-        lately = self._refused_lately(context).pop((op.verb, *self.key_out(op.args[0])), 1) is None
-        if self.dialect.row_locks and not lately:
-            return None
-
-        def refused(op: own.Operation[Any], found: list[own.Row]) -> bool:
-            if not found[0][0]:
-                raise Careful
-            return self._remember(op, context)
-
-        ask = own.Ask(read, lambda op, context: self._row(op) + self.moment(context), refused)
-        return self._question(ask, op, context)
-
-    def rules(self) -> Iterator[Rule]:
+    def rules(self) -> Iterator[tuple[str, str]]:
         """Yield what `check` verifies: rows have a head, and their hits are among those that it has numbered."""
-        yield has_head(self)
-        words = RuleWords(self)
-        wrong = words.message("hits up to ?, the head says ?", "r.last", "h.newest")
+        yield own.has_head(self)
+        key = self.structure.key.columns
+        wrong = self.dialect.message("hits up to ?, the head says ?", "r.last", "h.newest")
         yield (
             "last",
-            f"SELECT {words.r_key}, {wrong} FROM {words.rows} r JOIN {words.head} h ON {words.join}\n"
+            f"SELECT {self.dialect.names(key, 'r.')}, {wrong} FROM {self.rows_table} r\n"
+            f"  JOIN {self.head_table} h ON {self.dialect.same(key, 'h.', 'r.')}\n"
             f"  WHERE r.last > h.newest OR r.n < 1 OR r.last < r.n",
         )
 
@@ -390,7 +356,7 @@ def _window(op: own.Operation[Any], found: list[own.Row]) -> Window:
     )
 
 
-class WindowsConsole(PeekConsole[Windows[Any]]):
+class WindowsConsole(own.PeekConsole[Windows[Any]]):
     """Keys with what they have in their windows; nothing can be imported."""
 
     takes: ClassVar[Mapping[str, Any]] = {"key": ()}

@@ -20,12 +20,13 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
 from roost.structures.checks import RuleWords
-from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, shown_now
+from roost.structures.clock import SECOND, at_moment, duration, shown_now
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write
+from roost.structures.plan import Context, Facts, Rule, Verb
+from roost.structures.program import Answering, Ask, Calling, Write
 from roost.structures.rate_limit_many import TEXTS, taking_all
+from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import read_only
 from roost.structures.rules import sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
@@ -157,7 +158,7 @@ class RateLimit(Structure, Generic[K]):
         return cls(name, key=key, limit=facts["limit"], within=facts["within"] * _MICROSECOND)
 
 
-class RateLimitPlan(ProgramPlan):
+class RateLimitPlan(RefusingPlan):
     """A rate limit in one dialect's words: one table, whose row is its own head."""
 
     structure: RateLimit[Any]
@@ -357,40 +358,21 @@ class RateLimitPlan(ProgramPlan):
         return (*self.key_out(op.args[0]), *self.moment(context))
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys, and a take's question; it is not asked of a server unless the key was refused."""
-        if self.dialect.singles:
-            self.questions["take"] = self._asking
+        """Return what lists keys."""
         return {"keys": self.list_keys(self.rows_table, f"tat > {self.now}")}
 
-    def _asking(self, op: Operation[Any], context: Context) -> Question | None:
-        (row,) = self._n_of(op)
-        if self.dialect.row_locks and self._refused_lately(context).pop(row[:-1], 1) is not None:
-            return None
+    def refusing(self) -> Mapping[str, Ask]:
+        """Return the read that refuses a take."""
 
-        def refused(_: Operation[Any], found: list[Row]) -> Taken:
+        def refused(op: Operation[Any], found: list[Row]) -> Taken | None:
             outcome, final = _judged_by((op.args[1], *found[0]))
-            if outcome[0] or not final:
-                raise Careful
-            self._remember(op, context)
-            return _taken(*outcome)
+            return _taken(*outcome) if final and not outcome[0] else None
 
-        return self._question(Ask(self._row, self._given, refused), op, context)
+        return {"take": Ask(self._row, self._given, refused)}
 
-    def _refused_lately(self, context: Context) -> dict[Row, None]:
-        return context.refused.setdefault(self.structure.name, {})
-
-    def _remember(self, op: Operation[Any], context: Context) -> None:
-        refused = self._refused_lately(context)
-        if len(refused) >= MOST_REFUSED:
-            refused.clear()
-        refused[self.key_out(op.args[0])] = None
-
-    def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, _)
-        for op, taken in zip(run, results, strict=True):
-            if op.verb == "take" and not taken.allowed:
-                self._remember(op, context)
-        return results
+    def is_refusal(self, result: Any) -> bool:
+        """Return whether a take was refused."""
+        return not result.allowed
 
     # --- check and alter ------------------------------------------------------------------------------------------
 
