@@ -81,7 +81,7 @@ def test_workers_of_celery_in_processes_store_results(any_url: str, tmp_path: Pa
 @everywhere
 def test_the_other_blocks_of_the_page_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = application(any_url, "region = ", "site = ", "http = ", "LocalCache(")
+    found = application(any_url, "region = ", "pages = ", "site = ", "http = ", "LocalCache(")
     assert (found["summary"](7), found["summary"](7)) == ({"user": 7}, {"user": 7})
 
     async def main() -> None:
