@@ -263,9 +263,9 @@ def cli_page() -> str:
         lines = [line.strip() for line in examples.splitlines()[1:] if line.strip().startswith("roost ")]
         if lines:
             parts.append("```sh\n" + "\n".join(lines[:4]) + "\n```\n")
-        shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
+        options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
         names = [
-            f"`{record[0]}`" for record in shown if record and not record[0].startswith(("-h", "--store", "--json"))
+            f"`{max(each.opts, key=len)}`" for each in options if not {"--help", "--store", "--json"} & {*each.opts}
         ]
         if names:
             parts.append(textwrap.fill(", ".join(names), 110, break_long_words=False, break_on_hyphens=False) + "\n")
