@@ -138,22 +138,18 @@ class PeekConsole(Console[S]):
     headers: ClassVar[Sequence[str]] = ()
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return an operation for each key."""
         return [self.contents(key, None) for key in keys]
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return what was found of each key."""
         rows = [tuple([getattr(found, name, None) for name in self.headers]) for found in results]
         return Table(self.headers, rows, [dict(zip(self.headers, row, strict=True)) for row in rows])
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads a key."""
         structure: Any = self.structure
         operation: Operation[Any] = structure.peek(key)
         return operation
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return what was found."""
         table = self.summary([None], [found])
         return table._replace(rows=[] if found is None else table.rows, document=table.document[0])
 

@@ -21,17 +21,7 @@ from roost.structures.set.clients import SetConsole
 from roost.structures.set.declaration import Set
 from roost.structures.set.plan import SetPlan
 
-__all__ = [
-    "Adopted",
-    "Cache",
-    "Capped",
-    "Counter",
-    "Lease",
-    "MemcachedSet",
-    "RateLimit",
-    "Ring",
-    "Set",
-]
+__all__ = ["Adopted", "Cache", "Capped", "Counter", "Lease", "MemcachedSet", "RateLimit", "Ring", "Set"]
 
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)

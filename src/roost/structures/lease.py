@@ -164,7 +164,6 @@ class LeasePlan(ProgramPlan):
     expires = True
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table and index; PostgreSQL leaves room for new versions of a row."""
         names = self.dialect.names(self.structure.key.columns)
         room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
         yield self.create(self.rows_table, [*self.structure.key.columns, HOLDER, TOKEN, TTL, EXPIRES], names) + room
@@ -174,7 +173,6 @@ class LeasePlan(ProgramPlan):
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs. A lease that is not granted has the token 0; one that is ends `ttl` after its moment."""
         key, gives = self.structure.key.columns, [GRANTED, MOMENT]
         after = (
             f"SELECT token, {self.now} AS moment FROM {self.rows_table} WHERE {self.mine()} AND expires > {self.now}"
@@ -306,7 +304,6 @@ class LeasePlan(ProgramPlan):
     # --- operations -----------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             return [(*self.key_out(op.args[0]), *(op.args[2:] if op.verb == "renew" else op.args[1:]))]
@@ -342,7 +339,6 @@ class LeasePlan(ProgramPlan):
         return Grant(self.structure.key.value(op.args[0]), op.args[1], token, datetime_of(moment + op.args[-1]))
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         key = self.structure.key.columns
         read = self.read(
             f"SELECT r.holder, r.token, {self._ends} AS expires\n"
@@ -367,7 +363,6 @@ class LeasePlan(ProgramPlan):
         }
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys; a plain read refuses what somebody else has."""
         if self.dialect.singles:
             self.questions["acquire"] = self._asking
         return {"keys": self.list_keys(self.rows_table, f"expires > {self.now}")}
@@ -383,7 +378,6 @@ class LeasePlan(ProgramPlan):
         return self._question(Ask(self._by_other, row, refused), op, context)
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: whoever holds a key has a token and a time to hold it."""
         words = RuleWords(self)
         yield (
             "token",
@@ -420,7 +414,6 @@ class LeaseWire(PeekWire):
     more = (TOKEN, ENDS)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the key with its grant."""
         return [] if found is None else [(*key, found.holder, found.token, found.expires)]
 
 
@@ -431,7 +424,6 @@ class LeaseConsole(PeekConsole[Lease[Any]]):
     headers = ("holder", "token", "expires")
 
     def removed(self, number: int) -> str:
-        """Say what `clear` and `forget` do."""
         return f"{number:,} lease{'' if number == 1 else 's'}"
 
 

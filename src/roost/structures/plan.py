@@ -200,7 +200,6 @@ class StructurePlan(TargetPlan):
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
-        """Plan operations of this structure, in their order."""
         if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
@@ -234,7 +233,6 @@ class StructurePlan(TargetPlan):
         return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, whose heads an operation locks."""
         return [self.key_out(op.args[0])]
 
     def key_value(self, stored: Sequence[Any]) -> Any:

@@ -233,7 +233,6 @@ class ProgramPlan(StructurePlan):
 
     @property
     def has_view(self) -> bool:
-        """Whether plain SQL clients can have a view of it."""
         described = self.views is not VIEWS or type(self).relation is not ProgramPlan.relation
         return super().has_view and described
 
@@ -480,7 +479,6 @@ class ProgramPlan(StructurePlan):
     # --- what expires ---------------------------------------------------------------------------------------------
 
     def run(self, operations: Operations, context: Context) -> Plan:
-        """Run operations; a batch of the store's own also deletes expired rows, in proportion to what it writes."""
         results = yield from super().run(operations, context)
         if self.expires and not context.joined and (written := [op for op in operations if op.writes]):
             self._owed += sum([len(self.writes[op.verb].rows(op)) for op in written if op.verb in self.writes])
@@ -528,13 +526,11 @@ class ProgramPlan(StructurePlan):
         return op.verb not in self.writes or self.writes[op.verb].makes
 
     def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, Locked]:
-        """Lock what operations of several kinds write, in key order."""
         if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
             yield from self.call_each("lock", keys)
         return True
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, that an operation writes."""
         if op.verb in self.writes:
             return {row[: self.key_width] for row in self.writes[op.verb].rows(op)}
         return super().heads_of(op)

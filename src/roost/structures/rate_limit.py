@@ -171,7 +171,6 @@ class RateLimitPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table and index; PostgreSQL leaves room for new versions of a row."""
         names = self.dialect.names(self.structure.key.columns)
         room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
         yield self.create(self.rows_table, [*self.structure.key.columns, PART, TAT], names) + room
@@ -179,7 +178,6 @@ class RateLimitPlan(ProgramPlan):
         yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (tat)"
 
     def timing(self) -> Mapping[Column, str]:
-        """Return what reads need of the declaration, beside the structure's time."""
         return {LIMIT: str(self.structure.limit), WITHIN: str(self.structure.microseconds)}
 
     # --- programs -------------------------------------------------------------------------------------------------
@@ -212,7 +210,6 @@ class RateLimitPlan(ProgramPlan):
         return refused, self.divided(f"{cap} - {debt}", within), wait
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         key, gives = self.structure.key.columns, [ALLOWED, REMAINING, WAIT]
         seconds = "{wait}::double precision / 1000000::double precision"
         door = Door(
@@ -290,7 +287,6 @@ class RateLimitPlan(ProgramPlan):
         yield Do(f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {self.within} WHERE {w.mine()} AND {beyond}")
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Take by many rows; those of which some are refused are taken one by one."""
         found = yield from super().call_all(program, rows)
         left = [place for place, remaining in enumerate(found) if remaining is None]
         outcomes: list[Any] = [(1, remaining, 0) for remaining in found]
@@ -331,20 +327,16 @@ class RateLimitPlan(ProgramPlan):
         )
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def answer(op: Operation[Any], context: Context) -> Answering:
             return "CASE WHEN {allowed} = 1 THEN {remaining} END", lambda remaining: Taken(True, remaining, 0.0)
 
-        return {
-            "take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer),
-        }
+        return {"take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer)}
 
     def _n_of(self, op: Operation[Any]) -> Sequence[Row]:
         return [(*self.key_out(op.args[0]), op.args[1])]
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         self._row = self.read(self._found(), [*self.structure.key.columns, *self.timed])
 
         def peeked(_: Operation[Any], found: list[Row]) -> Taken:
@@ -357,7 +349,6 @@ class RateLimitPlan(ProgramPlan):
         return (*self.key_out(op.args[0]), *self.moment(context))
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys, and a take's question; it is not asked of a server unless the key was refused."""
         if self.dialect.singles:
             self.questions["take"] = self._asking
         return {"keys": self.list_keys(self.rows_table, f"tat > {self.now}")}
@@ -395,7 +386,6 @@ class RateLimitPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: a row has a moment, and a part of a microsecond in units of the limit."""
         words = RuleWords(self)
         yield (
             "tat",
@@ -461,7 +451,6 @@ class RateLimitWire(PeekWire):
     more = (REMAINING, RETRY_AFTER)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the key with what remains."""
         return [(*key, found.remaining, found.retry_after)]
 
 
@@ -474,7 +463,6 @@ class RateLimitConsole(PeekConsole[RateLimit[Any]]):
 
     @classmethod
     def facts(cls, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the time in microseconds."""
         return {"within": given["within"] * SECOND}
 
 

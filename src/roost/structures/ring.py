@@ -146,7 +146,6 @@ class RingPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables; room on PostgreSQL's pages makes all updates HOT."""
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
         head, rows = (f" WITH (fillfactor = {n})" if self.dialect.name == "postgresql" else "" for n in (50, 80))
         yield self.create(self.head_table, [*key, SEQUENCE, KEEP], names) + head
@@ -159,7 +158,6 @@ class RingPlan(ProgramPlan):
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
         yield Program(
@@ -199,13 +197,7 @@ class RingPlan(ProgramPlan):
             yield Do(self._put(w, "sequence", "keep", key, others, f"{w.head} WHERE {w.mine()}"))
 
     def _put(
-        self,
-        w: Words,
-        sequence: str,
-        keep: str,
-        key: Mapping[str, str],
-        others: Mapping[str, str],
-        source: str = "",
+        self, w: Words, sequence: str, keep: str, key: Mapping[str, str], others: Mapping[str, str], source: str = ""
     ) -> str:
         # Writes a row into the slot of its sequence.
         slot = w.dialect.modulo.format(sequence, keep)
@@ -277,12 +269,10 @@ class RingPlan(ProgramPlan):
         )
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Push many rows."""
         found = yield from super().call_all(program, rows)
         return found if program.gives else (yield from self._numbered(rows))
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Push many rows on SQLite."""
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
         at, (now,) = self._at_out((context.clock(),))[0], self.moment(context)
@@ -306,7 +296,6 @@ class RingPlan(ProgramPlan):
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             out, take = self._row_out, self._take
@@ -318,7 +307,6 @@ class RingPlan(ProgramPlan):
         }
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         key, columns = self.structure.key.columns, self.structure.columns
         self._head = self.read(f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}", key)
         living = f" AND r.until > {self.now}" if self.expires else ""
@@ -370,13 +358,11 @@ class RingPlan(ProgramPlan):
         return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
 
     def verbs(self) -> dict[str, Any]:
-        """Return what lists keys."""
         return {"keys": self.list_keys(self.head_table)}
 
     # --- SQL clients ----------------------------------------------------------------------------------------------
 
     def relation(self) -> Relation:
-        """Return what SQL clients see: the newest rows first on SQLite, which needs no sort for that."""
         key = self.structure.key.columns
         keep = f"{self.structure.keep}{'::bigint' if self.dialect.family == 'postgresql' else ''}"
         return Relation(
@@ -402,7 +388,6 @@ class RingPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: a row is in its slot, and none is older than the newest `keep`."""
         yield has_head(self)
         yield from sequences(self)
         words, keep = RuleWords(self), self.structure.keep
@@ -453,7 +438,6 @@ class RingWire(EntriesWire):
     verbs = frozenset()
 
     def inserted(self, result: Any) -> int | None:
-        """Return the row's sequence."""
         number: int = result
         return number
 
@@ -465,11 +449,9 @@ class RingConsole(RowsConsole[Ring[Any, Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add")
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that pushes the row."""
         return self.structure.push(self.structure.rows.make(values))
 
     def deletes(self, new: Structure) -> str:
-        """Say which rows go."""
         earlier = leaves_earlier("rows", self.structure, new)
         return " and ".join(filter(None, [super().deletes(new), earlier]))
 

@@ -18,11 +18,9 @@ class RowsConsole(Console[R]):
     """Keys with the number of their rows and the newest one, and all rows of one key, newest first."""
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return an operation for each key's entries."""
         return [self.structure.entries(key) for key in keys]
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return the number of rows of each key, and the newest of them."""
         names = [each.name for each in self.structure.columns if each not in self.structure.key.columns]
         rows, documents = [], []
         for entries in results:
@@ -33,11 +31,9 @@ class RowsConsole(Console[R]):
         return Table(("rows", "sequence", "at", *names), rows, documents)
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the entries."""
         return self.structure.entries(key)
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return the entries, newest first."""
         entries = found[::-1][:n]
         names = [each.name for each in self.structure.columns]
         rows = [(each.sequence, each.at, *self.structure.rows.check(each.row)) for each in entries]
@@ -48,14 +44,12 @@ class RowsConsole(Console[R]):
         return {"sequence": entry.sequence, "at": entry.at, "row": row}
 
     def altered(self, options: Mapping[str, Any], added: Sequence[tuple[str, Any, Any]]) -> Structure:
-        """Return the declaration with other options, and with rows that have more fields."""
         row = self.structure.rows.type
         if added:
             row = dataclasses.make_dataclass(row.__name__, added, bases=(row,), frozen=True)
         return self.structure.replaced(Row=row, **options)
 
     def deletes(self, new: Structure) -> str:
-        """Say that the rows beyond a smaller `keep` are deleted."""
         if not isinstance(new, RowStructure) or new.keep >= self.structure.keep:
             return ""
         return f"rows beyond the newest {new.keep} of each key are deleted"

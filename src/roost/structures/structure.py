@@ -11,15 +11,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 from roost.errors import Invalid
 from roost.structures.operation import Operation, Target
 from roost.types.column_types import INT_MAX, shown, whole
-from roost.types.columns import (
-    Column,
-    checked_columns,
-    column,
-    columns_of,
-    parse_column,
-    structure_name,
-    unique_names,
-)
+from roost.types.columns import Column, checked_columns, column, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
 

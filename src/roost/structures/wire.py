@@ -236,11 +236,10 @@ class PeekWire(Wire):
     """A structure whose keys are read by `peek`; a subclass makes rows of what it finds."""
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Return the operation that reads a key."""
         return self.structure.peek(head)  # type: ignore[no-any-return]
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Refuse: a client needs to know whether it got what it asked for, and an insert cannot report that."""
+        # A client needs to know whether it got what it asked for, and an insert cannot report that.
         raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
 
 
@@ -250,13 +249,11 @@ class EntriesWire(Wire):
     more = (SEQUENCE, AT)
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Return an operation that reads entries, if the client opened their sequence or moment; else rows."""
         if SEQUENCE in self.columns or AT in self.columns:
             return self.structure.entries(head)  # type: ignore[no-any-return]
         return super().reading(head, id_, n)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return rows with their sequence and moment, which are None if they were not read."""
         check = self.structure.rows.check
         if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
             return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]

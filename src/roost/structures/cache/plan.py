@@ -30,19 +30,7 @@ from roost.structures.cache.programs import (
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.checks import RuleWords
 from roost.structures.operation import Operation
-from roost.structures.plan import (
-    SEQUENCE,
-    Context,
-    Locked,
-    N,
-    Operations,
-    Plan,
-    Rule,
-    Verb,
-    each,
-    same,
-    seizing,
-)
+from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
 from roost.structures.program import MOST_CALLS, Calling, Write, _calling, _outcome, _results
 from roost.structures.rules import UNTIL
 from roost.structures.steps import FULL, Program
@@ -77,7 +65,6 @@ class CachePlan(CacheReads):
             self.questions |= {"get": self._ask, "gets": self._ask, "touch": self._ask_touch, "lease": self._ask_lease}
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables."""
         structure, name, dialect = self.structure, self.structure.name, self.dialect
         key, names = structure.key.columns, dialect.names(structure.key.columns)
         value = Column("value", structure.value.type, nullable=True)  # none in a row that was made to be locked
@@ -98,7 +85,6 @@ class CachePlan(CacheReads):
             yield f"INSERT INTO {self.head_table} ({dialect.names(head)}) VALUES (0, 0, 0, 0, 0)"
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         return CachePrograms(self.structure, self.dialect, {"mine": self.mine(), "now": self.now}).programs()
 
     # --- what the verbs call ------------------------------------------------------------------------------------------
@@ -107,7 +93,6 @@ class CachePlan(CacheReads):
         return self._value_out((value,))[0]
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call. `clear()` of all keys has no row."""
         out, value, digits = self.key_out, self._out, self.structure.value.type.kind in TEXTS
 
         def stored(op: Operation[Any]) -> Sequence[Row]:
@@ -222,11 +207,9 @@ class CachePlan(CacheReads):
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the stored form of the keys that an operation locks; with bounds, one value for all operations."""
         return {()} if self.structure.bounded and op.verb not in LEASING else super().heads_of(op)
 
     def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
         writing = [op for op in operations if op.writes and op.verb not in LEASING]
         if self.structure.bounded:
             return [(0,)] if writing else []
@@ -241,7 +224,6 @@ class CachePlan(CacheReads):
         return False
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what runs the other verbs."""
         self.make_reads()
         return {
             "get": self._gets,
@@ -257,7 +239,6 @@ class CachePlan(CacheReads):
         return None if context.used.get(self.structure.name) else super()._alone(write, op, context)
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Call a program for each row; with bounds in the order of the rows, which is that of their uses."""
         if not self.structure.bounded or verb in LEASING:
             return (yield from super().call(verb, rows, context))
         if not self._by_store:
@@ -457,7 +438,6 @@ class CachePlan(CacheReads):
     # --- check and alter ----------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: rows have values, flags have 32 bits beside marks, the head counts right."""
         words = RuleWords(self)
         if self.structure.bounded:
             first, nulls = words.first, ", ".join(["NULL"] * self.key_width)

@@ -30,7 +30,6 @@ class CappedConsole(RowsConsole[Capped[Any, Any, Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add", "on_full", "on_duplicate")
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that adds the row."""
         return self.structure.add(self.structure.rows.make(values))
 
     @property
@@ -38,13 +37,11 @@ class CappedConsole(RowsConsole[Capped[Any, Any, Any]]):
         return [each.name for each in self.structure.columns if each not in self.structure.key.columns]
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return the operations for what each key holds."""
         if self.structure.score is None:
             return super().summaries(keys)
         return [each for key in keys for each in (self.structure.count(key), self.structure.top(key, 1))]
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return the number of rows of each key, and the newest or the best of them."""
         if self.structure.score is None:
             return super().summary(keys, results)
         names, rows, documents = self._names, [], []
@@ -55,11 +52,9 @@ class CappedConsole(RowsConsole[Capped[Any, Any, Any]]):
         return Table(("rows", *names), rows, documents)
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the rows."""
         return super().contents(key, n) if self.structure.score is None else self.structure.top(key, n)
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return the rows with their sequences, or with their places."""
         if self.structure.score is None:
             return super().content(found, n)
         headers = ("rank", *self._names)
@@ -67,7 +62,6 @@ class CappedConsole(RowsConsole[Capped[Any, Any, Any]]):
         return Table(headers, rows, {"rows": [dict(zip(headers, row, strict=True)) for row in rows]})
 
     def deletes(self, new: Structure) -> str:
-        """Say which rows go."""
         said = leaves_earlier("rows", self.structure, new)
         if isinstance(new, Capped) and new.keep is not None and (self.structure.keep or INT_MAX) > new.keep:
             which = "newest" if self.structure.score is None else "best"

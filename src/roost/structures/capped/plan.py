@@ -88,7 +88,6 @@ class CappedPlan(ProgramPlan):
             self.form = [*self.form, "add_all"]  # what processes call that have other options
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables and indexes."""
         structure, dialect, rows = self.structure, self.dialect, self.rows_table
         key, ids = structure.key.columns, structure.id.columns
         names, name = dialect.names(key), structure.name
@@ -113,7 +112,6 @@ class CappedPlan(ProgramPlan):
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         key, ids, given = self.structure.key.columns, self.structure.id.columns, self.given
         around: dict[str, Any] = {}
         if self.structure.score is not None:  # on SQLite the head tells whether the row was stored
@@ -359,7 +357,6 @@ class CappedPlan(ProgramPlan):
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             out, take = self._row_out, self._take
@@ -389,7 +386,6 @@ class CappedPlan(ProgramPlan):
         return Full(f"{op!r}: the collection is full; keep is {self.structure.keep}")
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         structure, rows = self.structure, self.rows_table
         key, ids, timed = structure.key.columns, structure.id.columns, [*self.timed] if self.expires else []
         values, mine, living = self.dialect.names(structure.columns), self.mine(), self._living()
@@ -456,13 +452,11 @@ class CappedPlan(ProgramPlan):
         return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
 
     def verbs(self) -> dict[str, Any]:
-        """Return what lists keys."""
         return {"keys": self.list_keys(self.head_table)}
 
     # --- SQL clients ----------------------------------------------------------------------------------------------
 
     def relation(self) -> Relation:
-        """Return what SQL clients see: the newest rows first on SQLite, or the best, which needs no sort for that."""
         key, ids = self.structure.key.columns, self.structure.id.columns
         return Relation(
             [*self.structure.columns, SEQUENCE, AT],
@@ -490,7 +484,6 @@ class CappedPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Return what `check` verifies."""
         return rules(self)
 
 

@@ -15,12 +15,10 @@ class CappedWire(EntriesWire):
     """A find returns the newest rows first, or the best, or the row of an id; an insert adds, a delete removes."""
 
     def ids(self) -> Sequence[Column]:
-        """Return the columns of the id, which follow those of the key."""
         columns: Sequence[Column] = self.structure.id.columns
         return columns
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Read the row of an id, or the best rows; if their sequence or time is asked for, all entries."""
         if SEQUENCE not in self.columns and AT not in self.columns:
             if id_:
                 return self.structure.get(head, self.structure.id.value(id_))  # type: ignore[no-any-return]
@@ -29,13 +27,11 @@ class CappedWire(EntriesWire):
         return super().reading(head, id_, n)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the rows in their order."""
         score = self.structure.score
         if score is not None and isinstance(found, list) and found and isinstance(found[0], Entry):
             found = sorted(found, key=lambda entry: (getattr(entry.row, score.name), -entry.sequence))
         return super().rows(key, found)
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        """Remove a row."""
         yield self.structure.remove(head, self.structure.id.value(id_))
         return True

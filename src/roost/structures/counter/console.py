@@ -22,20 +22,16 @@ class CounterConsole(Console[Counter[Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "slots")
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return one operation for all totals."""
         return [self.structure.totals(keys)]
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return the total of each key."""
         totals = [results[0][key] for key in keys]
         return Table(("total",), [(total,) for total in totals], [{"total": total} for total in totals])
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the total, or the windows."""
         return self.structure.series(key) if self.structure.window else self.structure.total(key)
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return the total, or the windows in which something was counted."""
         if not self.structure.window:
             return Table(("total",), [(found,)], {"total": found})
         rows = [(start, total) for start, total in reversed(found) if total][:n]
@@ -44,14 +40,11 @@ class CounterConsole(Console[Counter[Any]]):
 
     @property
     def fields(self) -> Sequence[Column]:
-        """The columns of the key, and n."""
         return (*self.structure.key.columns, Column("n", ColumnType("int"), nullable=True))
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that adds n."""
         *key, n = values
         return self.structure.add(self.structure.key.value(key), 1 if n is None else n)
 
     def removed(self, number: int) -> str:
-        """Say which total was removed."""
         return f"a total of {number:,}"

@@ -61,7 +61,6 @@ class CounterPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table."""
         key, dialect, structure = self.structure.key.columns, self.dialect, self.structure
         cell = [*key, *([START] if structure.size else [])]
         fill = " WITH (fillfactor = 50)" if dialect.name == "postgresql" else ""  # for HOT updates: 99.8 % of them
@@ -193,7 +192,6 @@ class CounterPlan(ProgramPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             if op.verb in RUNS:
@@ -212,7 +210,6 @@ class CounterPlan(ProgramPlan):
         }
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what runs the other verbs, and adds, which are merged."""
         return {
             "add": self._adds,
             "add_all": self._adds,
@@ -282,7 +279,6 @@ class CounterPlan(ProgramPlan):
         return "0, coalesce(sum(n), 0)"
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
         names, mine = dialect.names(key), self.mine()
         start = self.start(self.clock) if self.structure.size else ""
@@ -345,9 +341,8 @@ class CounterPlan(ProgramPlan):
     # --- alter and check --------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Return the invariants of its tables. A slot beyond the declared ones is counted, and allowed."""
         words = RuleWords(self)
-        yield (
+        yield (  # a slot beyond the declared ones is counted, and allowed
             "slot",
             f"SELECT {words.r_key}, {words.message('slot ? of ?', 'slot', str(MAX_SLOTS))} FROM {words.rows} r\n"
             f"  WHERE slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}",

@@ -23,25 +23,22 @@ class CounterWire(Wire):
     verbs = frozenset(["increment", "decrement", "delete"])
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Ask for the total."""
         return self.structure.total(head)  # type: ignore[no-any-return]
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the key with its total."""
         return [(*key, found)]
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Add the total, or 1 where none is given."""
         n = given.get("total")
         return self.structure.add(head, 1 if n is None else n)  # type: ignore[no-any-return]
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        """Add to the total, or set it to 0; a total that `-` would take across 0 is not changed."""
         if verb == "delete":
             yield self.structure.clear(head)
             return True
         addend = self._addend(to)
         new = found + addend if verb == "increment" else found - addend
+        # A total that `-` would take across 0 is not changed.
         if verb == "decrement" and ((found > 0 and new < 0) or (found < 0 and new > 0)):
             return False
         yield self.structure.add(head, addend if verb == "increment" else -addend)

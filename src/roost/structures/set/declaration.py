@@ -9,9 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 from roost.errors import Invalid
 from roost.structures.keep_for import reserved, seconds
 from roost.structures.operation import RUNS, Operation, few
-from roost.structures.plan import (
-    SEQUENCE,
-)
+from roost.structures.plan import SEQUENCE
 from roost.structures.rows import keep_limit
 from roost.structures.rules import UNTIL
 from roost.structures.structure import Group, Structure, column_facts, key_from

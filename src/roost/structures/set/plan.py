@@ -71,7 +71,6 @@ class SetPlan(ProgramPlan):
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables."""
         key, name = self.structure.key.columns, self.structure.name
         if self.heads:
             yield self.create(self.head_table, [*key, N], self.dialect.names(key))
@@ -87,7 +86,6 @@ class SetPlan(ProgramPlan):
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         living = f" AND until > {self.now}" if self.expires else ""
         self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{living}"
         before = f"SELECT 1 {self._there}"
@@ -122,7 +120,6 @@ class SetPlan(ProgramPlan):
             yield sweep(self.pair, head=self.heads)
 
     def lock_program(self) -> Program:
-        """Return the program that locks what operations of several kinds write: without heads, the members' rows."""
         if self.heads:
             return super().lock_program()
         given = [*self.pair, MAKES]
@@ -306,7 +303,6 @@ class SetPlan(ProgramPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             out = self._pair_out
@@ -326,7 +322,6 @@ class SetPlan(ProgramPlan):
         }
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return what operations write, in order, each with whether it is made: keys, or the members' rows."""
         if self.heads:
             return super().locks(operations, context)
         made: dict[Row, int] = {}
@@ -367,7 +362,6 @@ class SetPlan(ProgramPlan):
         return [how.result(op, list(islice(told, len(how.rows(op))))) for op in run if (how := self.writes[op.verb])]
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Add or remove many members. Which are there is asked before; the first of equal ones changes something."""
         if verb not in ("add", "remove") or (self.keep and verb == "add") or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
         given = [row + self.moment(context) for row in rows] if self.expires else rows
@@ -399,7 +393,6 @@ class SetPlan(ProgramPlan):
         return write.result(op, [1])
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Add many members; MariaDB and MySQL give the numbers of those that are new."""
         different = list(dict.fromkeys(rows))
         if self.dialect.family == "postgresql":
             found = yield from super().call_all(program, different)
@@ -417,7 +410,6 @@ class SetPlan(ProgramPlan):
     # --- reads ----------------------------------------------------------------------------------------------------
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         key, member, timed = self.structure.key.columns, self.structure.member.columns, self.timed
         timed = timed if self.expires else ()
         living = f" AND until > {self.now}" if self.expires else ""
@@ -447,21 +439,18 @@ class SetPlan(ProgramPlan):
         }
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys, and what runs adds and removes."""
         listed = (self.rows_table, f"until > {self.now}") if self.expires else (self.head_table,)
         return {"keys": self.list_keys(*listed)} | dict.fromkeys(("add", "add_all", "remove", CHANGE), self._changes)
 
     # --- SQL clients, check, alter --------------------------------------------------------------------------------
 
     def relation(self) -> Relation:
-        """Return what SQL clients see."""
         remove = "remove" if self.heads else ""
         counted = self.heads and not self.expires
         plain = not self.structure.options  # otherwise it renews the member
         return Relation(self.pair, "add", self.pair, remove=remove, skips=plain, counted=counted)
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: every row has a head, its count is right, and it is at most `keep`."""
         if self.heads:
             yield has_head(self)
             yield counted(self)

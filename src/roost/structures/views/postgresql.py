@@ -257,8 +257,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     if not any(MARK in text for text in objects.values()):
         return NO_VIEW
     return FoundView(
-        objects,
-        own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours),
+        objects, own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours)
     )
 
 

@@ -42,32 +42,27 @@ class MySQLWords(Words):
 
     @property
     def now(self) -> str:
-        """The structure's time, as an expression."""
         return f"COALESCE((SELECT GREATEST({self.clock} + t.ahead, t.latest) FROM {self.times} t), {self.clock})"
 
     def new(self, name: str) -> str:
-        """Return the given value of a column."""
         if not self._many:
             return f"`new {name}`"
         column = next(each for each in self._given if each.name == name)
         return f"UNHEX(q.`{name}`)" if column.type.kind in HEXADECIMAL else f"q.`{name}`"
 
     def __getitem__(self, name: str) -> str:
-        """Return a variable."""
         return f"`the {name}`"
 
     def proposed(self, name: str) -> str:
-        """Return the value that a row of `put` would have had."""
         return f"VALUES({name})"
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
-        """Return the end of `put`. A row that is there and not to be changed is locked all the same."""
+        # A row that is there and not to be changed is locked all the same.
         assigned = ", ".join(f"{name} = {value}" for name, value in change.items())
         return f"ON DUPLICATE KEY UPDATE {assigned or f'{key[0]} = {self.proposed(key[0])}'}"
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them; `ord` is a row's number from 1 on."""
         columns = ", ".join(
             f"`{each.name}` {self._in_json(each)} PATH '$[{place}]'" for place, each in enumerate(self._given)
         )
@@ -82,7 +77,6 @@ class MySQLWords(Words):
         return self.type_of(column)
 
     def routine(self, program: Program) -> Routine:
-        """Return the procedure."""
         self._given, self._gives, self._many = program.given, program.gives, program.many
         name = self.routine_name(program)
         declared: dict[str, str] = {}
@@ -106,7 +100,6 @@ class MySQLWords(Words):
         return Routine(name, (*(() if replace else (drop,)), make), (drop,), comment)
 
     def door(self, program: Program) -> Routine | None:
-        """Return the procedure for SQL clients: its row is what it selects last."""
         door = program.door
         if door is None:
             return None

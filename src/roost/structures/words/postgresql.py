@@ -65,41 +65,30 @@ class PostgreSQLWords(Words):
 
     @property
     def now(self) -> str:
-        """The structure's time, as an expression."""
         return f"(SELECT greatest({self.clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {self.times} t)"
 
     def type_of(self, column: Column) -> str:
-        """Return a column's type as a parameter has it: without a collation and limits."""
         return re.split(r"\(| COLLATE", super().type_of(column))[0]
 
     def new(self, name: str) -> str:
-        """Return the given value of a column."""
         place = [each.name for each in self._program.given].index(name) + 1
         return f'q."{name}"' if self._program.many else f"${place}"
 
     def __getitem__(self, name: str) -> str:
-        """Return a variable."""
         return f"it.{name}"
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them; `ord` is a row's number from 1 on."""
         given = self._program.given
         holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
 
     @property
     def my_head(self) -> str:
-        """The condition that finds the given key's head, once it is locked."""
         return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
 
     def write(
-        self,
-        table: str,
-        values: Mapping[str, str],
-        key: Sequence[str],
-        change: Mapping[str, str],
-        returning: str = "",
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], returning: str = ""
     ) -> str:
         """Return what does the same as `put`, by an UPDATE first, to a row that is there most of the time.
 
@@ -142,7 +131,6 @@ class PostgreSQLWords(Words):
         return queries, f"INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}"
 
     def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
-        """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
         key = self.values(self.key)
         keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
         yield self._locking(self.head, keys, [*key])
@@ -167,13 +155,12 @@ class PostgreSQLWords(Words):
         return re.sub(r'excluded\.("(?:[^"]|"")+"|\w+)', lambda found: f"({values[found[1]]})", value)
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
-        """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
         if change:
             return super().upsert(key, change)
+        # A row that is there is locked, without a new version of it.
         return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {key[-1]} = excluded.{key[-1]} WHERE false"
 
     def routine(self, program: Program) -> Routine:
-        """Return the function."""
         self._program = program
         declared: dict[str, str] = {}
         self.refusals: dict[str, int] = {}
@@ -181,7 +168,6 @@ class PostgreSQLWords(Words):
         return self._function(self.routine_name(program), lines, declared)._replace(refusals=self.refusals)
 
     def door(self, program: Program) -> Routine | None:
-        """Return the function for SQL clients, where it differs from the program's own."""
         door = program.door
         if not _differs(program) or door is None:
             return None
@@ -365,7 +351,6 @@ class PostgreSQLWords(Words):
         return f"{assigned} RETURN;"
 
     def routine_name(self, program: Program) -> str:
-        """Return the name of a program's function: SQL clients call that of a row, or its door."""
         name = super().routine_name(program)
         return name if program.many or _differs(program) else name.removeprefix("roost_")
 
