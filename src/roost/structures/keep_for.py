@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
@@ -23,13 +23,6 @@ def seconds(name: str, keep_for: Any) -> int:
     if rest:
         raise Invalid(f"{name}: keep_for is a timedelta of whole seconds, or their number, not {shown(keep_for)}")
     return found
-
-
-def reserved(name: str, columns: tuple[Column, ...], own: Sequence[Column] = (UNTIL,)) -> None:
-    """Refuse a column with the name of a column of Roost's own."""
-    for column in columns:
-        if column.name.lower() in [each.name for each in own]:
-            raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
 
 
 def leaves_earlier(what: str, old: Any, new: Any) -> str:

@@ -43,6 +43,7 @@ from roost.structures.plan import (
     Transaction,
     Verb,
     each,
+    same,
     seizing,
 )
 from roost.structures.relation import VIEWS, Relation
@@ -195,7 +196,7 @@ class ProgramPlan(StructurePlan):
             self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
         self._verbs |= {verb: partial(self._asks, ask) for verb, ask in self.asks.items()}
         self._verbs |= {verb: partial(self._writes, write) for verb, write in self.writes.items()}
-        self._verbs |= self.verbs()
+        self._verbs |= {"keys": self.list_keys(living=self.listed)} | self.verbs()
         for write in self.writes.values():
             self._verbs.setdefault(write.program, partial(self._writes, write))
         # Verbs of one program run together, in their order.
@@ -312,32 +313,17 @@ class ProgramPlan(StructurePlan):
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program on SQLite for each row, in their order; return the outcomes."""
-        now, around = self._now(verb, context), self._around.get(verb)
-        if around is None and not context.careful and len(rows) > 1:
-            direct = self._many.get(f"{verb}_all")
-            try:
-                yield Statement(direct, rows) if direct else Statement(self._many[verb], [row + now for row in rows])
-            except StatementFailed as error:
-                if self._refused(error) is None:
-                    raise
-                raise Careful from None  # one by one: some may have been stored before the one that is refused
+        now, direct = self._now(verb, context), self._many.get(f"{verb}_all")
+        if direct and len(rows) > 1:
+            yield Statement(direct, rows)
             return [None] * len(rows)
-        outcomes: list[Any] = []
-        if context.careful or self.refusals(verb):
-            for row in rows:
-                outcomes.append((yield from self._once(verb, row + now)))
-            return outcomes
-        # What is asked around the calls is right for calls of different keys: the first ones of all keys, the second
-        # ones, and so on.
-        rounds: list[list[int]] = []
-        calls: Counter[Row] = Counter()
-        for place, row in enumerate(rows):
-            key = row[: self.key_width]
-            if calls[key] == len(rounds):
-                rounds.append([])
-            rounds[calls[key]].append(place)
-            calls[key] += 1
-        outcomes = [None] * len(rows)
+        # What is asked around the calls is right for calls of different keys; a row that is refused ends its statement.
+        rounds = [[place] for place in range(len(rows))]
+        if not context.careful and verb not in self._around:
+            rounds = [[*range(len(rows))]]
+        elif not context.careful and not self.refusals(verb):
+            rounds = in_rounds([row[: self.key_width] for row in rows])
+        outcomes: list[Any] = [None] * len(rows)
         for places in rounds:
             found = yield from self._at_once(verb, [rows[place] + now for place in places])
             for place, outcome in zip(places, found, strict=True):
@@ -345,30 +331,22 @@ class ProgramPlan(StructurePlan):
         return outcomes
 
     def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
-        # Rows of different keys, on SQLite.
+        # What the trigger does to rows is told by what is asked around the call.
         program, (first, last) = self._programs[verb], self._around.get(verb, (None, None))
         before = [next(iter(each), None) for each in (yield first.statement(rows))] if first else [None] * len(rows)
         called = [row for row, found in zip(rows, before, strict=True) if found is None or not program.idle(found)]
-        if called:
-            yield Statement(self._many[verb], called)
-        after = [next(iter(each), None) for each in (yield last.statement(rows))] if last else [None] * len(rows)
-        return [program.tell(*found) for found in zip(before, after, strict=True)]
-
-    def _once(self, verb: str, given: Row) -> Generator[Wanted, Any, Any]:
-        # One row on SQLite; what the trigger does to it is told by what is asked around the call.
-        first, last = self._around.get(verb, (None, None))
-        before = (yield first.alone(given))[0] if first else []
-        if before and self._programs[verb].idle(before[0]):
-            return self._programs[verb].tell(before[0], None)
         try:
-            yield Statement(Template(self._one[verb]), [given])
+            if called:
+                yield Statement(self._many[verb], called)
         except StatementFailed as error:
             outcome = self._refused(error)
             if outcome is None:
                 raise
-            return outcome
-        after = (yield last.alone(given))[0] if last else []
-        return self._programs[verb].tell(next(iter(before), None), next(iter(after), None))
+            if len(rows) > 1:
+                raise Careful from None  # one by one: some may have been stored before the one that is refused
+            return [outcome]
+        after = [next(iter(each), None) for each in (yield last.statement(rows))] if last else [None] * len(rows)
+        return [program.tell(*found) for found in zip(before, after, strict=True)]
 
     def _refused(self, error: StatementFailed) -> int | None:
         # The outcome that SQLite's trigger has given by RAISE.
@@ -396,23 +374,31 @@ class ProgramPlan(StructurePlan):
 
     def call_each(self, verb: str, rows: Sequence[Row]) -> Calling:
         """Call a program on a server, once for each row; return the outcomes."""
-        width = len(self._programs[verb].gives)
+        return self.call_several([(verb, rows)])
+
+    def call_several(self, calls: Sequence[tuple[str, Sequence[Row]]]) -> Calling:
+        """Call programs on a server, each once for each of its rows, together; return the outcomes of all."""
+        gives = {verb: len(self._programs[verb].gives) for verb, _ in calls}
         if self.dialect.family == "postgresql":
-            found = yield Statement(self._many[verb], rows)
-            return [_outcome(answer[0], width) for answer in found]
-        outcomes: list[Any] = []
-        for begin in range(0, len(rows), MOST_CALLS):
-            part = rows[begin : begin + MOST_CALLS]
-            calls = [
-                Statement(_calling(self._one[verb], place * width, width), [row]) for place, row in enumerate(part)
+            statements = [Statement(self._many[verb], rows) for verb, rows in calls]
+            answers = (yield Together(statements)) if len(statements) > 1 else [(yield statements[0])]
+            return [
+                _outcome(found[0], gives[verb])
+                for (verb, _), answer in zip(calls, answers, strict=True)
+                for found in answer
             ]
-            if not width:
-                yield Together(calls)
-                outcomes += [None] * len(part)
-                continue
-            *_, found = yield Together((*calls, Statement(_results(len(part) * width), [()])))
-            (values,) = found[0]
-            outcomes += [_outcome(values[place : place + width], width) for place in range(0, len(values), width)]
+        outcomes: list[Any] = []
+        single = [(verb, row) for verb, rows in calls for row in rows]
+        for begin in range(0, len(single), MOST_CALLS):
+            part, statements, width = single[begin : begin + MOST_CALLS], [], 0
+            for verb, row in part:
+                statements.append(Statement(_calling(self._one[verb], width, gives[verb]), [row]))
+                width += gives[verb]
+            if width:
+                statements.append(Statement(_results(width), [()]))
+            *_, last = yield Together(statements)
+            values = iter(last[0][0] if width else ())
+            outcomes += [_outcome([next(values) for _ in range(gives[verb])], gives[verb]) for verb, _ in part]
         return outcomes
 
     def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
@@ -598,11 +584,34 @@ class ProgramPlan(StructurePlan):
         row = ask.read.row(ask.row(op, context))
         return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)))
 
-    def list_keys(self, table: str, living: str = "") -> Verb:
-        """Return what lists the keys of a table, for `verbs`.
+    def living(self, prefix: str = "") -> str:
+        """Return the condition that a row has not expired, to follow others; "" where none does."""
+        return f" AND {prefix}until > {self.now}" if self.expires else ""
 
-        living: the condition of the rows whose keys are listed, with the parameters of `now`.
+    def ask(self, sql: str, result: Callable[[Operation[Any], list[Row]], Any], given: Sequence[Column] = ()) -> Ask:
+        """Return what a verb asks of a key, by a query with named parameters: those of the key, and of `given`.
+
+        given: the columns of an operation's arguments after the key; None, as a number of rows, is all.
         """
+        timed = self.timed if f":{NOW.name}" in sql else ()
+        out, width = self.dialect.encoder(given) or same, len(given)
+
+        def row(op: Operation[Any], context: Context) -> Row:
+            values: list[Any] = []
+            for arg in op.args[1:]:
+                values += arg if type(arg) is tuple else [ALL if arg is None else arg]
+            return (*self.key_out(op.args[0]), *out(values[:width]), *(self.moment(context) if timed else ()))
+
+        return Ask(self.read(sql, [*self.structure.key.columns, *given, *timed]), row, result)
+
+    @property
+    def listed(self) -> str:
+        """The condition of the rows whose keys are listed; "": those of all heads, or rows."""
+        return ""
+
+    def list_keys(self, table: str = "", living: str = "") -> Verb:
+        """Return what lists the keys of a table."""
+        table = table or (self.head_table if self.heads and not living else self.rows_table)
         key = self.structure.key.columns
         names, timed = self.dialect.names(key), self.timed if living else ()
         begin = f"SELECT {'DISTINCT ' if table == self.rows_table else ''}{names} FROM {table}"
@@ -627,9 +636,10 @@ class ProgramPlan(StructurePlan):
     ) -> Iterator[Program]:
         """Yield the programs `clear` and `forget` of a structure with heads."""
         count = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}"
-        before = f"{count} AND until > {self.now}" if self.expires else count
         for verb in ("clear", "forget"):
-            yield removal(verb, self.structure.key.columns, before, counted, self.expires, remember, goes)
+            yield removal(
+                verb, self.structure.key.columns, f"{count}{self.living()}", counted, self.expires, remember, goes
+            )
 
     def key_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the stored key of an operation that concerns a whole key, as the only row of a call."""
@@ -637,6 +647,22 @@ class ProgramPlan(StructurePlan):
 
 
 _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less than MOST_ANSWER
+
+
+def in_rounds(rows: Sequence[Row]) -> list[list[int]]:
+    """Return the places of rows in rounds, of which none has two equal rows.
+
+    >>> in_rounds([(7,), (8,), (7,), (7,)])
+    [[0, 1], [2], [3]]
+    """
+    rounds: list[list[int]] = []
+    calls: Counter[Row] = Counter()
+    for place, row in enumerate(rows):
+        if calls[row] == len(rounds):
+            rounds.append([])
+        rounds[calls[row]].append(place)
+        calls[row] += 1
+    return rounds
 
 
 def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:

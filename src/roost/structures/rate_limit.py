@@ -15,7 +15,7 @@ import datetime as dt
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
@@ -29,13 +29,11 @@ from roost.structures.rate_limit_many import TEXTS, taking_all
 from roost.structures.relation import read_only
 from roost.structures.rules import sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.structure import STR, Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
-
-K = TypeVar("K")
 
 MOST = 2**62  # of limit times within: the computation adds two such products in 64 bits
 STAYS = SECOND  # a row is kept that much longer than it is needed, so that it is not created again and again
@@ -64,7 +62,7 @@ class Taken:
     retry_after: float
 
 
-class RateLimit(Structure, Generic[K]):
+class RateLimit(Structure[Key]):
     """Limits how often each key may do something: at most `limit` times at once, then once every `within / limit`.
 
     name: lower-case identifier, at most 40 characters.
@@ -93,18 +91,15 @@ class RateLimit(Structure, Generic[K]):
     options = ("limit", "within")
     reads: ClassVar[tuple[str, ...]] = ("peek",)
 
-    @overload
-    def __init__(self: RateLimit[str], name: str, *, limit: int, within: dt.timedelta | float) -> None: ...
-    @overload
     def __init__(
-        self, name: str, *, key: type[K] | ColumnType[K], limit: int, within: dt.timedelta | float
-    ) -> None: ...
-
-    def __init__(self, name: str, *, key: Any = str, limit: int, within: dt.timedelta | float) -> None:
-        super().__init__(name, Group.declared(name, "key", key))
-        for column in self.key.columns:
-            if column.name.lower() in RESERVED:
-                raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
+        self,
+        name: str,
+        *,
+        key: type[Key] | ColumnType[Key] = STR,
+        limit: int,
+        within: dt.timedelta | float,
+    ) -> None:
+        super().__init__(name, Group.declared(name, "key", key), RESERVED)
         found = whole(limit, 1, MOST_ANSWER - 1)
         if found is None:
             raise Invalid(f"{name}: limit is a whole number from 1 on, not {limit!r}")
@@ -126,35 +121,21 @@ class RateLimit(Structure, Generic[K]):
     def within(self, stored: int) -> None:  # of a declaration that follows the stored one
         self.microseconds = stored
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key."""
-        return self.key.columns
-
-    def take(self, key: K, n: int = 1) -> Operation[Taken]:
+    def take(self, key: Key, n: int = 1) -> Operation[Taken]:
         """Take `n` at once, 1 to `limit`; if fewer remain, take none."""
         found = whole(n, 1, self.limit)
         if found is None:
             raise Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {self.limit:,}")
         return Operation(self, "take", (self.key.check(key), found))
 
-    def peek(self, key: K) -> Operation[Taken]:
+    def peek(self, key: Key) -> Operation[Taken]:
         """Return what `take` of one would return, without taking it; `remaining` is how many there are now."""
         return Operation(self, "peek", (self.key.check(key),))
 
-    def clear(self, key: K) -> Operation[int]:
-        """Restore the key's whole limit; return 1 if some of it was still taken, else 0."""
-        return super().clear(key)
-
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after` that have taken some within `within`, in key order."""
-        return super().keys(after, n)
-
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> RateLimit[Any]:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from the facts of a definition."""
-        key = key_from(name, "key", facts["key"])
-        return cls(name, key=key, limit=facts["limit"], within=facts["within"] * _MICROSECOND)
+        return super().from_facts(name, {**facts, "within": facts["within"] * _MICROSECOND})
 
 
 class RateLimitPlan(ProgramPlan):
@@ -337,21 +318,20 @@ class RateLimitPlan(ProgramPlan):
         return [(*self.key_out(op.args[0]), op.args[1])]
 
     def asked(self) -> Mapping[str, Ask]:
-        self._row = self.read(self._found(), [*self.structure.key.columns, *self.timed])
-
         def peeked(_: Operation[Any], found: list[Row]) -> Taken:
             allowed, remaining, wait = _judged_by((1, *found[0]))[0]
             return _taken(allowed, remaining + allowed, wait)
 
-        return {"peek": Ask(self._row, self._given, peeked)}
+        return {"peek": self.ask(self._found(), peeked)}
 
-    def _given(self, op: Operation[Any], context: Context) -> Row:
-        return (*self.key_out(op.args[0]), *self.moment(context))
+    @property
+    def listed(self) -> str:
+        return f"tat > {self.now}"
 
     def verbs(self) -> dict[str, Verb]:
         if self.dialect.singles:
             self.questions["take"] = self._asking
-        return {"keys": self.list_keys(self.rows_table, f"tat > {self.now}")}
+        return {}
 
     def _asking(self, op: Operation[Any], context: Context) -> Question | None:
         (row,) = self._n_of(op)
@@ -365,7 +345,7 @@ class RateLimitPlan(ProgramPlan):
             self._remember(op, context)
             return _taken(*outcome)
 
-        return self._question(Ask(self._row, self._given, refused), op, context)
+        return self._question(self.asks["peek"]._replace(result=refused), op, context)
 
     def _refused_lately(self, context: Context) -> dict[Row, None]:
         return context.refused.setdefault(self.structure.name, {})

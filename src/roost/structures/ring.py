@@ -11,37 +11,34 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from operator import itemgetter
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, TypeVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.structures.checks import RuleWords, has_head, lasting, sequences
 from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
-from roost.structures.keep_for import UNTIL, leaves_earlier, reserved, seconds
+from roost.structures.keep_for import UNTIL, leaves_earlier, seconds
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
-from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
+from roost.structures.program import MOST, Ask, Calling, Write, first
 from roost.structures.relation import Relation
-from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
-from roost.structures.rows_console import RowsConsole
+from roost.structures.rows import Rows, RowStructure, keep_limit
+from roost.structures.rows_plan import EntriesWire, RowsConsole, RowsPlan
 from roost.structures.rules import sweep
 from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
-from roost.structures.structure import Structure, column_facts
+from roost.structures.structure import AnyKey, Structure, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
-from roost.structures.wire import EntriesWire
 from roost.structures.words.words import Words
 
-K = TypeVar("K")
 R = TypeVar("R")
-S = TypeVar("S")
 
 KEEP = number("keep")
 AFTER, BACK = number("roost_after"), number("roost_back")
 FEW = 50  # rows of a key that a read fetches at once and sorts; of more, it reads the two runs of slots
 
 
-class Ring(RowStructure[R, K]):
+class Ring(RowStructure[R, AnyKey]):
     """The last `keep` rows per key; the next one overwrites the oldest in place.
 
     name: lower-case identifier, at most 40 characters.
@@ -71,23 +68,14 @@ class Ring(RowStructure[R, K]):
 
     kind = "ring"
 
-    @overload
     def __init__(
-        self: Ring[S, Any],
+        self,
         name: str,
-        Row: type[S],
+        Row: type[R],
         *,
-        per: str | Sequence[str],
+        per: str | Sequence[str] | type[AnyKey],
         keep: int,
         keep_for: timedelta | float | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, Row: type[R], *, per: type[K], keep: int, keep_for: timedelta | float | None = None
-    ) -> None: ...
-
-    def __init__(
-        self, name: str, Row: type[Any], *, per: Any, keep: int, keep_for: timedelta | float | None = None
     ) -> None:
         super().__init__(name, Rows(name, Row, per))
         self.keep: int = keep_limit(name, keep)
@@ -95,7 +83,7 @@ class Ring(RowStructure[R, K]):
         self.options = ("keep",) if self.keep_for is None else ("keep", "keep_for")
         facts: dict[str, Any] = {"columns": column_facts(self.columns), "per": self.rows.per, "keep": keep}
         if self.keep_for is not None:
-            reserved(name, self.columns)
+            self._reserve(self.columns, [UNTIL.name])
             facts["keep_for"] = self.keep_for
         self._define({"name": name, "Row": Row, "per": per, "keep": keep, "keep_for": keep_for}, **facts)
 
@@ -121,28 +109,15 @@ class Ring(RowStructure[R, K]):
         """
         return Operation(self, "push_all", self.rows.check_all(self._several("push_all takes several rows", rows)))
 
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Ring[Any, Any]:
-        """Make the declaration from the facts of a definition."""
-        row, per = row_from(name, facts["columns"], facts["per"]), tuple(facts["per"])
-        return Ring(name, row, per=per, keep=facts["keep"], keep_for=facts.get("keep_for"))
 
-
-class RingPlan(ProgramPlan):
+class RingPlan(RowsPlan):
     """A ring in one dialect's words."""
 
     structure: Ring[Any, Any]
-    heads = True
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
-        key = structure.key.columns
-        self.others = structure.rows.others
-        self.expires = structure.keep_for is not None
         self.first = {"keep": str(structure.keep)}
-        self._row_out = dialect.encoder([*key, *self.others]) or same
-        self._take = structure.rows.taking([each.name for each in (*key, *self.others)])
-        self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._at_in, self._at_out = dialect.decoder([AT]) or same, dialect.encoder([AT]) or same
+        self._at_out = dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -296,28 +271,22 @@ class RingPlan(ProgramPlan):
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-
-        def rows(op: Operation[Any]) -> Sequence[Row]:
-            out, take = self._row_out, self._take
-            return [out(take(row)) for row in op.args]
-
         return {
-            "push": Write("push", rows, first),
-            "push_all": Write("push", rows, lambda _, outcomes: list(map(int, outcomes))),
+            "push": Write("push", self.rows_of, first),
+            "push_all": Write("push", self.rows_of, lambda _, outcomes: list(map(int, outcomes))),
         }
 
     def asked(self) -> Mapping[str, Ask]:
         key, columns = self.structure.key.columns, self.structure.columns
         self._head = self.read(f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}", key)
-        living = f" AND r.until > {self.now}" if self.expires else ""
+        living = self.living("r.")
         values, newest = self.dialect.names(columns, "r."), itemgetter(0)
 
-        def asking(columns: str, low: str, order: str) -> Read:
+        def asking(columns: str, after: str, order: str) -> str:
             # The rows of a key after a sequence: all of them, where they are few, or the first of both runs of slots.
-            given = [*key, AFTER, *self.timed, MOST] if self.expires else [*key, AFTER, MOST]
             if self.structure.keep <= FEW:
-                where = f"{self.mine('r.')} AND r.sequence > :{AFTER.name}{living}"
-                return self.read(f"SELECT {columns} FROM {self.rows_table} r WHERE {where}", given)
+                where = f"{self.mine('r.')} AND r.sequence > {after}{living}"
+                return f"SELECT {columns} FROM {self.rows_table} r WHERE {where}"
             join = " AND ".join(f"r.{name} = h.{name}" for name in map(self.dialect.name_of, key))
             begin = (
                 f"SELECT {columns} FROM {self.head_table} h {self._cross} {self.rows_table} r ON {join}\n"
@@ -325,15 +294,10 @@ class RingPlan(ProgramPlan):
             )
             place = self.dialect.modulo.format("h.sequence", "h.keep")
             tail = f"ORDER BY r.slot{order} LIMIT :{MOST.name}"
-            first_after = low.format(place=place, after=f":{AFTER.name}")
+            first_after = f"{least}({most}({after}, h.sequence), h.sequence - h.keep) - h.sequence + {place}"
             newer = f"{begin} AND r.slot > {first_after} AND r.slot <= {place} {tail}"
             older = f"{begin} AND r.slot > {place} AND r.slot > {first_after} + h.keep {tail}"
-            return self.read(f"SELECT * FROM ({newer}) a UNION ALL SELECT * FROM ({older}) b", given)
-
-        def row(op: Operation[Any], context: Context) -> Row:
-            after, n = op.args[1:] if op.verb == "entries" else (0, op.args[1])
-            now = self.moment(context) if self.expires else ()
-            return (*self.key_out(op.args[0]), after, *now, n or ALL)
+            return f"SELECT * FROM ({newer}) a UNION ALL SELECT * FROM ({older}) b"
 
         def latest(op: Operation[Any], found: list[Row]) -> Any:
             found.sort(key=newest, reverse=True)
@@ -344,21 +308,14 @@ class RingPlan(ProgramPlan):
             return [self._entry(each) for each in found[: op.args[2]]]
 
         least, most = ("max", "min") if self.dialect.family == "sqlite" else ("GREATEST", "LEAST")
-        low = f"{least}({most}({{after}}, h.sequence), h.sequence - h.keep) - h.sequence + {{place}}"
         return {
-            "latest": Ask(asking(f"r.sequence, {values}", low, " DESC"), row, latest),
-            "entries": Ask(asking(f"r.sequence, r.at, {values}", low, ""), row, entries),
+            "latest": self.ask(asking(f"r.sequence, {values}", "0", " DESC"), latest, [MOST]),
+            "entries": self.ask(asking(f"r.sequence, r.at, {values}", f":{AFTER.name}", ""), entries, [AFTER, MOST]),
         }
 
     @property
     def _cross(self) -> str:  # the join whose order the planner keeps
         return {"sqlite": "CROSS JOIN", "postgresql": "JOIN"}.get(self.dialect.family, "STRAIGHT_JOIN")
-
-    def _entry(self, stored: Row) -> Entry[Any]:
-        return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
-
-    def verbs(self) -> dict[str, Any]:
-        return {"keys": self.list_keys(self.head_table)}
 
     # --- SQL clients ----------------------------------------------------------------------------------------------
 

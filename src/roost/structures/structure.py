@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
-from roost.structures.operation import Operation, Target
+from roost.structures.operation import RUNS, Operation, Target
 from roost.types.column_types import INT_MAX, shown, whole
 from roost.types.columns import Column, checked_columns, column, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
+if TYPE_CHECKING:
+    import typing_extensions  # which type checkers have; typing has it from Python 3.13 on
+
+    AnyKey = typing_extensions.TypeVar("AnyKey", default=Any)  # of a key that a declaration need not name
+    Key = typing_extensions.TypeVar("Key", default=str)  # of `key=`
+else:
+    AnyKey, Key = TypeVar("AnyKey"), TypeVar("Key")
+
+STR: Any = str  # the type of a key or a member unless told otherwise
 
 
 class Group(Generic[K]):
@@ -73,7 +82,7 @@ class Group(Generic[K]):
         return Group(structure, what, [column(structure, what, annotation, key=True)])
 
 
-class Structure(Target):
+class Structure(Target, Generic[AnyKey]):
     """A declared, named table that looks after itself. Holds no connection, so it may live at module level."""
 
     remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
@@ -81,12 +90,20 @@ class Structure(Target):
     # other fact says what is stored where.
     options: tuple[str, ...] = ()
     reads: ClassVar[tuple[str, ...]] = ()  # its verbs that change nothing, beyond those that Roost's structures have
+    whole: ClassVar[Collection[str]] = RUNS  # its verbs whose arguments are rows
     name: str
-    key: Group[Any]
+    key: Group[AnyKey]
+    second: Group[Any] | None = None  # what follows the key in other operations
 
-    def __init__(self, name: str, key: Group[Any]) -> None:
+    def __init__(self, name: str, key: Group[Any], reserved: Collection[str] = ()) -> None:
         self.name = structure_name(name)
         self.key = key
+        self._reserve(key.columns, reserved)
+
+    def _reserve(self, columns: Iterable[Column], own: Collection[str]) -> None:
+        for name in [each.name for each in columns]:
+            if name.lower() in own:
+                raise Invalid(f"{self.name}: a column cannot be called {name!r}, which is a column of Roost's own")
 
     def _define(self, made_with: dict[str, Any], **facts: Any) -> None:
         self._made_with = made_with
@@ -98,12 +115,15 @@ class Structure(Target):
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every column that the user declared, in order."""
-        raise NotImplementedError
+        return self.key.columns + (self.second.columns if self.second else ())
 
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Structure:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from what its definition says; rows get a dataclass of their own."""
-        raise NotImplementedError
+        arguments = {fact: value for fact, value in facts.items() if fact not in ("kind", "name")}
+        for what in {"key", "member"} & arguments.keys():
+            arguments[what] = key_from(name, what, facts[what])
+        return cls(name=name, **arguments)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Structure) and self.definition == other.definition)
@@ -139,26 +159,31 @@ class Structure(Target):
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""
-        return self.key.names[path[-1]]
+        if operation.verb in self.whole:
+            return self.columns[path[-1]].name
+        group = self.second if path[0] and self.second else self.key
+        return group.names[path[-1] if len(path) > 1 else 0]
 
-    def clear(self, key: Any) -> Operation[int]:
-        """Remove all data of the key; return the number of rows (of a counter: the total) that it had.
+    def clear(self, key: AnyKey) -> Operation[int]:
+        """Remove all data of the key; return the number of rows that it had: 0 for a key that does not exist.
 
-        Returns 0 for a key that does not exist. The key itself stays known: a ring's sequence continues.
+        Of a counter it is the total, of a rate limit or a lease 1 if something was taken or held. What numbers rows
+        goes on: a ring's sequence, a lease's tokens.
         """
         return Operation(self, "clear", (self.key.check(key),))
 
-    def forget(self, key: Any) -> Operation[int]:
+    def forget(self, key: AnyKey) -> Operation[int]:
         """Remove the key with all its data, including its head row; returns the same as `clear`.
 
-        A ring or a capped collection starts again at sequence 1.
+        A ring or a capped collection starts again at sequence 1. A lease's row stays until its token may be forgotten.
         """
         return Operation(self, "forget", (self.key.check(key),))
 
-    def keys(self, after: Any = None, n: int = 100) -> Operation[list[Any]]:
+    def keys(self, after: AnyKey | None = None, n: int = 100) -> Operation[list[AnyKey]]:
         """Read the first `n` keys after `after`, in key order; use it to read all keys page by page.
 
-        A key that was cleared or emptied is still listed until `forget`; but a cleared key of a counter is not.
+        A ring and a capped collection list a key until `forget`, even an empty one; so does a set that has `keep`, or
+        no option. Of others these are the keys that have something: a total, a value, a holder.
         """
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
 

@@ -17,16 +17,12 @@ from roost.dialects import SQLITE
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
 from roost.structures.operation import Operation
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 Values = tuple[Any, ...]
 Steps = Generator[Operation[Any], Any, Any]  # operations that run one by one, since each depends on the last result
 
 SURE_DIGITS = 19  # an integer with fewer digits fits into 64 bits
-
-SEQUENCE = Column("sequence", ColumnType("int"))
-AT = Column("at", ColumnType("datetime"))
 
 
 class Wanted(NamedTuple):
@@ -241,23 +237,6 @@ class PeekWire(Wire):
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
         # A client needs to know whether it got what it asked for, and an insert cannot report that.
         raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
-
-
-class EntriesWire(Wire):
-    """A structure whose rows have a sequence number and a moment; newest first."""
-
-    more = (SEQUENCE, AT)
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        if SEQUENCE in self.columns or AT in self.columns:
-            return self.structure.entries(head)  # type: ignore[no-any-return]
-        return super().reading(head, id_, n)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        check = self.structure.rows.check
-        if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
-            return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
-        return [(*row, None, None) for row in super().rows(key, found)]
 
 
 def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:

@@ -231,9 +231,12 @@ class CachePlan(CacheReads):
             "get_many": self._gets,
             "gets_many": self._gets,
             "fetch": self._gets,
-            "keys": self.list_keys(self.rows_table, f"until > {self.now}"),
             "change": self._change,
         }
+
+    @property
+    def listed(self) -> str:
+        return f"until > {self.now}"
 
     def _alone(self, write: Write, op: Operation[Any], context: Context) -> Any:
         return None if context.used.get(self.structure.name) else super()._alone(write, op, context)
@@ -245,7 +248,7 @@ class CachePlan(CacheReads):
             return (yield from self.call_each(verb, rows))
         outcomes = []
         for row in rows:
-            outcomes.append((yield from self._once(verb, row + self.moment(context))))
+            outcomes += yield from self._at_once(verb, [row + self.moment(context)])
         return outcomes
 
     def _change(self, run: Operations, context: Context, locked: Locked) -> Plan:

@@ -9,7 +9,7 @@ from roost.structures.capped.declaration import Capped
 from roost.structures.console import REQUIRED, Table
 from roost.structures.keep_for import leaves_earlier
 from roost.structures.operation import Operation
-from roost.structures.rows_console import RowsConsole
+from roost.structures.rows_plan import RowsConsole
 from roost.structures.structure import Structure
 from roost.types.column_types import INT_MAX
 

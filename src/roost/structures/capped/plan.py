@@ -28,10 +28,10 @@ from roost.structures.clock import SECOND
 from roost.structures.keep_for import UNTIL
 from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Context, N, Rule, same
-from roost.structures.program import ALL, MOST, Ask, ProgramPlan, Write, first
+from roost.structures.plan import AT, SEQUENCE, N, Rule, same
+from roost.structures.program import MOST, Ask, Write, first
 from roost.structures.relation import Relation
-from roost.structures.rows import Entry
+from roost.structures.rows_plan import RowsPlan
 from roost.structures.rules import sweep
 from roost.structures.steps import (
     DUPLICATE,
@@ -58,25 +58,17 @@ STORED = number("stored")  # the outcome of an add: whether the row was stored
 FAR = 32  # sequences by which the bound lies behind before a full key's head is written
 
 
-class CappedPlan(ProgramPlan):
+class CappedPlan(RowsPlan):
     """A capped collection in one dialect's words."""
 
     structure: Capped[Any, Any, Any]
-    heads = True
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
-        key, ids = structure.key.columns, structure.id.columns
-        self.others = structure.rows.others
-        self.values = [each for each in self.others if each not in ids]
-        self.given = [*key, *self.others]
-        self.expires = structure.keep_for is not None
+        ids = structure.id.columns
+        self.values = [each for each in structure.rows.others if each not in ids]
         self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
-        self._row_out = dialect.encoder(self.given) or same
         self._id_out = dialect.encoder(ids) or same
-        self._take = structure.rows.taking([each.name for each in self.given])
         self._take_id = structure.rows.taking([each.name for each in ids])
-        self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._at_in = dialect.decoder([AT]) or same
         self.newest = f"roost_{structure.name}_newest"
         self.best = f"roost_{structure.name}_best"
         super().__init__(structure, dialect)
@@ -125,7 +117,7 @@ class CappedPlan(ProgramPlan):
                 "add_all", given, lambda w: sets.adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
             )
             yield self.lock_program()
-        there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self._living()}"
+        there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self.living()}"
         yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=IN_ORDER, before=there)
         # Without a count a head is not written with each row, so an old snapshot may not show all rows.
         may_hide = self.structure.keep is None and self.dialect.family == "postgresql"
@@ -134,9 +126,6 @@ class CappedPlan(ProgramPlan):
         )
         if self.expires:
             yield sweep([*key, *ids], head=True, remember=self.remember)
-
-    def _living(self, prefix: str = "") -> str:
-        return f" AND {prefix}until > {self.now}" if self.expires else ""
 
     def remember(self, w: Words, mine: str) -> Iterator[Do]:
         """Write the newest row's sequence into the head, before rows of the key are removed."""
@@ -358,16 +347,12 @@ class CappedPlan(ProgramPlan):
 
     def written(self) -> Mapping[str, Write]:
 
-        def rows(op: Operation[Any]) -> Sequence[Row]:
-            out, take = self._row_out, self._take
-            return [out(take(row)) for row in op.args]
-
         def row(op: Operation[Any]) -> Sequence[Row]:
             return [self.key_out(op.args[0]) + self._id_out(op.args[1])]
 
         return {
-            "add": Write("add", rows, self._added),
-            "add_all": Write("add", rows, self._added),
+            "add": Write("add", self.rows_of, self._added),
+            "add_all": Write("add", self.rows_of, self._added),
             "remove": Write("remove", row, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
         }
 
@@ -387,30 +372,18 @@ class CappedPlan(ProgramPlan):
 
     def asked(self) -> Mapping[str, Ask]:
         structure, rows = self.structure, self.rows_table
-        key, ids, timed = structure.key.columns, structure.id.columns, [*self.timed] if self.expires else []
-        values, mine, living = self.dialect.names(structure.columns), self.mine(), self._living()
+        key, ids = structure.key.columns, structure.id.columns
+        values, mine, living = self.dialect.names(structure.columns), self.mine(), self.living()
         this = self.same_as([*key, *ids])
-
-        def now(context: Context) -> Row:
-            return self.moment(context) if self.expires else ()
-
-        def of_key(op: Operation[Any], context: Context) -> Row:
-            return (*self.key_out(op.args[0]), *now(context))
-
-        def of_row(op: Operation[Any], context: Context) -> Row:
-            return (*self.key_out(op.args[0]), *self._id_out(op.args[1]), *now(context))
-
-        def several(op: Operation[Any], context: Context) -> Row:
-            return (*of_key(op, context), op.args[1] or ALL)
-
-        def later(op: Operation[Any], context: Context) -> Row:
-            return (*of_key(op, context), op.args[1], op.args[2] or ALL)
 
         def counted(_: Operation[Any], found: list[Row]) -> int:
             return int(found[0][0]) if found else 0
 
         def listed(_: Operation[Any], found: list[Row]) -> Any:
             return self._rows_of(found)
+
+        def one(_: Operation[Any], found: list[Row]) -> Any:
+            return self._rows_of(found)[0] if found else None
 
         count = f"count(*) FROM {rows}" if self.expires else f"n FROM {self.head_table}"
         limit = f"LIMIT :{MOST.name}"
@@ -420,39 +393,23 @@ class CappedPlan(ProgramPlan):
             f" AND sequence > :{AFTER.name} ORDER BY sequence {limit}"
         )
         asks = {
-            "get": Ask(
-                self.read(f"SELECT {values} FROM {rows} WHERE {this}{living}", [*key, *ids, *timed]),
-                of_row,
-                lambda _, found: self._rows_of(found)[0] if found else None,
-            ),
-            "count": Ask(self.read(f"SELECT {count} WHERE {mine}{living}", [*key, *timed]), of_key, counted),
-            "latest": Ask(self.read(latest, [*key, *timed, MOST]), several, listed),
-            "entries": Ask(
-                self.read(entries, [*key, *timed, AFTER, MOST]),
-                later,
-                lambda _, found: [self._entry(each) for each in found],
-            ),
+            "get": self.ask(f"SELECT {values} FROM {rows} WHERE {this}{living}", one, ids),
+            "count": self.ask(f"SELECT {count} WHERE {mine}{living}", counted),
+            "latest": self.ask(latest, listed, [MOST]),
+            "entries": self.ask(entries, lambda _, found: [self._entry(each) for each in found], [AFTER, MOST]),
         }
         if structure.score is not None:
             score = self.dialect.name_of(structure.score)
             top = f"SELECT {values} FROM {rows} WHERE {mine}{living} ORDER BY {score} DESC, sequence {limit}"
             better = (
-                f"SELECT count(*) FROM {rows} b WHERE {self.mine('b.')}{self._living('b.')}\n"
+                f"SELECT count(*) FROM {rows} b WHERE {self.mine('b.')}{self.living('b.')}\n"
                 f"    AND b.{score} >= r.{score} AND (b.{score} > r.{score} OR b.sequence < r.sequence)"
             )
             this = self.same_as([*key, *ids], "r.")
-            rank = f"SELECT ({better}) + 1 FROM {rows} r WHERE {this}{self._living('r.')}"
-            asks["top"] = Ask(self.read(top, [*key, *timed, MOST]), several, listed)
-            asks["rank"] = Ask(
-                self.read(rank, [*key, *ids, *timed]), of_row, lambda _, found: found[0][0] if found else None
-            )
+            rank = f"SELECT ({better}) + 1 FROM {rows} r WHERE {this}{self.living('r.')}"
+            asks["top"] = self.ask(top, listed, [MOST])
+            asks["rank"] = self.ask(rank, lambda _, found: found[0][0] if found else None, ids)
         return asks
-
-    def _entry(self, stored: Row) -> Entry[Any]:
-        return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
-
-    def verbs(self) -> dict[str, Any]:
-        return {"keys": self.list_keys(self.head_table)}
 
     # --- SQL clients ----------------------------------------------------------------------------------------------
 

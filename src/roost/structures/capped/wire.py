@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.structures.operation import Operation
+from roost.structures.plan import AT, SEQUENCE
 from roost.structures.rows import Entry
-from roost.structures.wire import AT, SEQUENCE, EntriesWire, Steps, Values
+from roost.structures.rows_plan import EntriesWire
+from roost.structures.wire import Steps, Values
 from roost.types.columns import Column
 
 

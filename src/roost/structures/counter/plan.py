@@ -216,7 +216,6 @@ class CounterPlan(ProgramPlan):
             "increment": self._increments,
             "totals": self._totals,
             "top": self._top,
-            "keys": self.list_keys(self.rows_table, self._kept),
         }
 
     def _adds(self, run: Operations, context: Context, _: Locked) -> Plan:
@@ -265,11 +264,11 @@ class CounterPlan(ProgramPlan):
         where = f" FROM {self.rows_table} WHERE {self.mine()}"
         if self.structure.size:
             start = self.start(self.clock)
-            where += f" AND start = {start}" if current else f" AND {self._kept}"
+            where += f" AND start = {start}" if current else f" AND {self.listed}"
         return f"SELECT {self._summed}{where}"
 
     @property
-    def _kept(self) -> str:
+    def listed(self) -> str:
         return f"start >= {self.start(self.clock)} - {self._back(None)}" if self.structure.size else ""
 
     @property

@@ -86,8 +86,7 @@ class SetPlan(ProgramPlan):
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        living = f" AND until > {self.now}" if self.expires else ""
-        self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{living}"
+        self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{self.living()}"
         before = f"SELECT 1 {self._there}"
         add = self._adding if self.heads else self._renewing
         plain = not self.structure.options
@@ -114,7 +113,7 @@ class SetPlan(ProgramPlan):
         if self.heads:
             yield from self.removals(counted=True)
         else:
-            had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+            had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{self.living()}"
             yield Program("clear", self.structure.key.columns, self._clearing, [HAD], before=had)
         if self.expires:
             yield sweep(self.pair, head=self.heads)
@@ -410,37 +409,31 @@ class SetPlan(ProgramPlan):
     # --- reads ----------------------------------------------------------------------------------------------------
 
     def asked(self) -> Mapping[str, Ask]:
-        key, member, timed = self.structure.key.columns, self.structure.member.columns, self.timed
-        timed = timed if self.expires else ()
-        living = f" AND until > {self.now}" if self.expires else ""
-        size = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+        member, mine = self.structure.member.columns, f"{self.mine()}{self.living()}"
+        size = f"SELECT count(*) FROM {self.rows_table} WHERE {mine}"
         if not self.expires:
             size = f"SELECT n FROM {self.head_table} WHERE {self.mine()}"
         value, convert = self.structure.member.value, self._member_in
-        contains = self.read(f"SELECT 1 {self._there}", [*self.pair, *timed])
+        contains = self.ask(f"SELECT 1 {self._there}", lambda _, rows: bool(rows), member)
         if self.dialect.family == "sqlite":
             now = self.now.replace(f":{NOW.name}", f"q.column{len(self.pair) + 2}")
             same_pair = nth(self.dialect, self.pair) + (f" AND r.until > {now}" if self.expires else "")
             find = f"SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {self.rows_table} r ON {same_pair}"
-            self._find = replace(each(contains.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
+            self._find = replace(each(contains.read.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
 
-        def of_key(op: Operation[Any], context: Context) -> Row:
-            return self.key_out(op.args[0]) + (self.moment(context) if self.expires else ())
-
-        def of_pair(op: Operation[Any], context: Context) -> Row:
-            return self._pair_out(op.args[0] + op.args[1]) + (self.moment(context) if self.expires else ())
-
-        names = self.dialect.names(member)
-        members = self.read(f"SELECT {names} FROM {self.rows_table} WHERE {self.mine()}{living}", [*key, *timed])
+        members = f"SELECT {self.dialect.names(member)} FROM {self.rows_table} WHERE {mine}"
         return {
-            "members": Ask(members, of_key, lambda _, rows: {value(convert(row)) for row in rows}),
-            "contains": Ask(contains, of_pair, lambda _, rows: bool(rows)),
-            "size": Ask(self.read(size, [*key, *timed]), of_key, lambda _, rows: rows[0][0] if rows else 0),
+            "members": self.ask(members, lambda _, rows: {value(convert(row)) for row in rows}),
+            "contains": contains,
+            "size": self.ask(size, lambda _, rows: rows[0][0] if rows else 0),
         }
 
+    @property
+    def listed(self) -> str:
+        return f"until > {self.now}" if self.expires else ""
+
     def verbs(self) -> dict[str, Verb]:
-        listed = (self.rows_table, f"until > {self.now}") if self.expires else (self.head_table,)
-        return {"keys": self.list_keys(*listed)} | dict.fromkeys(("add", "add_all", "remove", CHANGE), self._changes)
+        return dict.fromkeys(("add", "add_all", "remove", CHANGE), self._changes)
 
     # --- SQL clients, check, alter --------------------------------------------------------------------------------
 
