@@ -306,8 +306,8 @@ class WindowsPlan(own.ProgramPlan):
         }
         return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking, **clearing}
 
-    def _writes(self, write: own.Write, run: Operations, context: Context, _: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, _)
+    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        results = yield from super()._writes(run, context, locked)
         for op, result in zip(run, results, strict=True):
             if result is False:
                 self._remember(op, context)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
+from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import (
@@ -81,6 +82,7 @@ class Write(NamedTuple):
     answer: for one operation in one exchange, a number from 0 on that is made of the outcome, whose columns are named
         in braces, and what makes the result of it; NULL: nothing was changed, and a batch runs the operation. None:
         this operation needs a batch. By default the number is the first column.
+    together: under which name the verb runs together with those of other programs; see `ProgramPlan.apart`.
     """
 
     program: str
@@ -88,6 +90,7 @@ class Write(NamedTuple):
     result: Callable[[Operation[Any], Sequence[Any]], Any] = lambda _, __: None
     makes: bool = True
     answer: Callable[[Operation[Any], Context], Answering | None] | None = None
+    together: str = ""
 
 
 class Read(NamedTuple):
@@ -133,6 +136,8 @@ class ProgramPlan(StructurePlan):
     first: values of a created head that are not zero.
     expires: whether rows expire. The structure then has a program `sweep`.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
+    apart: the width of the columns by which calls of different programs that run together are told apart: those in
+        which these differ can be in any order.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
@@ -140,6 +145,7 @@ class ProgramPlan(StructurePlan):
     first: Mapping[str, str] = {}
     expires = False
     own_time = True
+    apart = 0
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         self.words = dialect.choose(WORDS)(structure.name, dialect, structure.key.columns)
@@ -195,12 +201,12 @@ class ProgramPlan(StructurePlan):
             self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
             self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
         self._verbs |= {verb: partial(self._asks, ask) for verb, ask in self.asks.items()}
-        self._verbs |= {verb: partial(self._writes, write) for verb, write in self.writes.items()}
+        self._verbs |= dict.fromkeys(self.writes, self._writes)
         self._verbs |= {"keys": self.list_keys(living=self.listed)} | self.verbs()
-        for write in self.writes.values():
-            self._verbs.setdefault(write.program, partial(self._writes, write))
         # Verbs of one program run together, in their order.
-        self.together = {verb: write.program for verb, write in self.writes.items()}
+        self.together = {verb: write.together or write.program for verb, write in self.writes.items()}
+        for verb in self.together.values():
+            self._verbs.setdefault(verb, self._writes)
 
     # --- what a structure defines ---------------------------------------------------------------------------------
 
@@ -401,16 +407,39 @@ class ProgramPlan(StructurePlan):
             outcomes += [_outcome([next(values) for _ in range(gives[verb])], gives[verb]) for verb, _ in part]
         return outcomes
 
-    def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
-        # The operations of one program, whose verbs may differ.
-        made = [(self.writes[op.verb], self.writes[op.verb].rows(op)) for op in run]
-        rows = [row for _, given in made for row in given]
-        outcomes = (yield from self.call(write.program, rows, context)) if rows else []
-        results, place = [], 0
-        for op, (how, given) in zip(run, made, strict=True):
-            results.append(how.result(op, outcomes[place : place + len(given)]))
-            place += len(given)
-        return results
+    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        # The operations of programs that run together.
+        made = [(self.writes[op.verb], op, self.writes[op.verb].rows(op)) for op in run]
+        calls = [(write.program, row) for write, _, rows in made for row in rows]
+        programs = {program for program, _ in calls}
+        outcomes: list[Any] = []
+        if len(programs) == 1:
+            outcomes = yield from self.call(calls[0][0], [row for _, row in calls], context)
+        elif programs:
+            locks = [] if locked or self._by_store else self.locks(run, context)
+            outcomes = yield from self._call_mixed(calls, locks, context)
+        told = iter(outcomes)
+        return [write.result(op, list(islice(told, len(rows)))) for write, op, rows in made]
+
+    def _call_mixed(self, calls: Sequence[tuple[str, Row]], locks: Sequence[Row], context: Context) -> Calling:
+        # Calls of several programs; on servers together, on PostgreSQL behind one that takes all locks.
+        groups = in_turns(calls, self.apart)
+        if self.dialect.family == "mariadb" and self.apart:
+            order = sorted(range(len(calls)), key=lambda place: calls[place][1][: self.lock_width])
+            groups = [(program, [*places]) for program, places in groupby(order, lambda place: calls[place][0])]
+            locks = ()
+        given = [(program, [calls[place][1] for place in places]) for program, places in groups]
+        found: list[Any] = []
+        if self._by_store:
+            for program, rows in given:
+                found += yield from self.call(program, rows, context)
+        else:
+            locking = [("lock", locks)] if locks and "lock" in self._programs else []
+            found = (yield from self.call_several([*locking, *given]))[len(locks) if locking else 0 :]
+        outcomes: list[Any] = [None] * len(calls)
+        for place, outcome in zip(chain.from_iterable(places for _, places in groups), found, strict=True):
+            outcomes[place] = outcome
+        return outcomes
 
     def _alone(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
         # One operation as a transaction of its own; None: a batch, if it has several rows, or expired ones are to go.
@@ -647,6 +676,22 @@ class ProgramPlan(StructurePlan):
 
 
 _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less than MOST_ANSWER
+
+
+def in_turns(calls: Sequence[tuple[str, Row]], width: int) -> list[tuple[str, list[int]]]:
+    """Return programs with the places of their calls, so that those with the same first columns stay in order.
+
+    >>> in_turns([("add", (7,)), ("remove", (7,)), ("add", (8,)), ("add", (7,))], 1)
+    [('add', [0, 2]), ('remove', [1]), ('add', [3])]
+    """
+    groups: dict[tuple[int, str], list[int]] = {}
+    last: dict[Row, tuple[int, str]] = {}
+    for place, (program, row) in enumerate(calls):
+        turn, before = last.get(row[:width], (0, program))
+        turn += before != program
+        last[row[:width]] = turn, program
+        groups.setdefault((turn, program), []).append(place)
+    return [(program, groups[turn, program]) for turn, program in sorted(groups)]
 
 
 def in_rounds(rows: Sequence[Row]) -> list[list[int]]:

@@ -356,8 +356,8 @@ class RateLimitPlan(ProgramPlan):
             refused.clear()
         refused[self.key_out(op.args[0])] = None
 
-    def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, _)
+    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        results = yield from super()._writes(run, context, locked)
         for op, taken in zip(run, results, strict=True):
             if op.verb == "take" and not taken.allowed:
                 self._remember(op, context)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Error, Full, Invalid, Overflow, worded
 from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
 from roost.structures.cache.clients import VIEWS, CacheWire
@@ -31,7 +30,7 @@ from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.checks import RuleWords
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
-from roost.structures.program import MOST_CALLS, Calling, Write, _calling, _outcome, _results
+from roost.structures.program import Calling, Write
 from roost.structures.rules import UNTIL
 from roost.structures.steps import FULL, Program
 from roost.types.columns import Column
@@ -57,6 +56,7 @@ class CachePlan(CacheReads):
         key = structure.key.columns
         bounded, table = structure.bounded, self.head_table if structure.bounded else self.rows_table
         self.seize = seizing(dialect, table, [ID] if bounded else key)
+        self.apart = 0 if bounded else self.key_width
         self.together = {verb: verb if verb in LEASING else "change" for verb in self.writes}
         self._verbs |= {verb: self._change for verb, run in self.together.items() if run == "change"}
         for verb in ("lease", "set_many", *META):  # their outcomes are no small numbers
@@ -277,23 +277,10 @@ class CachePlan(CacheReads):
             return results
         if programs == {"set"}:
             return (yield from self._set_all(run, context))
-        if len(programs) == 1 or self._by_store:
-            results = []
-            for program, part in groupby(run, lambda op: self.writes[op.verb].program):
-                results += yield from self._writes(Write(program, lambda _: []), list(part), context, locked)
-            return results
-        made = [(self.writes[op.verb], op, self.writes[op.verb].rows(op)) for op in run]
-        calls = [(write.program, row) for write, _, rows in made for row in rows]
-        outcomes = yield from self._call_several(calls, None if locked else self.locks(run, context))
-        results, place = [], 0
-        for write, op, rows in made:
-            results.append(write.result(op, outcomes[place : place + len(rows)]))
-            place += len(rows)
-        return results
+        return (yield from self._writes(run, context, locked))
 
     def _set_all(self, run: Operations, context: Context) -> Plan:
         # The last value of each key.
-        write = self.writes["set"]
         rows: dict[Row, Row] = {}
         for op in run:
             for row in self.writes[op.verb].rows(op):
@@ -301,24 +288,16 @@ class CachePlan(CacheReads):
                 rows[row[: self.key_width]] = row
         most = self.structure.max_bytes
         fits = most is None or all([self._size(row) <= most for row in rows.values()])
-        if not rows:
-            return [None] * len(run)
-        if fits and len(rows) > 1 and self.dialect.row_locks and not context.joined:
-            yield from self.call_all(
-                self._programs["set_all"],
-                [
-                    row
-                    for _, row in (rows.items() if self.structure.bounded else sorted(rows.items(), key=itemgetter(0)))
-                ],
-            )
-            return [None] * len(run)
-        if fits and len(rows) > 1 and self._by_store:
+        if not fits:
+            return (yield from self._writes(run, context, False))
+        if len(rows) > 1 and self._by_store:
             yield from self._set_on_file([*rows.values()], context)
-            return [None] * len(run)
-        if fits:
+        elif len(rows) > 1 and not context.joined:
+            keys = [*rows] if self.structure.bounded else sorted(rows)
+            yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
+        elif rows:
             yield from self.call("set", [*rows.values()], context)
-            return [None] * len(run)
-        return (yield from self._writes(write, run, context, False))
+        return [None] * len(run)
 
     def _set_on_file(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, None]:
         # Of different keys, by one statement: a trigger takes twice as long.
@@ -351,51 +330,6 @@ class CachePlan(CacheReads):
         ]
         return sum(sizes) + FIXED * (len(values) - len(sizes))
 
-    def _call_several(self, calls: Sequence[tuple[str, Row]], locks: Sequence[Row] | None) -> Calling:
-        # Calls of different programs, in one text; those of one key in their order.
-        outcomes: list[Any] = [None] * len(calls)
-        width = self.key_width
-        if self.dialect.family == "mariadb":
-            order = [*range(len(calls))]
-            if not self.structure.bounded:
-                order.sort(key=lambda place: calls[place][1][:width])
-            for begin in range(0, len(order), MOST_CALLS):
-                part, statements, first = order[begin : begin + MOST_CALLS], [], 0
-                for place in part:
-                    program, row = calls[place]
-                    gives = len(self._programs[program].gives)
-                    statements.append(Statement(_calling(self._one[program], first, gives), [row]))
-                    first += gives
-                *_, found = yield Together((*statements, Statement(_results(first or 1), [()])))
-                values = iter(found[0][0])
-                for place in part:
-                    gives = len(self._programs[calls[place][0]].gives)
-                    outcomes[place] = _outcome([next(values) for _ in range(gives)], gives)
-            return outcomes
-        # All rows are locked first, so the order of the programs is free where the keys are different; with bounds they
-        # run in the order of the operations, which is that of their uses.
-        turns: dict[Row, int] = {}
-        groups: dict[tuple[int, str], list[int]] = {}
-        for place, (program, row) in enumerate(calls):
-            turn = turns[row[:width]] = turns.get(row[:width], 0) + 1
-            if self.structure.bounded:
-                turn = turns[()] = turns.get((), 0) + (place > 0 and program != calls[place - 1][0])
-            groups.setdefault((turn, program), []).append(place)
-        ordered = [(program, groups[turn, program]) for turn, program in sorted(groups)]
-        if not self.structure.bounded:
-            ordered = [
-                (program, sorted(places, key=lambda place: calls[place][1][:width])) for program, places in ordered
-            ]
-        statements = [
-            Statement(self._many[program], [calls[place][1] for place in places]) for program, places in ordered
-        ]
-        lock = [Statement(self._many["lock"], locks)] if locks and "lock" in self._programs else []
-        answers = (yield Together([*lock, *statements]))[len(lock) :]
-        for (program, places), answer in zip(ordered, answers, strict=True):
-            for place, found in zip(places, answer, strict=True):
-                outcomes[place] = _outcome(found[0], len(self._programs[program].gives))
-        return outcomes
-
     def _by_itself_in(self, op: Operation[Any], context: Context) -> Generator[Wanted, Any, Any]:
         # One operation of a batch. One that may make a value makes it, or does to it what the operation does to others.
         if _vivifies(op):
@@ -412,7 +346,7 @@ class CachePlan(CacheReads):
             if _pair(outcome)[0] == STORED:
                 token = yield from self._token(op, outcome)
                 return (value, token, until, 0, b" W") if op.verb == "meta_get" else (b"HD", number, token, until)
-        (result,) = yield from self._writes(self.writes[op.verb], [op], context, False)
+        (result,) = yield from self._writes([op], context, False)
         if self._by_store and op.verb == "meta_set" and isinstance(result, tuple) and result[0] == b"HD":
             return b"HD", (yield from self._token(op, result))
         return result

@@ -240,10 +240,10 @@ class CounterPlan(ProgramPlan):
 
     def _increments(self, run: Operations, context: Context, locked: Locked) -> Plan:
         if self.dialect.exchanges or len(run) == 1:
-            return (yield from self._caught(run, self._writes(self.writes["increment"], run, context, locked)))
+            return (yield from self._caught(run, self._writes(run, context, locked)))
         results = []
         for op in run:
-            results += yield from self._caught([op], self._writes(self.writes["increment"], [op], context, locked))
+            results += yield from self._caught([op], self._writes([op], context, locked))
         return results
 
     def _caught(self, run: Operations, work: Plan) -> Plan:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress, groupby, islice
+from itertools import compress
 from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
@@ -24,13 +24,10 @@ from roost.structures.plan import (
     SEQUENCE,
     Context,
     Facts,
-    Locked,
     N,
     Operations,
-    Plan,
     Rule,
     Transaction,
-    Verb,
     each,
     nth,
     same,
@@ -49,7 +46,6 @@ from roost.types.columns import Column
 
 ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
 NEWS = Column("news", ColumnType("text", 2**24))  # the numbers of new rows, as JSON
-CHANGE = "change"  # what adds and removes are together
 
 
 class SetPlan(ProgramPlan):
@@ -65,7 +61,7 @@ class SetPlan(ProgramPlan):
         self._pair_out: Callable[[Row], Row] = dialect.encoder(self.pair) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
         super().__init__(structure, dialect)
-        self.together = {**self.together, **dict.fromkeys(("add", "add_all", "remove"), CHANGE)}
+        self.apart = 0 if self.keep else len(self.pair)  # with `keep` the oldest one goes
         if not self.heads:
             self.lock_width = len(self.pair)
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
@@ -314,9 +310,9 @@ class SetPlan(ProgramPlan):
             return sum([int(outcome or 0) for outcome in outcomes])
 
         return {
-            "add": Write("add", rows, changed),
-            "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes))),
-            "remove": Write("remove", rows, changed, makes=False),
+            "add": Write("add", rows, changed, together="change"),
+            "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes)), together="change"),
+            "remove": Write("remove", rows, changed, makes=False, together="change"),
             "forget": Write("forget" if self.heads else "clear", self.key_of, first, makes=False),
         }
 
@@ -329,36 +325,6 @@ class SetPlan(ProgramPlan):
                 for row in self.writes[op.verb].rows(op):
                     made[row] = max(made.get(row, 0), int(self._makes(op)))
         return sorted([(*row, makes) for row, makes in made.items()])
-
-    def _changes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        # Adds and removes of different members can be told apart from their order, unless the oldest is to go.
-        if len({self.writes[op.verb].program for op in run}) == 1:
-            return (yield from self._writes(self.writes[run[0].verb], run, context, locked))
-        if locked is False:
-            yield from self.take_heads(run, context)
-        if self.keep:
-            results = []
-            for _, ops in groupby(run, lambda op: self.writes[op.verb].program):
-                part = list(ops)
-                results += yield from self._writes(self.writes[part[0].verb], part, context, True)
-            return results
-        rows = [(self.writes[op.verb].program, row) for op in run for row in self.writes[op.verb].rows(op)]
-        rounds: list[dict[str, list[int]]] = []
-        last: dict[Row, tuple[int, str]] = {}
-        for place, (program, row) in enumerate(rows):
-            number, before = last.get(row, (0, program))
-            last[row] = number, program = number + (before != program), program
-            if number == len(rounds):
-                rounds.append({})
-            rounds[number].setdefault(program, []).append(place)
-        outcomes: list[Any] = [None] * len(rows)
-        for each_round in rounds:
-            for program, places in each_round.items():
-                found = yield from self.call(program, [rows[place][1] for place in places], context)
-                for place, outcome in zip(places, found, strict=True):
-                    outcomes[place] = outcome
-        told = iter(outcomes)
-        return [how.result(op, list(islice(told, len(how.rows(op))))) for op in run if (how := self.writes[op.verb])]
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if verb not in ("add", "remove") or (self.keep and verb == "add") or len(rows) == 1:
@@ -431,9 +397,6 @@ class SetPlan(ProgramPlan):
     @property
     def listed(self) -> str:
         return f"until > {self.now}" if self.expires else ""
-
-    def verbs(self) -> dict[str, Verb]:
-        return dict.fromkeys(("add", "add_all", "remove", CHANGE), self._changes)
 
     # --- SQL clients, check, alter --------------------------------------------------------------------------------
 
