@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from roost.errors import Invalid
+from roost.structures.clock import fact_in_words
 from roost.structures.console import Console, Table
-from roost.structures.durations import fact_in_words
 from roost.structures.operation import Operation
 from roost.structures.rows import keep_limit
 from roost.structures.structure import Group, Structure

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from roost.errors import Invalid
-from roost.structures.durations import fact_in_words
+from roost.structures.clock import fact_in_words
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 from roost.types.columns import Column

@@ -15,14 +15,13 @@ from typing import Any, ClassVar, Generic
 
 from roost.dialects.dialect import Row
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords
 from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds, shown_now
 from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Rule, Verb
 from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
 from roost.structures.relation import read_only
-from roost.structures.rules import sweep
+from roost.structures.rules import RuleWords, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import STR, Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values

@@ -16,9 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
-from roost.structures.overlap import difference, overlap
 from roost.structures.steps import Routine
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, difference
 from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
@@ -51,7 +50,6 @@ class Context:
     """The circumstances of a run that a plan may use; none of them decides an order."""
 
     clock: Callable[[], dt.datetime]  # for the column `at`, in UTC
-    spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # an optimistic attempt has failed
     nowait: bool = False  # do not wait for locks that other sessions hold
@@ -188,7 +186,7 @@ class StructurePlan(TargetPlan):
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""
         found = self._as_stored.get(definition)
         if found is None:
-            structure = overlap(self.structure, definition)
+            structure = self.structure.overlap(definition)
             if structure is None:
                 return Mismatch(
                     f"{self.structure.name} is declared otherwise than it is stored: "

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords
 from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, shown_now
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
@@ -27,7 +26,7 @@ from roost.structures.plan import Careful, Context, Facts, Locked, Operations, P
 from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write
 from roost.structures.rate_limit_many import TEXTS, taking_all
 from roost.structures.relation import read_only
-from roost.structures.rules import sweep
+from roost.structures.rules import RuleWords, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import STR, Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values

@@ -14,18 +14,25 @@ from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
-from roost.structures.checks import RuleWords, has_head, lasting, sequences
 from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
-from roost.structures.keep_for import UNTIL, leaves_earlier, seconds
-from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
 from roost.structures.program import MOST, Ask, Calling, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows import Rows, RowStructure, keep_limit
 from roost.structures.rows_plan import EntriesWire, RowsConsole, RowsPlan
-from roost.structures.rules import sweep
+from roost.structures.rules import (
+    UNTIL,
+    RuleWords,
+    change_keep_for,
+    has_head,
+    lasting,
+    leaves_earlier,
+    seconds,
+    sequences,
+    sweep,
+)
 from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import AnyKey, Structure, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords

@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import RUNS, Operation, few
-from roost.structures.structure import AnyKey, Group, Structure
+from roost.structures.structure import AnyKey, Group, Structure, facts_of
 from roost.types.column_types import INT_MAX, whole
 from roost.types.columns import Column, checked_columns, columns_of, parse_column, structure_name, unique_names
 
@@ -62,6 +62,19 @@ class RowStructure(Structure[AnyKey], Generic[R, AnyKey]):
         keys = [*facts["per"], *facts.get("unique", ())]
         options = {fact: value for fact, value in facts.items() if fact != "columns"}
         return super().from_facts(name, {**options, "Row": row_from(name, facts["columns"], keys)})
+
+    def overlap(self, definition: str) -> Self | None:
+        made = super().overlap(definition)
+        if made is None:
+            return None
+        try:
+            rows = self.rows.overlap(facts_of(definition)["columns"])
+        except (KeyError, TypeError, ValueError):  # somebody has changed it by hand
+            return None
+        if rows is None:
+            return None
+        made.rows = rows
+        return made
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -9,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
+from roost.structures.clock import fact_in_words
 from roost.structures.operation import RUNS, Operation, Target
 from roost.types.column_types import INT_MAX, shown, whole
 from roost.types.columns import Column, checked_columns, column, columns_of, parse_column, structure_name, unique_names
@@ -145,6 +147,26 @@ class Structure(Target, Generic[AnyKey]):
         """Return the declaration that these arguments make in place of the ones it was made with."""
         return type(self)(**{**self._made_with, **arguments})
 
+    def overlap(self, definition: str) -> Self | None:
+        """Return the declaration with the stored options, and those of its columns that are stored; None if it cannot.
+
+        While a change is being deployed, processes use two declarations, only one of which is stored. Operations of
+        the other run with the stored `keep`, `slots` and options, and with the columns that both have. Their keys and
+        rows are of the declared classes. A stored column that is not declared is in `rows.unknown`.
+
+        definition: what the catalog has.
+        """
+        stored, wanted = facts_of(definition), json.loads(self.definition)
+        for fact in {*stored, *wanted} - {*self.options, "columns"}:
+            if stored.get(fact) != wanted.get(fact):
+                return None
+        made: Any = copy.copy(self)
+        made.plans, made.definition = {}, definition
+        for option in self.options:
+            if option in stored:
+                setattr(made, option, stored[option])
+        return cast(Self, made)
+
     def describe(self, operation: Operation[Any]) -> str:
         """Return the call that made an operation, as a programmer would write it."""
         return f"{self.name}.{operation.verb}({', '.join(self._arguments(operation.verb, operation.args))})"
@@ -208,6 +230,49 @@ def facts_of(definition: str) -> dict[str, Any]:
     if not isinstance(facts, dict) or not isinstance(facts.get("kind"), str):
         raise Invalid(f"a definition that cannot be read: {shown(definition)} (it names no kind)")
     return facts
+
+
+def difference(stored: str, declared: str) -> str:
+    """Return in words what differs between two definitions.
+
+    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
+    'keep is 5 in the database and 12 in the declaration'
+    """
+    old, new = facts_of(stored), json.loads(declared)
+    differences = []
+    for fact in dict.fromkeys([*old, *new]):
+        before: Any = old.get(fact)
+        after: Any = new.get(fact)
+        if before == after:
+            continue
+        if _are_columns(before) and _are_columns(after):
+            differences.append(_columns_difference(before, after))
+        else:
+            words = [_shown(fact_in_words(fact, value)) for value in (before, after)]
+            differences.append(f"{fact} is {words[0]} in the database and {words[1]} in the declaration")
+        if fact == "kind":
+            break
+    return "; ".join(differences)
+
+
+def _are_columns(fact: Any) -> bool:
+    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) and len(each) == 2 for each in fact)
+
+
+def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
+    old, new = dict(before), dict(after)
+    differences = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    differences += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    differences += [
+        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
+    return "; ".join(differences) or "the columns are in another order"
+
+
+def _shown(fact: Any) -> str:
+    return ", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
 
 
 def column_facts(columns: Sequence[Column]) -> list[list[str]]:

@@ -27,11 +27,10 @@ from roost.structures.cache.programs import (
     number_of,
 )
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
-from roost.structures.checks import RuleWords
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
 from roost.structures.program import Calling, Write
-from roost.structures.rules import UNTIL
+from roost.structures.rules import UNTIL, RuleWords
 from roost.structures.steps import FULL, Program
 from roost.types.columns import Column
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from roost.dialects.dialect import Statement, Template, Wanted
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords, counted, has_head, lasting, sequences
 from roost.structures.plan import Facts, Rule, each
+from roost.structures.rules import RuleWords, counted, has_head, lasting, sequences
 
 if TYPE_CHECKING:
     from roost.structures.capped.plan import CappedPlan

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.adopted import Adopted
-from roost.structures.keep_for import UNTIL, seconds
 from roost.structures.operation import Operation
 from roost.structures.rows import Rows, RowStructure, keep_limit, names, option
+from roost.structures.rules import UNTIL, seconds
 from roost.structures.structure import AnyKey, Group, column_facts
 from roost.types.columns import Column
 

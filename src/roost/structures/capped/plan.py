@@ -19,20 +19,17 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Row
 from roost.errors import Duplicate, Error, Full
-from roost.structures.capped import sets
-from roost.structures.capped.adding import BOUND, FEW, expiring, finding_worst, putting
+from roost.structures.capped.adding import BOUND, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
 from roost.structures.capped.alter import change_keep, rules
+from roost.structures.capped.clients import CappedWire
 from roost.structures.capped.declaration import Capped
-from roost.structures.capped.wire import CappedWire
 from roost.structures.clock import SECOND
-from roost.structures.keep_for import UNTIL
-from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, N, Rule, same
 from roost.structures.program import MOST, Ask, Write, first
 from roost.structures.relation import Relation
 from roost.structures.rows_plan import RowsPlan
-from roost.structures.rules import sweep
+from roost.structures.rules import UNTIL, change_keep_for, sweep
 from roost.structures.steps import (
     DUPLICATE,
     FULL,
@@ -74,7 +71,7 @@ class CappedPlan(RowsPlan):
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
-        if dialect.family == "mariadb" and not sets.is_in_sets(structure):
+        if dialect.family == "mariadb" and not is_in_sets(structure):
             del self._programs["add_all"]
         elif dialect.row_locks:
             self.form = [*self.form, "add_all"]  # what processes call that have other options
@@ -114,7 +111,7 @@ class CappedPlan(RowsPlan):
         if self.dialect.row_locks:
             gives = [STORED] if self.dialect.family == "postgresql" else []
             yield Program(
-                "add_all", given, lambda w: sets.adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
+                "add_all", given, lambda w: adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
             )
             yield self.lock_program()
         there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self.living()}"

@@ -13,14 +13,13 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
-from roost.structures.checks import RuleWords
 from roost.structures.clock import datetime_of
+from roost.structures.counter.clients import VIEWS, CounterWire
 from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
-from roost.structures.counter.relation import VIEWS
-from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
 from roost.structures.program import MAKES, MOST, Answering, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.rules import RuleWords
 from roost.structures.steps import (
     BY_INDEX,
     IN_ORDER,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from roost.structures.console import Console, Table
-from roost.structures.keep_for import leaves_earlier
 from roost.structures.operation import Operation
+from roost.structures.rules import leaves_earlier
 from roost.structures.set.declaration import Set
 from roost.structures.structure import Structure
 from roost.structures.wire import Steps, Values, Wire

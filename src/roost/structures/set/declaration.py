@@ -7,11 +7,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from roost.errors import Invalid
-from roost.structures.keep_for import seconds
 from roost.structures.operation import Operation, few
 from roost.structures.plan import SEQUENCE
 from roost.structures.rows import keep_limit
-from roost.structures.rules import UNTIL
+from roost.structures.rules import UNTIL, seconds
 from roost.structures.structure import STR, Group, Key, Structure, column_facts
 from roost.types.column_types import ColumnType, shown
 

@@ -16,9 +16,7 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords, counted, has_head, lasting
 from roost.structures.clock import SECOND
-from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     SEQUENCE,
@@ -35,7 +33,7 @@ from roost.structures.plan import (
 )
 from roost.structures.program import MAKES, NOW, Ask, Calling, ProgramPlan, Write, first, in_json
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, sweep
+from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
