@@ -17,7 +17,8 @@ from roost import own
 from roost.structures.clock import MOST_REFUSED, SECOND, duration
 from roost.structures.console import PeekConsole
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, Rule
-from roost.structures.program import Answering, Read
+from roost.structures.program import Answering
+from roost.structures.reading import Read
 from roost.structures.rules import RuleWords, has_head
 from roost.structures.steps import INT, Fetch
 from roost.types.column_types import whole

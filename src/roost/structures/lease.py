@@ -19,7 +19,8 @@ from roost.structures.clock import SECOND, at_moment, datetime_of, duration, mic
 from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Rule, Verb
-from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
+from roost.structures.program import Answering, ProgramPlan, Write, first
+from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import RuleWords, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number

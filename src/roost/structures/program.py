@@ -9,17 +9,14 @@ Longer than 500 lines: what a verb says (`Write`, `Ask`), and the calls that are
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from functools import lru_cache, partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import (
-    MOST_BYTES,
     Answer,
     Dialect,
     Exchange,
@@ -31,7 +28,7 @@ from roost.dialects.dialect import (
     Wanted,
 )
 from roost.errors import Error, StatementFailed
-from roost.structures.clock import CLOCK, SECOND, microseconds, time_table
+from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     Careful,
@@ -39,34 +36,27 @@ from roost.structures.plan import (
     Locked,
     Operations,
     Plan,
-    Question,
-    StructurePlan,
     Transaction,
     Verb,
     each,
-    same,
     seizing,
 )
+from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import Remember, removal
 from roost.structures.steps import INT, Head, Let, Program, Routine, Step, number
-from roost.structures.words.mysql import MySQLWords
-from roost.structures.words.postgresql import PostgreSQLWords
+from roost.structures.words.mysql import in_json
 from roost.structures.words.sqlite import SQLiteWords
-from roost.structures.words.words import NAMED, Words, digest, parameters
+from roost.structures.words.words import Words, digest
 from roost.types.columns import Column
 
-WORDS: Mapping[str, type[Words]] = {"sqlite": SQLiteWords, "mariadb": MySQLWords, "postgresql": PostgreSQLWords}
 MOST_CALLS = 64  # procedures that one text calls on MariaDB and MySQL
-MOST_JSON_ROWS = 5_000  # of one call
 SOME = 10  # rows from which a server takes them in one call of the set form, where there is one
 SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
 SWEEPS = 16  # writes after which a batch deletes expired rows
 MOST_SWEPT = 1_000  # rows that one batch deletes
 
-# Parameters beside a structure's columns, whose names cannot be these.
-NOW, MOST, MAKES = number("roost_now"), number("roost_most"), number("roost_makes")
-ALL = 2**31 - 1  # the limit of a query that reads all rows
+MAKES = number("roost_makes")  # a parameter beside a structure's columns, whose names cannot be it
 
 Calling = Generator[Wanted, Any, list[Any]]
 Answering = tuple[str, Callable[[int], Any]]  # an expression, and what makes a result of its value
@@ -93,73 +83,31 @@ class Write(NamedTuple):
     together: str = ""
 
 
-class Read(NamedTuple):
-    """A query for the rows of one key: for one at a time, and for many in one statement."""
-
-    sql: str  # with placeholders
-    places: tuple[int, ...]  # of the parameters, for each placeholder
-    template: Template
-    in_order: bool = False  # whether the placeholders are those of the parameters, in their order
-
-    def row(self, values: Row) -> Row:
-        """Return the values in the order of the placeholders."""
-        return values if self.in_order else tuple([values[place] for place in self.places])
-
-    def statement(self, rows: Sequence[Row]) -> Statement:
-        """Return the query for many rows of parameters; the answer has a list of rows for each."""
-        arrays = self.template.gather is Gather.ARRAYS
-        return Statement(self.template, rows if arrays else [self.row(row) for row in rows])
-
-    def alone(self, values: Row) -> Statement:
-        """Return the query for one row of parameters, as one that need not be gathered."""
-        return Statement(each(self.sql), [self.row(values)])
-
-
-class Ask(NamedTuple):
-    """What a verb that only reads asks.
-
-    row: the parameters for an operation.
-    result: makes the operation's result of the rows that were found.
-    """
-
-    read: Read
-    row: Callable[[Operation[Any], Context], Row]
-    result: Callable[[Operation[Any], list[Row]], Any]
-
-
-class ProgramPlan(StructurePlan):
+class ProgramPlan(ReadPlan):
     """One structure in one dialect's words, with its programs.
 
     A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
 
-    heads: whether a key has a row in the head table, which is locked first; otherwise the rows are their own heads.
     first: values of a created head that are not zero.
-    expires: whether rows expire. The structure then has a program `sweep`.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     apart: the width of the columns by which calls of different programs that run together are told apart: those in
         which these differ can be in any order.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
-    heads = False
     first: Mapping[str, str] = {}
-    expires = False
     own_time = True
     apart = 0
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
-        self.words = dialect.choose(WORDS)(structure.name, dialect, structure.key.columns)
-        if not self.heads:
-            self.words.head = self.words.rows
+        super().__init__(structure, dialect)
         rows = getattr(structure, "rows", None)
         if rows is not None:
             self.form = [each.name for each in (*rows.others, *rows.unknown)]
         # On MariaDB and MySQL each form has its own name: an inlet's trigger goes on calling the one that it knows.
         if rows is not None and (rows.unknown or dialect.family == "mariadb"):
             self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
-        super().__init__(structure, dialect)
         self.lock_width = self.key_width  # of the columns that identify what a call locks
-        self._by_store = dialect.name == "sqlite"
         self._programs: dict[str, Program] = {}
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
@@ -279,10 +227,6 @@ class ProgramPlan(StructurePlan):
                 self._one[verb] = f"CALL {name}({given}{{result}})"
 
     # --- calls ----------------------------------------------------------------------------------------------------
-
-    def moment(self, context: Context) -> Row:
-        """Return the moment that SQLite's programs and reads are given: the store's."""
-        return (microseconds(context.clock()),) if self._by_store else ()
 
     def program(self, verb: str) -> Program:
         """Return the program of a verb."""
@@ -550,116 +494,6 @@ class ProgramPlan(StructurePlan):
             return {row[: self.key_width] for row in self.writes[op.verb].rows(op)}
         return super().heads_of(op)
 
-    # --- reads ----------------------------------------------------------------------------------------------------
-
-    @property
-    def now(self) -> str:
-        """The structure's time in a query; on SQLite it has the parameter `:roost_now`."""
-        return self.words.now.replace(self.words.clock, self.clock)
-
-    @property
-    def stands(self) -> str:
-        """The condition that this time stands still."""
-        return self.words.stands.replace(self.words.clock, self.clock)
-
-    @property
-    def clock(self) -> str:
-        """The clock in a query."""
-        return f":{NOW.name}" if self._by_store else CLOCK[self.dialect.family]
-
-    @property
-    def timed(self) -> tuple[Column, ...]:
-        """The parameters of `now`, whose values are `moment(context)`."""
-        return (NOW,) if self._by_store else ()
-
-    def mine(self, prefix: str = "") -> str:
-        """Return the condition that the columns of the key equal the parameters of their names."""
-        return self.same_as(self.structure.key.columns, prefix)
-
-    def same_as(self, columns: Sequence[Column], prefix: str = "") -> str:
-        """Return the condition that columns equal the parameters of their names."""
-        return " AND ".join(f"{prefix}{self.dialect.name_of(each)} = :{each.name}" for each in columns)
-
-    def read(self, sql: str, given: Sequence[Column]) -> Read:
-        """Make a query for one key that has named parameters: `SELECT … WHERE uid = :uid`."""
-        names = [column.name for column in given]
-        if self.dialect.placeholder == "%s":
-            sql = sql.replace("%", "%%")
-        text, used = parameters(sql, self.dialect.placeholder)
-        places = tuple([names.index(name) for name in used])
-        if self.dialect.family == "sqlite":
-            template = each(text)
-        elif self.dialect.family == "mariadb":
-            whole = " UNION ALL " in text
-            part = f"e.* FROM ({text}) e" if whole else text.removeprefix("SELECT ")
-            template = Template(f"(SELECT {{i}}, {part})", Gather.UNION, Answer.ORDINAL)
-        else:
-            columns = ", ".join(f'"{name}"' for name in names)
-            joined = NAMED.sub(r'q."\1"', sql)
-            template = Template(
-                f'SELECT (q."#" - 1)::integer, e.*\n'
-                f'  FROM unnest({self.dialect.arrays(given)}) WITH ORDINALITY AS q ({columns}, "#")\n'
-                f"  CROSS JOIN LATERAL ({joined} OFFSET 0) e",
-                Gather.ARRAYS,
-                Answer.ORDINAL,
-            )
-        return Read(text, places, template, places == tuple(range(len(names))))
-
-    def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
-        found = yield ask.read.statement([ask.row(op, context) for op in run])
-        return [ask.result(op, rows) for op, rows in zip(run, found, strict=True)]
-
-    def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
-        row = ask.read.row(ask.row(op, context))
-        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)))
-
-    def living(self, prefix: str = "") -> str:
-        """Return the condition that a row has not expired, to follow others; "" where none does."""
-        return f" AND {prefix}until > {self.now}" if self.expires else ""
-
-    def ask(self, sql: str, result: Callable[[Operation[Any], list[Row]], Any], given: Sequence[Column] = ()) -> Ask:
-        """Return what a verb asks of a key, by a query with named parameters: those of the key, and of `given`.
-
-        given: the columns of an operation's arguments after the key; None, as a number of rows, is all.
-        """
-        timed = self.timed if f":{NOW.name}" in sql else ()
-        out, width = self.dialect.encoder(given) or same, len(given)
-
-        def row(op: Operation[Any], context: Context) -> Row:
-            values: list[Any] = []
-            for arg in op.args[1:]:
-                values += arg if type(arg) is tuple else [ALL if arg is None else arg]
-            return (*self.key_out(op.args[0]), *out(values[:width]), *(self.moment(context) if timed else ()))
-
-        return Ask(self.read(sql, [*self.structure.key.columns, *given, *timed]), row, result)
-
-    @property
-    def listed(self) -> str:
-        """The condition of the rows whose keys are listed; "": those of all heads, or rows."""
-        return ""
-
-    def list_keys(self, table: str = "", living: str = "") -> Verb:
-        """Return what lists the keys of a table."""
-        table = table or (self.head_table if self.heads and not living else self.rows_table)
-        key = self.structure.key.columns
-        names, timed = self.dialect.names(key), self.timed if living else ()
-        begin = f"SELECT {'DISTINCT ' if table == self.rows_table else ''}{names} FROM {table}"
-        after = f"({names}) > ({', '.join(f':{each.name}' for each in key)})"
-        tail = f"ORDER BY {names} LIMIT :{MOST.name}"
-        first = self.read(f"{begin}{f' WHERE {living}' if living else ''} {tail}", [*timed, MOST])
-        later = self.read(f"{begin} WHERE {f'{living} AND ' if living else ''}{after} {tail}", [*timed, *key, MOST])
-
-        def keys(run: Operations, context: Context, _: Locked) -> Plan:
-            results = []
-            for op in run:
-                last, n = op.args
-                now = self.moment(context) if living else ()
-                read = first.alone((*now, n)) if last is None else later.alone((*now, *self.key_out(last), n))
-                results.append([self.key_value(row) for row in (yield read)[0]])
-            return results
-
-        return keys
-
     def removals(
         self, *, counted: bool = False, remember: Remember = lambda _, __: (), goes: str = ""
     ) -> Iterator[Program]:
@@ -715,11 +549,6 @@ def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
     return int(outcomes[0] or 0)
 
 
-def _tuples(rows: list[Any]) -> list[Row]:
-    # asyncpg has a type of its own.
-    return rows if not rows or type(rows[0]) is tuple else [tuple(each) for each in rows]
-
-
 def _outcome(values: Sequence[Any], width: int) -> Any:
     if width == 1:
         return values[0]
@@ -734,29 +563,3 @@ def _calling(call: str, first: int, width: int) -> Template:
 @lru_cache(MOST_CALLS)
 def _results(number: int) -> Template:
     return each(f"SELECT {', '.join(f'@roost_{place}' for place in range(number))}")
-
-
-def in_json(rows: Sequence[Row]) -> Iterable[tuple[str, int]]:
-    """Yield rows as MariaDB and MySQL are given them, as many at a time as one text may have, and their number."""
-    begin = 0
-    while begin < len(rows):
-        texts: list[str] = []
-        size = 0
-        while begin < len(rows) and size < MOST_BYTES and len(texts) < MOST_JSON_ROWS:
-            texts.append(json.dumps(rows[begin], default=_json_value, ensure_ascii=False))
-            size += len(texts[-1])
-            begin += 1
-        yield f"[{','.join(texts)}]", len(texts)
-
-
-def _json_value(value: Any) -> str:
-    match value:
-        case bytes():
-            return value.hex()
-        case dt.datetime():
-            return value.isoformat(" ")
-        case dt.date():
-            return value.isoformat()
-        case Decimal():
-            return format(value, "f")
-    raise TypeError(f"{value!r} is no value of MariaDB's")

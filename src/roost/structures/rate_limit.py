@@ -23,8 +23,9 @@ from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, sh
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write
+from roost.structures.program import Answering, Calling, ProgramPlan, Write
 from roost.structures.rate_limit_many import TEXTS, taking_all
+from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import RuleWords, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number

@@ -18,7 +18,8 @@ from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
-from roost.structures.program import MOST, Ask, Calling, Write, first
+from roost.structures.program import Calling, Write, first
+from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows import Rows, RowStructure, keep_limit
 from roost.structures.rows_plan import EntriesWire, RowsConsole, RowsPlan

@@ -14,7 +14,8 @@ from roost.errors import StatementFailed
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each
-from roost.structures.program import ProgramPlan, Read
+from roost.structures.program import ProgramPlan
+from roost.structures.reading import Read
 
 PART = 8  # a read is a use if more uses than this part of all values occurred since the last one
 SLACK = 16  # `touch` writes nothing if the stored expiry time is early by less than this part of the ttl

@@ -26,7 +26,8 @@ from roost.structures.capped.declaration import Capped
 from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, N, Rule, same
-from roost.structures.program import MOST, Ask, Write, first
+from roost.structures.program import Write, first
+from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows_plan import RowsPlan
 from roost.structures.rules import UNTIL, change_keep_for, sweep

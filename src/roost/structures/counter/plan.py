@@ -18,7 +18,8 @@ from roost.structures.counter.clients import VIEWS, CounterWire
 from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
-from roost.structures.program import MAKES, MOST, Answering, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
+from roost.structures.reading import MOST, Ask
 from roost.structures.rules import RuleWords
 from roost.structures.steps import (
     BY_INDEX,

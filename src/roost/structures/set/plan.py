@@ -31,13 +31,15 @@ from roost.structures.plan import (
     same,
     seizing,
 )
-from roost.structures.program import MAKES, NOW, Ask, Calling, ProgramPlan, Write, first, in_json
+from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
+from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
 from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.views.postgresql import newest_version
+from roost.structures.words.mysql import in_json
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column

@@ -8,10 +8,14 @@ Variables and parameters have a blank in their names, which no column has.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
 
-from roost.dialects.dialect import Dialect
+from roost.dialects.dialect import MOST_BYTES, Dialect, Row
 from roost.dialects.mariadb_conditions import given_type
 from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
@@ -22,6 +26,7 @@ from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
+MOST_JSON_ROWS = 5_000  # of one call
 HEXADECIMAL = ("binary", "uuid")  # kinds of values that JSON has in hexadecimal
 
 
@@ -262,3 +267,29 @@ def _by_key(sql: str) -> str:
     # A table with few rows would be scanned, and all of them locked; a sweep names its own index.
     sql = re.sub(r"\ADELETE FROM (\S+) WHERE", r"DELETE \1 FROM \1 FORCE INDEX (PRIMARY) WHERE", sql)
     return re.sub(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)
+
+
+def in_json(rows: Sequence[Row]) -> Iterable[tuple[str, int]]:
+    """Yield rows as MariaDB and MySQL are given them, as many at a time as one text may have, and their number."""
+    begin = 0
+    while begin < len(rows):
+        texts: list[str] = []
+        size = 0
+        while begin < len(rows) and size < MOST_BYTES and len(texts) < MOST_JSON_ROWS:
+            texts.append(json.dumps(rows[begin], default=_json_value, ensure_ascii=False))
+            size += len(texts[-1])
+            begin += 1
+        yield f"[{','.join(texts)}]", len(texts)
+
+
+def _json_value(value: Any) -> str:
+    match value:
+        case bytes():
+            return value.hex()
+        case dt.datetime():
+            return value.isoformat(" ")
+        case dt.date():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+    raise TypeError(f"{value!r} is no value of MariaDB's")
