@@ -130,11 +130,9 @@ class LeasePlan(ProgramPlan):
     expires = True
 
     def made(self) -> Iterator[str]:
-        names = self.dialect.names(self.structure.key.columns)
-        room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
-        yield self.create(self.rows_table, [*self.structure.key.columns, HOLDER, TOKEN, TTL, EXPIRES], names) + room
-        self.indexes = (f"roost_{self.structure.name}_over",)
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (expires)"
+        key = self.structure.key.columns
+        yield self.create(self.rows_table, [*key, HOLDER, TOKEN, TTL, EXPIRES], self.dialect.names(key), 80)
+        yield self.index("over", "expires")
 
     # --- programs -------------------------------------------------------------------------------------------------
 

@@ -237,8 +237,11 @@ class StructurePlan(TargetPlan):
         """Return the caller's key for the stored columns of one."""
         return self.structure.key.value(self._key_in(tuple(stored)))
 
-    def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
-        """Return a CREATE TABLE statement, and remember the layout for `check`."""
+    def create(self, table: str, columns: Sequence[Column], primary: str, fill: int = 100) -> str:
+        """Return a CREATE TABLE statement, and remember the layout for `check`.
+
+        fill: the percentage to which PostgreSQL fills a page: with room for new versions of rows, updates are HOT.
+        """
         self.layout[table] = tuple(columns)
         identity = primary.split(", ")
         longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
@@ -249,7 +252,14 @@ class StructurePlan(TargetPlan):
                 " roost.text(100)"
             )
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
-        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+        room = f" WITH (fillfactor = {fill})" if fill < 100 and self.dialect.name == "postgresql" else ""
+        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}{room}"
+
+    def index(self, suffix: str, columns: str, where: str = "", table: str = "") -> str:
+        """Return a CREATE INDEX statement, and remember the index for `check`."""
+        name = f"roost_{self.structure.name}_{suffix}"
+        self.indexes += (name,)
+        return f"CREATE INDEX {name} ON {table or self.rows_table} ({columns}){where}"
 
 
 def _most_bytes(column: Column) -> int:

@@ -152,11 +152,9 @@ class RateLimitPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        names = self.dialect.names(self.structure.key.columns)
-        room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
-        yield self.create(self.rows_table, [*self.structure.key.columns, PART, TAT], names) + room
-        self.indexes = (f"roost_{self.structure.name}_over",)
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (tat)"
+        key = self.structure.key.columns
+        yield self.create(self.rows_table, [*key, PART, TAT], self.dialect.names(key), 80)
+        yield self.index("over", "tat")
 
     def timing(self) -> Mapping[Column, str]:
         return {LIMIT: str(self.structure.limit), WITHIN: str(self.structure.microseconds)}

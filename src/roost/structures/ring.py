@@ -130,13 +130,12 @@ class RingPlan(RowsPlan):
 
     def made(self) -> Iterator[str]:
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
-        head, rows = (f" WITH (fillfactor = {n})" if self.dialect.name == "postgresql" else "" for n in (50, 80))
-        yield self.create(self.head_table, [*key, SEQUENCE, KEEP], names) + head
+        yield self.create(self.head_table, [*key, SEQUENCE, KEEP], names, 50)
         until = [UNTIL] if self.expires else []
-        yield self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *until, *self.others], f"{names}, slot") + rows
+        columns = [*key, SLOT, SEQUENCE, AT, *until, *self.others]
+        yield self.create(self.rows_table, columns, f"{names}, slot", 80)
         if self.expires:
-            self.indexes = (f"roost_{self.structure.name}_over",)
-            yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (until)"
+            yield self.index("over", "until")
 
     # --- programs -------------------------------------------------------------------------------------------------
 

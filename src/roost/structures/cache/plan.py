@@ -74,11 +74,10 @@ class CachePlan(CacheReads):
         ):
             yield self.create(table, [*key, *more], names).replace(", WITHOUT ROWID", "")  # values may be long
         some = "" if dialect.family == "mariadb" else f" WHERE until < {NEVER}"
-        self.indexes = (f"roost_{name}_over", f"roost_{name}_leases_over", *([f"roost_{name}_used"] if used else []))
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (until{f', {names}' if used else ''}){some}"
-        yield f"CREATE INDEX {self.indexes[1]} ON roost_{name}_leases (until)"
+        yield self.index("over", f"until{f', {names}' if used else ''}", some)
+        yield self.index("leases_over", "until", table=f"roost_{name}_leases")
         if used:
-            yield f"CREATE INDEX {self.indexes[2]} ON {self.rows_table} (used)"
+            yield self.index("used", "used")
             head = [ID, N, BYTES, SEQUENCE, LOW]
             yield self.create(self.head_table, head, "id")
             yield f"INSERT INTO {self.head_table} ({dialect.names(head)}) VALUES (0, 0, 0, 0, 0)"

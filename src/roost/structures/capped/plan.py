@@ -78,26 +78,20 @@ class CappedPlan(RowsPlan):
             self.form = [*self.form, "add_all"]  # what processes call that have other options
 
     def made(self) -> Iterator[str]:
-        structure, dialect, rows = self.structure, self.dialect, self.rows_table
+        structure, dialect = self.structure, self.dialect
         key, ids = structure.key.columns, structure.id.columns
-        names, name = dialect.names(key), structure.name
+        names = dialect.names(key)
         bound = [BOUND] if dialect.row_locks else []
-        head, room = (f" WITH (fillfactor = {n})" if dialect.name == "postgresql" else "" for n in (50, 80))
         until = [UNTIL] if self.expires else []
-        yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names) + head
-        yield (
-            self.create(rows, [*key, *ids, *self.values, SEQUENCE, AT, *until], f"{names}, {dialect.names(ids)}") + room
-        )
-        indexes = {}
+        yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names, 50)
+        columns = [*key, *ids, *self.values, SEQUENCE, AT, *until]
+        yield self.create(self.rows_table, columns, dialect.names([*key, *ids]), 80)
         if structure.score is None or self.expires or not self.by_head:
-            indexes[self.newest] = f"{names}, sequence"
+            yield self.index("newest", f"{names}, sequence")
         if structure.score is not None:
-            indexes[self.best] = f"{names}, {dialect.name_of(structure.score)}, sequence DESC"
+            yield self.index("best", f"{names}, {dialect.name_of(structure.score)}, sequence DESC")
         if self.expires:
-            indexes[f"roost_{name}_over"] = "until"
-        self.indexes = tuple(indexes)
-        for index, columns in indexes.items():
-            yield f"CREATE INDEX {index} ON {rows} ({columns})"
+            yield self.index("over", "until")
 
     # --- programs -------------------------------------------------------------------------------------------------
 

@@ -67,17 +67,15 @@ class SetPlan(ProgramPlan):
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
 
     def made(self) -> Iterator[str]:
-        key, name = self.structure.key.columns, self.structure.name
+        key = self.structure.key.columns
         if self.heads:
             yield self.create(self.head_table, [*key, N], self.dialect.names(key))
         more = [*([SEQUENCE] if self.keep else []), *([UNTIL] if self.expires else [])]
         yield self.create(self.rows_table, [*self.pair, *more], self.dialect.names(self.pair))
         if self.keep:
-            self.indexes += (f"roost_{name}_newest",)
-            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} ({self.dialect.names(key)}, sequence)"
+            yield self.index("newest", f"{self.dialect.names(key)}, sequence")
         if self.expires:
-            self.indexes += (f"roost_{name}_over",)
-            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} (until)"
+            yield self.index("over", "until")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
