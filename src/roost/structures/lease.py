@@ -24,7 +24,7 @@ from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import RuleWords, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import STR, Group, Key, Structure, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown
@@ -83,7 +83,7 @@ class Lease(Structure[Key]):
     kind = "lease"
     reads: ClassVar[tuple[str, ...]] = ("holder", "peek")
 
-    def __init__(self, name: str, *, key: type[Key] | ColumnType[Key] = STR) -> None:
+    def __init__(self, name: str, *, key: type[Key] | ColumnType[Key] = str) -> None:  # type: ignore[assignment]
         super().__init__(name, Group.declared(name, "key", key), RESERVED)
         self.second = Group(name, "holder", [HOLDER])
         self._check_holder = HOLDER.checker(self.name)

@@ -29,7 +29,7 @@ from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import RuleWords, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import STR, Group, Key, Structure, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
@@ -95,7 +95,7 @@ class RateLimit(Structure[Key]):
         self,
         name: str,
         *,
-        key: type[Key] | ColumnType[Key] = STR,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
         limit: int,
         within: dt.timedelta | float,
     ) -> None:

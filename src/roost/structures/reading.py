@@ -154,7 +154,7 @@ class ReadPlan(StructurePlan):
             values: list[Any] = []
             for arg in op.args[1:]:
                 values += arg if type(arg) is tuple else [ALL if arg is None else arg]
-            return (*self.key_out(op.args[0]), *out(values[:width]), *(self.moment(context) if timed else ()))
+            return (*self.key_out(op.args[0]), *out(tuple(values[:width])), *(self.moment(context) if timed else ()))
 
         return Ask(self.read(sql, [*self.structure.key.columns, *given, *timed]), row, result)
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 else:
     AnyKey, Key = TypeVar("AnyKey"), TypeVar("Key")
 
-STR: Any = str  # the type of a key or a member unless told otherwise
-
 
 class Group(Generic[K]):
     """One or several columns that are one value to the caller: a key, an id, a member.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
-from roost.structures.structure import STR, Group, Key, Structure, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.types.column_types import INT_MAX, ColumnType, shown, whole
 from roost.types.columns import column, parse_column
 
@@ -32,7 +32,6 @@ SECOND = 1_000_000
 MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: the current time plus this fits in 64 bits
 NEVER = INT_MAX  # the expiry time of a value that never expires
 MOST = 2**53  # the greatest bound of items or bytes
-BYTES: Any = bytes  # the type of a value unless told otherwise
 ALL: Any = object()  # in place of a key
 COUNTER_MAX = 2**64 - 1  # the greatest number in a text or in bytes, as in memcached
 FLAGS_MAX = 2**32 - 1
@@ -101,8 +100,8 @@ class Cache(Structure[Key], Generic[Key, V]):
         self,
         name: str,
         *,
-        key: type[Key] | ColumnType[Key] = STR,
-        value: type[V] | ColumnType[V] = BYTES,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
+        value: type[V] | ColumnType[V] = bytes,  # type: ignore[assignment]
         max_items: int | None = None,
         max_bytes: int | None = None,
     ) -> None:

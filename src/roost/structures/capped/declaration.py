@@ -14,11 +14,31 @@ from roost.structures.rules import UNTIL, seconds
 from roost.structures.structure import AnyKey, Group, column_facts
 from roost.types.columns import Column
 
+L = TypeVar("L")
 R = TypeVar("R")
 if TYPE_CHECKING:
+    from typing import Required, TypedDict, Unpack
+
     import typing_extensions  # which type checkers have; typing has it from Python 3.13 on
 
     Added = typing_extensions.TypeVar("Added", bound=bool | None, default=None)
+
+    class _Newest(TypedDict, total=False):
+        unique: Required[str | Sequence[str]]
+        keep: int | None
+        on_full: Literal["evict", "reject"]
+        on_duplicate: Literal["error", "refresh"]
+        order: None
+        keep_for: timedelta | float | None
+
+    class _Best(TypedDict, total=False):
+        unique: Required[str | Sequence[str]]
+        keep: Required[int]
+        on_full: Literal["evict"]
+        on_duplicate: Literal["error", "refresh", "best"]
+        order: Required[str]
+        keep_for: timedelta | float | None
+
 else:
     Added = TypeVar("Added")
 
@@ -85,32 +105,21 @@ class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
 
     @overload
     def __init__(
-        self: Capped[R, AnyKey, None],
-        name: str,
-        Row: type[R],
-        *,
-        per: str | Sequence[str] | type[AnyKey],
-        unique: str | Sequence[str],
-        keep: int | None = None,
-        on_full: Literal["evict", "reject"] = "evict",
-        on_duplicate: Literal["error", "refresh"] = "error",
-        order: None = None,
-        keep_for: timedelta | float | None = None,
+        self: Capped[R, Any, None], name: str, Row: type[R], *, per: str | Sequence[str], **options: Unpack[_Newest]
     ) -> None: ...
     @overload
     def __init__(
-        self: Capped[R, AnyKey, bool],
-        name: str,
-        Row: type[R],
-        *,
-        per: str | Sequence[str] | type[AnyKey],
-        unique: str | Sequence[str],
-        keep: int,
-        on_full: Literal["evict"] = "evict",
-        on_duplicate: Literal["error", "refresh", "best"] = "error",
-        order: str,
-        keep_for: timedelta | float | None = None,
+        self: Capped[R, L, None], name: str, Row: type[R], *, per: type[L], **options: Unpack[_Newest]
     ) -> None: ...
+    @overload
+    def __init__(
+        self: Capped[R, Any, bool], name: str, Row: type[R], *, per: str | Sequence[str], **options: Unpack[_Best]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Capped[R, L, bool], name: str, Row: type[R], *, per: type[L], **options: Unpack[_Best]
+    ) -> None: ...
+
     def __init__(
         self,
         name: str,

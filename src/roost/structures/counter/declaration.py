@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
-from roost.structures.structure import STR, Group, Key, Structure, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
 from roost.types.columns import Column
 
@@ -60,7 +60,7 @@ class Counter(Structure[Key]):
         self,
         name: str,
         *,
-        key: type[Key] | ColumnType[Key] = STR,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
         slots: int | None = None,
         window: str | timedelta | None = None,
         keep: int | None = None,

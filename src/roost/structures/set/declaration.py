@@ -11,7 +11,7 @@ from roost.structures.operation import Operation, few
 from roost.structures.plan import SEQUENCE
 from roost.structures.rows import keep_limit
 from roost.structures.rules import UNTIL, seconds
-from roost.structures.structure import STR, Group, Key, Structure, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.types.column_types import ColumnType, shown
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Set(Structure[Key], Generic[Key, Member]):
         self,
         name: str,
         *,
-        key: type[Key] | ColumnType[Key] = STR,
-        member: type[Member] | ColumnType[Member] = STR,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
+        member: type[Member] | ColumnType[Member] = str,  # type: ignore[assignment]
         keep: int | None = None,
         keep_for: timedelta | float | None = None,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
 from roost.structures import steps
@@ -167,7 +167,21 @@ class ServerWords(Words):
     """Words in which a routine is a list of statements, with variables."""
 
     variable: str  # how one is declared, of its name and its type
-    moments = ("clock", "now", "latest", "ahead")  # the variables of `Now`
+    moments: tuple[str, ...] = ("clock", "now", "latest", "ahead")  # the variables of `Now`
+    # The statements of steps, and their parts.
+    _lock_head: Callable[[steps.Head], list[str]]
+    _raise_head: Callable[[steps.Next], list[str]]
+    _store_time: Callable[[], list[str]]
+    _take: Callable[[steps.Take], list[str]]
+    _put: Callable[[steps.Put], str]
+    _loop: Callable[[steps.Each, dict[str, str]], str]
+    _looked_up: Callable[[str, int], str]
+    _let: Callable[[str, str, bool], str]
+    _fetch: Callable[[Sequence[str], Sequence[str], str], str]
+    _do: Callable[[str, str], str]
+    _leave: Callable[[Sequence[str]], str]
+    _give: Callable[[Sequence[str]], str]
+    _if: Callable[[str, str], str]
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         super().__init__(name, dialect, key)
