@@ -17,7 +17,7 @@ from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
+from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
@@ -42,7 +42,7 @@ from roost.structures.words.words import Words
 R = TypeVar("R")
 
 KEEP = number("keep")
-AFTER, BACK = number("roost_after"), number("roost_back")
+AFTER = number("roost_after")
 FEW = 50  # rows of a key that a read fetches at once and sorts; of more, it reads the two runs of slots
 
 
@@ -125,7 +125,6 @@ class RingPlan(RowsPlan):
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         self.first = {"keep": str(structure.keep)}
-        self._at_out = dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -142,23 +141,12 @@ class RingPlan(RowsPlan):
     def programs(self) -> Iterator[Program]:
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
-        yield Program(
-            "push",
-            [*key, *self.others],
-            self._pushing,
-            [SEQUENCE],
-            whole=True,
-            pinned=IN_ORDER,
-            after=after,
-            door=Door(),
-        )
+        gives, door = [SEQUENCE], Door()
+        yield Program("push", self.given, self._pushing, gives, whole=True, pinned=IN_ORDER, after=after, door=door)
         if self.dialect.row_locks:
-            gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
-            yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
+            gives = gives if self.dialect.family == "postgresql" else []
+            yield Program("push_all", self.given, self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
-        else:
-            yield Program("count", [*key, SEQUENCE], self._counting)
-            yield Program("place", [*key, *self.others, BACK, AT], self._placing, whole=True)
         yield from self.removals()
         if self.expires:
             yield sweep([*key, SLOT])
@@ -188,20 +176,6 @@ class RingPlan(RowsPlan):
             values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
         unknown, there = self.structure.rows.unknown, not source
         return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
-
-    def _counting(self, w: Words) -> Iterator[Step]:
-        # SQLite: allocates for all rows of a key at once.
-        key = w.values(self.structure.key.columns)
-        more = {"sequence": f"{w.head}.sequence + excluded.sequence"}
-        yield Do(w.put(w.head, {**key, "sequence": w.new("sequence"), **self.first}, [*key], more))
-
-    def _placing(self, w: Words) -> Iterator[Step]:
-        # SQLite: writes the last `keep` of many rows that have been allocated for, given how many are newer.
-        if self.expires:
-            yield Now()
-        key, others = w.values(self.structure.key.columns), w.values(self.others) | {"at": w.new(AT.name)}
-        source = f"{w.head} WHERE {w.mine()} AND {w.new(BACK.name)} < keep"
-        yield Do(self._put(w, f"(sequence - {w.new(BACK.name)})", "keep", key, others, source))
 
     def _pushing_all(self, w: Words) -> Iterator[Step]:
         # Allocates for all rows of a key at once, and writes the last `keep` of them.
@@ -257,14 +231,8 @@ class RingPlan(RowsPlan):
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        at, (now,) = self._at_out((context.clock(),))[0], self.moment(context)
-        pushes = Counter([row[: self.key_width] for row in rows])
-        yield Statement(self._many["count"], [(*key, n, now) for key, n in pushes.items()])
-        placed = []
-        for row in rows:
-            pushes[row[: self.key_width]] -= 1
-            placed.append((*row, pushes[row[: self.key_width]], at, now))
-        yield Statement(self._many["place"], placed)
+        now = self.moment(context)
+        yield Statement(self._many[verb], [row + now for row in rows])
         return (yield from self._numbered(rows))
 
     def _numbered(self, rows: Sequence[Row]) -> Calling:

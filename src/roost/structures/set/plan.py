@@ -25,7 +25,6 @@ from roost.structures.plan import (
     N,
     Operations,
     Rule,
-    Transaction,
     each,
     nth,
     same,
@@ -344,16 +343,6 @@ class SetPlan(ProgramPlan):
             else:
                 yield Statement(self._many[verb], [row + self.moment(context) for row in changed])
         return outcomes
-
-    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        if write.program != "add" or self.structure.options:
-            return (yield from super()._by_itself(write, op, given))
-        pair = given[: len(self.pair)]
-        if (yield self._find.sql, pair):
-            return write.result(op, [0])
-        yield self._many["add_all"].sql, pair
-        yield self._many["count_all"].sql, (*pair[: self.key_width], 1)
-        return write.result(op, [1])
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         different = list(dict.fromkeys(rows))
