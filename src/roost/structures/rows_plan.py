@@ -47,6 +47,7 @@ class EntriesWire(Wire):
     """A structure whose rows have a sequence number and a moment; newest first."""
 
     more = (SEQUENCE, AT)
+    of_key = "latest"
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
         if SEQUENCE in self.columns or AT in self.columns:

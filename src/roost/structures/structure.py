@@ -121,8 +121,7 @@ class Structure(Target, Generic[AnyKey]):
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from what its definition says; rows get a dataclass of their own."""
         arguments = {fact: value for fact, value in facts.items() if fact not in ("kind", "name")}
-        for what in {"key", "member"} & arguments.keys():
-            arguments[what] = key_from(name, what, facts[what])
+        arguments |= {fact: key_from(name, fact, value) for fact, value in arguments.items() if _are_columns(value)}
         return cls(name=name, **arguments)
 
     def __eq__(self, other: object) -> bool:

@@ -49,6 +49,8 @@ class Wire:
     more: ClassVar[tuple[Column, ...]] = ()  # columns besides the declared ones
     written: ClassVar[frozenset[str]] = frozenset()  # the names of those that an insert may contain
     verbs: ClassVar[frozenset[str]] = frozenset(["delete"])
+    of_key = "get"  # the verb that reads a key; `latest` is given how many rows
+    of_id = ""  # the verb that reads a row, if it has an id within its key; `remove` deletes it
 
     def __init__(self, structure: Any, index: str, columns: Sequence[str], filters: Sequence[str]) -> None:
         self.structure = structure
@@ -88,12 +90,16 @@ class Wire:
 
     def ids(self) -> Sequence[Column]:
         """Return the columns that identify a row within its key."""
-        return ()
+        columns: Sequence[Column] = self.structure.second.columns if self.of_id else ()
+        return columns
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
         """Return the operation that reads the first `n` rows of a key, or the row with an id."""
-        structure = self.structure
-        operation: Operation[Any] = structure.latest(head, n) if hasattr(structure, "latest") else structure.get(head)
+        if id_:
+            read, rest = self.of_id, (self.structure.second.value(id_),)
+        else:
+            read, rest = self.of_key, (n,) if self.of_key in ("latest", "top") else ()
+        operation: Operation[Any] = getattr(self.structure, read)(head, *rest)
         return operation
 
     def rows(self, key: Values, found: Any) -> list[Values]:
@@ -114,7 +120,7 @@ class Wire:
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
         """Change or delete one of the rows that were read; return whether that was done."""
-        yield self.structure.clear(head)
+        yield self.structure.remove(head, self.structure.second.value(id_)) if id_ else self.structure.clear(head)
         return True
 
     # --- requests -------------------------------------------------------------------------------------------------
@@ -231,8 +237,7 @@ class Wire:
 class PeekWire(Wire):
     """A structure whose keys are read by `peek`; a subclass makes rows of what it finds."""
 
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        return self.structure.peek(head)  # type: ignore[no-any-return]
+    of_key = "peek"
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
         # A client needs to know whether it got what it asked for, and an insert cannot report that.

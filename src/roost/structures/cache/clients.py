@@ -125,9 +125,6 @@ VIEWS = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
 class CacheWire(Wire):
     """The value of a key; an insert sets it, without expiry, and a delete removes it."""
 
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        return self.structure.get(head)  # type: ignore[no-any-return]
-
     def rows(self, key: Values, found: Any) -> list[Values]:
         return [] if found is None else [(*key, found)]
 

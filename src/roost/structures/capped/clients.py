@@ -8,30 +8,23 @@ from typing import Any, ClassVar
 from roost.structures.capped.declaration import Capped
 from roost.structures.console import REQUIRED, Table
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE
 from roost.structures.rows import Entry
 from roost.structures.rows_plan import EntriesWire, RowsConsole
 from roost.structures.rules import leaves_earlier
 from roost.structures.structure import Structure
-from roost.structures.wire import Steps, Values
+from roost.structures.wire import Values
 from roost.types.column_types import INT_MAX
-from roost.types.columns import Column
 
 
 class CappedWire(EntriesWire):
     """A find returns the newest rows first, or the best, or the row of an id; an insert adds, a delete removes."""
 
-    def ids(self) -> Sequence[Column]:
-        columns: Sequence[Column] = self.structure.id.columns
-        return columns
+    of_id = "get"
 
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        if SEQUENCE not in self.columns and AT not in self.columns:
-            if id_:
-                return self.structure.get(head, self.structure.id.value(id_))  # type: ignore[no-any-return]
-            if self.structure.score is not None:
-                return self.structure.top(head, n)  # type: ignore[no-any-return]
-        return super().reading(head, id_, n)
+    def __init__(self, structure: Any, *asked: Any) -> None:
+        super().__init__(structure, *asked)
+        if structure.score is not None:
+            self.of_key = "top"
 
     def rows(self, key: Values, found: Any) -> list[Values]:
         score = self.structure.score
@@ -39,17 +32,12 @@ class CappedWire(EntriesWire):
             found = sorted(found, key=lambda entry: (getattr(entry.row, score.name), -entry.sequence))
         return super().rows(key, found)
 
-    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        yield self.structure.remove(head, self.structure.id.value(id_))
-        return True
-
 
 class CappedConsole(RowsConsole[Capped[Any, Any, Any]]):
     """An imported record is added. With an order, keys are shown with their best row, and rows best first."""
 
     takes: ClassVar[Mapping[str, Any]] = {
-        "per": REQUIRED,
-        "unique": REQUIRED,
+        **dict.fromkeys(("per", "unique"), REQUIRED),
         "keep": None,
         "keep_for": None,
         "column": (),

@@ -131,9 +131,7 @@ class CounterWire(Wire):
     more = (TOTAL,)
     written = frozenset(["total"])
     verbs = frozenset(["increment", "decrement", "delete"])
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        return self.structure.total(head)  # type: ignore[no-any-return]
+    of_key = "total"
 
     def rows(self, key: Values, found: Any) -> list[Values]:
         return [(*key, found)]
@@ -174,13 +172,8 @@ class CounterConsole(Console[Counter[Any]]):
 
     takes: ClassVar[Mapping[str, Any]] = {"key": (), "slots": None, "window": None, "keep": None}
     changes: ClassVar[Sequence[str]] = ("keep", "slots")
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        return [self.structure.totals(keys)]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        totals = [results[0][key] for key in keys]
-        return Table(("total",), [(total,) for total in totals], [{"total": total} for total in totals])
+    reads = "total"
+    headers = ("total",)
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         return self.structure.series(key) if self.structure.window else self.structure.total(key)

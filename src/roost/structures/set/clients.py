@@ -10,8 +10,7 @@ from roost.structures.operation import Operation
 from roost.structures.rules import leaves_earlier
 from roost.structures.set.declaration import Set
 from roost.structures.structure import Structure
-from roost.structures.wire import Steps, Values, Wire
-from roost.types.columns import Column
+from roost.structures.wire import Values, Wire
 
 
 class SetWire(Wire):
@@ -20,14 +19,7 @@ class SetWire(Wire):
     The columns of the member follow those of the key.
     """
 
-    def ids(self) -> Sequence[Column]:
-        columns: Sequence[Column] = self.structure.member.columns
-        return columns
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        if id_:
-            return self.structure.contains(head, self.structure.member.value(id_))  # type: ignore[no-any-return]
-        return self.structure.members(head)  # type: ignore[no-any-return]
+    of_key, of_id = "members", "contains"
 
     def rows(self, key: Values, found: Any) -> list[Values]:
         if isinstance(found, bool):
@@ -37,22 +29,14 @@ class SetWire(Wire):
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
         return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
 
-    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        yield self.structure.remove(head, self.structure.member.value(id_))
-        return True
-
 
 class SetConsole(Console[Set[Any, Any]]):
     """Keys with their sizes, and the members of one; an imported record is a member that is added now."""
 
     takes: ClassVar[Mapping[str, Any]] = {"key": (), "member": (), "keep": None, "keep_for": None}
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        return [self.structure.size(key) for key in keys]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        return Table(("size",), [(size,) for size in results], [{"size": size} for size in results])
+    reads = "size"
+    headers = ("size",)
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         return self.structure.members(key)
