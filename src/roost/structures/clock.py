@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from roost.structures.plan import StructurePlan
 
 SECOND = 1_000_000  # microseconds; after so long a structure's time is stored
-MOST_REFUSED = 1_000  # keys that a store remembers as refused
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)

@@ -33,6 +33,7 @@ same: Callable[[Row], Row] = tuple  # the converter of columns that need none: i
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds whose text does not depend on a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
+MOST_REFUSED = 1_000  # keys of a structure that a store remembers as refused
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
 
@@ -53,11 +54,20 @@ class Context:
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # an optimistic attempt has failed
     nowait: bool = False  # do not wait for locks that other sessions hold
-    refused: dict[str, dict[Row, None]] = field(
-        default_factory=dict
-    )  # by structure, keys of which something was refused
+    refused: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, what was refused
     # By structure: keys that were read, whose use is to be stored.
     used: dict[str, dict[Row, None]] = field(default_factory=dict)
+
+    def was_refused(self, name: str, asked: Row) -> bool:
+        """Return whether this was refused lately by the structure of that name, and forget it."""
+        return self.refused.get(name, {}).pop(asked, 1) is None
+
+    def remember_refused(self, name: str, asked: Row) -> None:
+        """Remember that this was refused, so that a plain read is asked first the next time."""
+        refused = self.refused.setdefault(name, {})
+        if len(refused) >= MOST_REFUSED:
+            refused.clear()
+        refused[asked] = None
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
@@ -302,17 +312,3 @@ def write(sql: str, values: str = "") -> Template:
     """
     many = Template(sql.replace(f"VALUES ({values})", "VALUES {{rows}}"), Gather.VALUES) if values else None
     return Template(sql, many=many)
-
-
-def nth(dialect: Dialect, columns: Sequence[Column]) -> str:
-    """Return `r.a = q.column2 AND r.b = q.column3`: SQLite's names of the columns of VALUES, after an ordinal."""
-    return " AND ".join(f"r.{dialect.name_of(column)} = q.column{place}" for place, column in enumerate(columns, 2))
-
-
-def numbered(keys: Sequence[Row], newest: dict[Row, int]) -> list[int]:
-    """Return the sequences of rows with these keys; `newest` has those before them, and those of the last ones then."""
-    sequences = []
-    for key in keys:
-        newest[key] = sequence = newest[key] + 1
-        sequences.append(sequence)
-    return sequences

@@ -43,8 +43,8 @@ from roost.structures.plan import (
 )
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
-from roost.structures.rules import Remember, removal
-from roost.structures.steps import INT, Head, Let, Program, Routine, Step, number
+from roost.structures.rules import removals
+from roost.structures.steps import INT, Do, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import in_json
 from roost.structures.words.sqlite import SQLiteWords
 from roost.structures.words.words import Words, digest
@@ -494,15 +494,13 @@ class ProgramPlan(ReadPlan):
             return {row[: self.key_width] for row in self.writes[op.verb].rows(op)}
         return super().heads_of(op)
 
-    def removals(
-        self, *, counted: bool = False, remember: Remember = lambda _, __: (), goes: str = ""
-    ) -> Iterator[Program]:
+    def remember(self, w: Words, mine: str) -> Iterable[Do]:
+        """Return what is done before rows of a key are removed, given the condition of that key."""
+        return ()
+
+    def removals(self, goes: str = "") -> Iterator[Program]:
         """Yield the programs `clear` and `forget` of a structure with heads."""
-        count = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}"
-        for verb in ("clear", "forget"):
-            yield removal(
-                verb, self.structure.key.columns, f"{count}{self.living()}", counted, self.expires, remember, goes
-            )
+        return removals(self, goes)
 
     def key_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the stored key of an operation that concerns a whole key, as the only row of a call."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
-from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, shown_now
+from roost.structures.clock import SECOND, at_moment, duration, shown_now
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
@@ -333,32 +333,23 @@ class RateLimitPlan(ProgramPlan):
 
     def _asking(self, op: Operation[Any], context: Context) -> Question | None:
         (row,) = self._n_of(op)
-        if self.dialect.row_locks and self._refused_lately(context).pop(row[:-1], 1) is not None:
+        if self.dialect.row_locks and not context.was_refused(self.structure.name, row[:-1]):
             return None
 
         def refused(_: Operation[Any], found: list[Row]) -> Taken:
             outcome, final = _judged_by((op.args[1], *found[0]))
             if outcome[0] or not final:
                 raise Careful
-            self._remember(op, context)
+            context.remember_refused(self.structure.name, row[:-1])
             return _taken(*outcome)
 
         return self._question(self.asks["peek"]._replace(result=refused), op, context)
-
-    def _refused_lately(self, context: Context) -> dict[Row, None]:
-        return context.refused.setdefault(self.structure.name, {})
-
-    def _remember(self, op: Operation[Any], context: Context) -> None:
-        refused = self._refused_lately(context)
-        if len(refused) >= MOST_REFUSED:
-            refused.clear()
-        refused[self.key_out(op.args[0])] = None
 
     def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
         results = yield from super()._writes(run, context, locked)
         for op, taken in zip(run, results, strict=True):
             if op.verb == "take" and not taken.allowed:
-                self._remember(op, context)
+                context.remember_refused(self.structure.name, self.key_out(op.args[0]))
         return results
 
     # --- check and alter ------------------------------------------------------------------------------------------

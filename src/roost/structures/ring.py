@@ -17,7 +17,7 @@ from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered
+from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
@@ -241,7 +241,11 @@ class RingPlan(RowsPlan):
         pushes = Counter(keys)
         heads = yield self._head.statement([*pushes])
         last = {key: head[0][0] - pushes[key] for key, head in zip(pushes, heads, strict=True)}
-        return numbered(keys, last)
+        sequences = []
+        for key in keys:
+            last[key] += 1
+            sequences.append(last[key])
+        return sequences
 
     # --- verbs ----------------------------------------------------------------------------------------------------
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from roost.dialects.conditions import no_moment
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
-from roost.structures.plan import Facts, Rule, StructurePlan
+from roost.structures.plan import Facts, N, Rule, StructurePlan
 from roost.structures.steps import INT, Do, Each, Give, Head, Let, Now, Program, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import shown
@@ -91,26 +92,19 @@ def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:
     yield Do(f"UPDATE {w.head} SET n = {w['free']} - {w['gone']} WHERE {mine}", when=free)
 
 
-def removal(
-    verb: str,
-    key: Sequence[Column],
-    before: str,
-    counted: bool,
-    lasts: bool,
-    remember: Remember = lambda _, __: (),
-    goes: str = "",
-) -> Program:
-    """Return the program `clear`, which removes all rows of a key, or `forget`, which removes its head, too.
+def removals(plan: Any, goes: str = "") -> Iterator[Program]:
+    """Yield the programs `clear`, which removes all rows of a key with a head, and `forget`, which removes that, too.
 
-    Its outcome is how many rows the key had that had not expired; before: the query for that.
+    Their outcome is how many rows the key had that had not expired.
+
     goes: the condition under which the head is removed; otherwise it is left empty.
     """
-    had = number("had")
+    had, counted = number("had"), N in plan.layout[plan.head_table]
 
-    def steps(w: Words) -> Iterator[Step]:
+    def steps(w: Words, verb: str) -> Iterator[Step]:
         yield Head(["n" if counted else "sequence"], makes=False)
-        yield from remember(w, w.mine()) if verb == "clear" else ()
-        if w.loops and lasts:
+        yield from plan.remember(w, w.mine()) if verb == "clear" else ()
+        if w.loops and plan.expires:
             yield Now()
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
@@ -121,7 +115,9 @@ def removal(
         if w.loops:
             yield Give([w["had"]])
 
-    return Program(verb, key, steps, gives=[had], before=before)
+    before = f"SELECT count(*) FROM {plan.rows_table} WHERE {plan.mine()}{plan.living()}"
+    for verb in ("clear", "forget"):
+        yield Program(verb, plan.structure.key.columns, partial(steps, verb=verb), [had], before=before)
 
 
 LONGEST = 10**15  # microseconds: about 31 years

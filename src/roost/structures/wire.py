@@ -96,7 +96,8 @@ class Wire:
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
         """Return the operation that reads the first `n` rows of a key, or the row with an id."""
         if id_:
-            read, rest = self.of_id, (self.structure.second.value(id_),)
+            rest: tuple[Any, ...] = (self.structure.second.value(id_),)
+            read = self.of_id
         else:
             read, rest = self.of_key, (n,) if self.of_key in ("latest", "top") else ()
         operation: Operation[Any] = getattr(self.structure, read)(head, *rest)

@@ -60,8 +60,6 @@ class CachePlan(CacheReads):
         self._verbs |= {verb: self._change for verb, run in self.together.items() if run == "change"}
         for verb in ("lease", "set_many", *META):  # their outcomes are no small numbers
             self.transactions.pop(verb, None)
-        if dialect.singles:
-            self.questions |= {"get": self._ask, "gets": self._ask, "touch": self._ask_touch, "lease": self._ask_lease}
 
     def made(self) -> Iterator[str]:
         structure, name, dialect = self.structure, self.structure.name, self.dialect

@@ -113,9 +113,7 @@ class CappedPlan(RowsPlan):
         yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=IN_ORDER, before=there)
         # Without a count a head is not written with each row, so an old snapshot may not show all rows.
         may_hide = self.structure.keep is None and self.dialect.family == "postgresql"
-        yield from self.removals(
-            counted=True, remember=self.remember, goes=self.dialect.read_committed if may_hide else ""
-        )
+        yield from self.removals(self.dialect.read_committed if may_hide else "")
         if self.expires:
             yield sweep([*key, *ids], head=True, remember=self.remember)
 

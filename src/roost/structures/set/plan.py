@@ -26,7 +26,6 @@ from roost.structures.plan import (
     Operations,
     Rule,
     each,
-    nth,
     same,
     seizing,
 )
@@ -104,7 +103,7 @@ class SetPlan(ProgramPlan):
             yield Program("add_all", self.pair, rows, many=True)
             yield Program("count_all", given, heads, many=True)
         if self.heads:
-            yield from self.removals(counted=True)
+            yield from self.removals()
         else:
             had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{self.living()}"
             yield Program("clear", self.structure.key.columns, self._clearing, [HAD], before=had)
@@ -370,7 +369,9 @@ class SetPlan(ProgramPlan):
         contains = self.ask(f"SELECT 1 {self._there}", lambda _, rows: bool(rows), member)
         if self.dialect.family == "sqlite":
             now = self.now.replace(f":{NOW.name}", f"q.column{len(self.pair) + 2}")
-            same_pair = nth(self.dialect, self.pair) + (f" AND r.until > {now}" if self.expires else "")
+            same_pair = " AND ".join(
+                f"r.{self.dialect.name_of(each)} = q.column{place}" for place, each in enumerate(self.pair, 2)
+            ) + (f" AND r.until > {now}" if self.expires else "")
             find = f"SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {self.rows_table} r ON {same_pair}"
             self._find = replace(each(contains.read.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
 
