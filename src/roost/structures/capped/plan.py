@@ -14,23 +14,22 @@ Longer than 500 lines: a program's steps are read beside its tables and its read
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row
-from roost.errors import Duplicate, Error, Full
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import BOUND, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
-from roost.structures.capped.alter import change_keep, rules
 from roost.structures.capped.clients import CappedWire
 from roost.structures.capped.declaration import Capped
 from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, N, Rule, same
+from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
 from roost.structures.program import Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows_plan import RowsPlan
-from roost.structures.rules import UNTIL, change_keep_for, sweep
+from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sequences, sweep
 from roost.structures.steps import (
     DUPLICATE,
     FULL,
@@ -431,9 +430,65 @@ class CappedPlan(RowsPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        return rules(self)
+        keep, words = self.structure.keep, RuleWords(self)
+        yield has_head(self)
+        yield from sequences(self, last=self.by_head)
+        if keep is not None:
+            yield counted(self)
+            yield (
+                "keep",
+                f"SELECT {words.r_key}, {words.message(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"
+                f"  GROUP BY {words.r_key} HAVING count(*) > {keep}",
+            )
+        yield (
+            "order",
+            f"SELECT {words.r_key}, {words.message('? rows have sequence ?', 'count(*)', 'sequence')}\n"
+            f"  FROM {words.rows} r GROUP BY {words.r_key}, sequence HAVING count(*) > 1",
+        )
+        if self.dialect.row_locks:
+            yield (
+                "bound",
+                f"SELECT {words.r_key}, {words.message('sequence ?, which the head says is gone', 'r.sequence')}\n"
+                f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.roost_bound",
+            )
+        if self.expires:
+            yield lasting(self)
+
+
+def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    """Delete the rows beyond a smaller `keep`, and count the others; `Invalid` where rows are never dropped."""
+    # As everywhere, the head is locked before its rows: a trigger of the view has not read the definition, so it waits
+    # for no lock of it.
+    keep, rows, head, key = new["keep"], plan.rows_table, plan.head_table, plan.structure.key.columns
+    if keep is None or (old["keep"] is not None and keep > old["keep"]):
+        return
+    dialect, names, ids = plan.dialect, plan.dialect.names(key), plan.dialect.names(plan.structure.id.columns)
+    same_key = dialect.same(key, "r.", f"{head}.")
+    if "reject" in (old["on_full"], new["on_full"]):
+        many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
+        found = yield Statement(each(many), [()])
+        if found[0][0][0]:
+            raise Invalid(
+                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
+                "collection that rejects never drops a row; remove some first"
+            )
+    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
+    if not plan.by_head:
+        newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
+        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
+    score = plan.structure.score
+    best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
+    yield Statement(
+        Template(
+            f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
+            f"row_number() OVER (PARTITION BY {names} ORDER BY {best}) AS place FROM {rows}) ranked "
+            f"WHERE place > {keep})"
+        ),
+        [()],
+    )
+    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
 
 
 CappedPlan.wire = CappedWire
 CappedPlan.settled = frozenset(["keep"])
-CappedPlan.alterations = {"keep": change_keep, "keep_for": change_keep_for}
+CappedPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}
