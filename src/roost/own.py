@@ -2,16 +2,16 @@
 
 from roost.dialects.dialect import Dialect, Row
 from roost.errors import Invalid
-from roost.structures.checks import has_head
 from roost.structures.clock import duration
 from roost.structures.console import REQUIRED, Console, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Context
-from roost.structures.program import Ask, ProgramPlan, Write, first
+from roost.structures.program import ProgramPlan, Write, first
+from roost.structures.reading import Ask
 from roost.structures.refusing import RefusingPlan
 from roost.structures.registry import register
 from roost.structures.relation import Relation
-from roost.structures.rules import sweep
+from roost.structures.rules import has_head, sweep
 from roost.structures.steps import (
     INT,
     Do,

@@ -84,7 +84,6 @@ class Windows(own.Structure, Generic[K]):
 
     @property
     def columns(self) -> tuple[own.Column, ...]:
-        """The columns of the key."""
         return self.key.columns
 
     def hit(self, key: K, within: dt.timedelta | float, n: int = 1) -> own.Operation[int]:
@@ -122,7 +121,6 @@ class Windows(own.Structure, Generic[K]):
 
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Windows[Any]:
-        """Make the declaration from the facts that the catalog has."""
         return cls(name, key=own.key_from(name, "key", facts["key"]))
 
 
@@ -143,7 +141,6 @@ class WindowsPlan(own.RefusingPlan):
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[own.Program]:
-        """Yield the programs."""
         key, told = self.structure.key.columns, own.number("allowed")
         after = f"SELECT counted FROM {self.head_table} WHERE {self.mine()}"
         yield own.Program("hit", [*key, WITHIN, N], self._hitting, [COUNTED], after=after)
@@ -285,7 +282,6 @@ class WindowsPlan(own.RefusingPlan):
         return (*self.key_out(op.args[0]), *op.args[1:])
 
     def written(self) -> Mapping[str, own.Write]:
-        """Return what the verbs that write call."""
 
         def allowed(_: own.Operation[Any], outcomes: Sequence[Any]) -> bool:
             return bool(outcomes[0])
@@ -294,39 +290,29 @@ class WindowsPlan(own.RefusingPlan):
         return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking}
 
     def asked(self) -> Mapping[str, own.Ask]:
-        """Return what the verb that reads asks."""
         of_rows = f"FROM {self.rows_table} r WHERE {self.mine('r.')} AND r.at >= m.moment - :{WITHIN.name}"
         found = (
             f"SELECT m.moment, (SELECT min(r.at) {of_rows}) AS began, (SELECT min(r.last - r.n) {of_rows}) AS begins,\n"
             f"    h.newest, h.counted, h.ends, h.started, h.hits, h.earlier\n"
             f"  FROM (SELECT {self.now} AS moment) m LEFT JOIN {self.head_table} h ON {self.mine('h.')}"
         )
-        read = self.read(found, [*self.structure.key.columns, WITHIN, *self.timed])
-        return {"peek": own.Ask(read, self._asked_row, _window)}
-
-    def _asked_row(self, op: own.Operation[Any], context: own.Context) -> own.Row:
-        return self._row(op) + self.moment(context)
+        return {"peek": self.ask(found, _window, [WITHIN])}
 
     def refusing(self) -> Mapping[str, own.Ask]:
-        """Return the reads that refuse what is over the limit."""
-        given = [*self.structure.key.columns, LIMIT, WITHIN, N, *self.timed]
 
         def refused(_: own.Operation[Any], found: list[own.Row]) -> bool | None:
             return False if found[0][0] else None
 
-        reads = {verb: self.read(self._over_limit(verb, self._named), given) for verb in ("take", "slide")}
-        return {verb: own.Ask(read, self._asked_row, refused) for verb, read in reads.items()}
+        over = {verb: self._over_limit(verb, self._named) for verb in ("take", "slide")}
+        return {verb: self.ask(sql, refused, [LIMIT, WITHIN, N]) for verb, sql in over.items()}
 
     def is_refusal(self, result: Any) -> bool:
-        """Return whether nothing was taken."""
         return not result
 
     def verbs(self) -> dict[str, Any]:
-        """Return what lists keys."""
         return {"keys": self.list_keys(self.head_table, f"until > {self.now}")}
 
     def rules(self) -> Iterator[tuple[str, str]]:
-        """Yield what `check` verifies: rows have a head, and their hits are among those that it has numbered."""
         yield own.has_head(self)
         key = self.structure.key.columns
         wrong = self.dialect.message("hits up to ?, the head says ?", "r.last", "h.newest")

@@ -6,38 +6,36 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from roost.dialects.dialect import Exchange, Row
+from roost.dialects.dialect import Dialect, Exchange, Row
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question
-from roost.structures.program import Ask, ProgramPlan, Write
-
-MOST = 1_000  # keys that a store remembers as refused
+from roost.structures.program import ProgramPlan, Write
+from roost.structures.reading import Ask
 
 
 class RefusingPlan(ProgramPlan):
     """A plan whose verbs may be refused by a plain read; a server is asked that only if the key was refused lately."""
 
-    def refusing(self) -> Mapping[str, Ask]:
-        """Return the plain read of each verb that may be refused; its result is None for one that has to run."""
-        return {}
-
-    def is_refusal(self, result: Any) -> bool:
-        """Return whether a result of such a verb is a refusal."""
-        raise NotImplementedError
-
-    def __init__(self, structure: Any, dialect: Any) -> None:
+    def __init__(self, structure: Any, dialect: Dialect) -> None:
         super().__init__(structure, dialect)
         self._refusing = self.refusing()
         if dialect.singles:
             self.questions |= {verb: partial(self._asking, ask) for verb, ask in self._refusing.items()}
 
+    def refusing(self) -> Mapping[str, Ask]:
+        """Return the plain read of each verb that may be refused; its result is None for one that has to run."""
+        raise NotImplementedError
+
+    def is_refusal(self, result: Any) -> bool:
+        """Return whether a result of such a verb is a refusal."""
+        raise NotImplementedError
+
     def _asking(self, ask: Ask, op: Operation[Any], context: Context) -> Question | None:
-        if self.dialect.row_locks and self._refused_lately(context).pop(self._refused_key(op), 1) is not None:
+        if self.dialect.row_locks and not context.was_refused(self.structure.name, self._asked_for(op)):
             return None
 
         def answer(op: Operation[Any], found: list[Row]) -> Any:
-            result = ask.result(op, found)
-            if result is None:
+            if (result := ask.result(op, found)) is None:
                 raise Careful
             return self._noted(op, result, context)
 
@@ -50,23 +48,14 @@ class RefusingPlan(ProgramPlan):
         result = made.result
         return made._replace(result=lambda answer: self._noted(op, result(answer), context))
 
-    def _writes(self, write: Write, run: Operations, context: Context, locked: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, locked)
-        for op, result in zip(run, results, strict=True):
-            if op.verb in self._refusing:
-                self._noted(op, result, context)
-        return results
+    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        results = yield from super()._writes(run, context, locked)
+        return [self._noted(op, result, context) for op, result in zip(run, results, strict=True)]
 
     def _noted(self, op: Operation[Any], result: Any, context: Context) -> Any:
-        if self.is_refusal(result):
-            refused = self._refused_lately(context)
-            if len(refused) >= MOST:
-                refused.clear()
-            refused[self._refused_key(op)] = None
+        if op.verb in self._refusing and self.is_refusal(result):
+            context.remember_refused(self.structure.name, self._asked_for(op))
         return result
 
-    def _refused_lately(self, context: Context) -> dict[Row, None]:
-        return context.refused.setdefault(self.structure.name, {})
-
-    def _refused_key(self, op: Operation[Any]) -> Row:
+    def _asked_for(self, op: Operation[Any]) -> Row:
         return (op.verb, *self.key_out(op.args[0]))

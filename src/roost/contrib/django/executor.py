@@ -56,7 +56,6 @@ class DjangoExecutor(Executor):
             self._cursor.cursor = PlainCursor(connection.connection)
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
         return self.at_once(wanted) if isinstance(wanted, Exchange) else super().execute(wanted)
 
     def answer(self, sql: str, row: Row = (), returns: bool = False) -> Any:
@@ -146,7 +145,6 @@ class DjangoExecutor(Executor):
                 return rows
 
     def obey(self, word: Any) -> None:
-        """Obey a control word."""
         try:
             match word:
                 case Control.SAVEPOINT:
