@@ -8,7 +8,7 @@ and for asyncio:
 - An operation that its plan refuses (duplicate, full, overflow) fails alone. If it is one of several in an atom, the
   batch is rolled back and run without that atom. The atom then runs by itself, and gets the outcome of that run.
 - If a statement fails, the batch is rolled back and run again in halves, until the failing operation is alone.
-- An atom that needs a lock which another session holds for long leaves the batch for the slow path (`slow_path.py`).
+- An atom that needs a lock which another session holds for long leaves the batch for the slow path (`SlowPath`).
 - If the connection is lost before COMMIT, the batch is run again on a new one. If it is lost during COMMIT, the engine
   looks up the outcome; only if that cannot be known, the answer is `OutcomeUnknown`.
 - An error that is known to concern the whole database (a full disk, a lost file, a read-only database) is the answer
@@ -22,10 +22,8 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
-from roost.batching.atoms import Atom, answer, refuse_all
+from roost.batching.atoms import Atom, SlowPath, Stats, answer, refuse_all
 from roost.batching.known import Known
-from roost.batching.slow_path import SlowPath
-from roost.batching.stats import Stats
 from roost.databases.engine import GRACE, Connection, drive
 from roost.dialects.dialect import LEAVES, Control, Dialect, Wanted
 from roost.errors import (

@@ -12,8 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from roost.capping.cap import EPOCHS, Asking, Words, check_unit, read, tells_no_time, write
-from roost.capping.foreign_keys import ForeignKeys
+from roost.capping.cap import EPOCHS, Asking, ForeignKeys, Words, check_unit, read, tells_no_time, write
 from roost.catalog.catalog import PRIVATE as CATALOG
 from roost.catalog.catalog import Catalog, guarded, make_private
 from roost.dialects.dialect import Control, Row, Statement, Wanted

@@ -15,8 +15,7 @@ import click
 from rich.console import Console
 
 import roost
-from roost.cli.app import Failure, GlobalOptions, agreed, shared
-from roost.cli.screen import answer, counted, print_table, progress_bar
+from roost.cli.app import Failure, GlobalOptions, agreed, answer, counted, print_table, progress_bar, shared
 from roost.structures.structure import Structure
 
 DEMO_STORE = "sqlite:///roost-demo.db"

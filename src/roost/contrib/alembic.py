@@ -174,7 +174,7 @@ class _Executor:
             case "sqlite":
                 return sql, row
             case "mariadb":
-                from roost.databases.mariadb.session import joined_text
+                from roost.databases.mariadb.statements import joined_text
 
                 return joined_text(self._dialect, sql, row), ()
         from roost.databases.postgresql.values import filled_in

@@ -15,8 +15,7 @@ from math import inf
 from typing import Any
 
 from roost.databases.engine import GRACE, HASTE, LAST, Wait
-from roost.databases.reconnecting import PAUSE, Reconnecting
-from roost.databases.replicas import ServerEngine
+from roost.databases.replicas import PAUSE, Reconnecting, ServerEngine
 from roost.dialects.dialect import (
     MOST_ANSWER,
     MOST_BYTES,

@@ -15,9 +15,9 @@ from math import inf
 from random import Random
 from typing import Any, ClassVar, TypeVar, cast
 
+from roost.batching.atoms import SlowPath
 from roost.batching.batch import Part
 from roost.batching.known import Known
-from roost.batching.slow_path import SlowPath
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Engine, Undone, Wait, too_long
 from roost.databases.replicas import ServerEngine

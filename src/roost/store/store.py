@@ -18,9 +18,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from roost.batching.atoms import Atom
+from roost.batching.atoms import Atom, Stats
 from roost.batching.once import Once
-from roost.batching.stats import Stats
 from roost.catalog.alter import alter
 from roost.catalog.catalog import create, ddl, drop, listed
 from roost.catalog.check import Violation, check

@@ -92,7 +92,7 @@ class DjangoExecutor:
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement in the form for Django's cursor, which changes nothing in one without parameters."""
         if self._vendor == "mysql":
-            from roost.databases.mariadb.session import joined_text
+            from roost.databases.mariadb.statements import joined_text
 
             return joined_text(self._dialect, sql, row), None
         if self._vendor == "postgresql":  # with its values in the text, as in Django's logs
@@ -110,7 +110,7 @@ class DjangoExecutor:
     def _look(self) -> None:
         # Whether Roost's statements can run in this session.
         if self._vendor == "mysql":
-            from roost.databases.mariadb.session import judge, question
+            from roost.databases.mariadb.statements import judge, question
 
             raw = self._connection.connection
             if asked := question(raw, self._dialect):

@@ -29,7 +29,7 @@ from roost.databases.mariadb.connection import (
 )
 from roost.databases.mariadb.engine import MariaDBEngine
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
-from roost.databases.mariadb.session import is_galera, joined_text, judge, question
+from roost.databases.mariadb.statements import is_galera, joined_text, judge, question
 from roost.dialects import Dialect
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid

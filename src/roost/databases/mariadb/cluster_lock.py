@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import pymysql
 
 from roost.databases.engine import Wait
-from roost.databases.reconnecting import PAUSE
-from roost.databases.replicas import ServerEngine
+from roost.databases.replicas import PAUSE, ServerEngine
 from roost.errors import Busy, Conflict, Error
 
 log = logging.getLogger("roost")

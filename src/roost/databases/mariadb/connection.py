@@ -23,7 +23,7 @@ from roost.databases.mariadb import statements as texts
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.rows import Reading
-from roost.databases.mariadb.session import own
+from roost.databases.mariadb.statements import own
 from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control

@@ -20,7 +20,7 @@ from roost.databases.mariadb.address import judged, read, told
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
-from roost.databases.mariadb.session import own, too_small
+from roost.databases.mariadb.statements import own, too_small
 from roost.databases.replicas import ServerEngine
 from roost.dialects import MARIADB, Dialect
 from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed

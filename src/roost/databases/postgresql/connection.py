@@ -19,8 +19,7 @@ import psycopg
 
 from roost.databases.engine import Wait
 from roost.databases.postgresql.errors import translate
-from roost.databases.postgresql.limited import Limited
-from roost.databases.postgresql.session import local
+from roost.databases.postgresql.session import Limited, local
 from roost.databases.postgresql.values import literal, parameter
 from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection

@@ -14,8 +14,7 @@ import psycopg
 
 from roost.databases.engine import MOMENT, Trace, Wait
 from roost.databases.postgresql.connection import PostgreSQLConnection
-from roost.databases.postgresql.limited import Limited
-from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
+from roost.databases.postgresql.session import ADAPTERS, CONNECT, Limited, refuse
 from roost.databases.replicas import ServerEngine
 from roost.databases.urls import SHARED, options_of, staleness_of, take_apart
 from roost.dialects import POSTGRESQL

@@ -7,7 +7,7 @@ import re
 import psycopg
 from psycopg.pq import DiagnosticField
 
-from roost.databases.failures import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
+from roost.databases.engine import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
 from roost.errors import (
     Busy,
     CannotOpen,

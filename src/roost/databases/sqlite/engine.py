@@ -17,8 +17,7 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-from roost.databases.engine import Engine, Trace, Wait
-from roost.databases.failures import FAILED, MAKES, REFUSED, Failure
+from roost.databases.engine import FAILED, MAKES, REFUSED, Engine, Failure, Trace, Wait
 from roost.databases.sqlite.filelock import SUFFIX, FileLock
 from roost.databases.urls import parse_file
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
