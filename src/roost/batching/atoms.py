@@ -148,7 +148,6 @@ class Atom:
 
     @property
     def answer(self) -> tuple[Any, ...]:
-        """The results, or the error raised."""
         if self.error is not None:
             try:
                 raise self.error
@@ -157,7 +156,6 @@ class Atom:
         return tuple(self.results)
 
     def weight(self) -> int:
-        """Return the approximate number of bytes of its values."""
         return sum([_weight(op.args) for op in self.operations])
 
 
@@ -287,7 +285,6 @@ class Retries(SlowPath):
         self.again = False  # whether an atom goes back to the queue
 
     def send(self, atom: Atom, error: Busy) -> None:
-        """Leave the atom to another attempt, or refuse it after its deadline."""
         if atom.deadline <= time.monotonic():
             refuse_all([atom], error)
         else:
@@ -295,5 +292,4 @@ class Retries(SlowPath):
 
 
 def names_of(atom: Atom) -> set[str]:
-    """Return the names of the structures that an atom reads."""
     return {op.structure.name for op in atom.operations}

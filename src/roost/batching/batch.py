@@ -58,7 +58,6 @@ class Part(Protocol):
     @property
     def writes(self) -> bool:
         """Whether there is something to commit."""
-        ...
 
     def run(self, context: Context) -> Running:
         """Run the requests.
@@ -66,31 +65,24 @@ class Part(Protocol):
         Return None if they are to be committed. Otherwise everything is rolled back, and the returned parts are run
         instead, the last one first.
         """
-        ...
 
     def committed(self, stats: Stats) -> None:
         """Answer and count the requests, since COMMIT has succeeded."""
-        ...
 
     def refuse(self, error: BaseException) -> None:
         """Answer the unanswered requests with an error."""
-        ...
 
     def halves(self) -> list[Part]:
         """Return both halves, the first one last, since parts are run from the end; nothing for a single request."""
-        ...
 
     def late(self, until: float) -> Part | None:
         """Return the requests whose deadline is not after `until`; None if there are none."""
-        ...
 
     def left(self) -> Part | None:
         """Return the unanswered requests; None if there are none."""
-        ...
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
         """Send the only request to the slow path, where it waits for a lock of another session."""
-        ...
 
 
 class _Atoms(Part):
@@ -371,7 +363,6 @@ class Batch:
         return []
 
     def committed(self) -> None:
-        """Answer the part whose COMMIT has succeeded."""
         assert self.committing is not None
         self.committing.committed(self._stats)
         self.committing = None

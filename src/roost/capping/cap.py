@@ -32,13 +32,16 @@ EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers in another unit
 
 
 def read(sql: str, *values: Any) -> Statement:
-    """Return a statement that reads, with one row of parameters."""
     return Statement(each(sql), [values])
 
 
 def write(sql: str, *values: Any) -> Statement:
-    """Return a statement that writes."""
     return Statement(Template(sql), [values])
+
+
+def answered(value: Any) -> Asking:
+    yield from ()
+    return value
 
 
 class Words:
@@ -62,17 +65,14 @@ class Words:
 
     @property
     def by(self) -> str:
-        """The column with the time."""
         return self.dialect.quoted(self.cap.by or "")
 
     @property
     def key(self) -> str:
-        """The columns of the key, qualified."""
         return ", ".join(map(self.column, self.cap.per))
 
     @property
     def id(self) -> str:
-        """The columns that identify a row, qualified."""
         return ", ".join(map(self.column, self.cap.id))
 
     @property
@@ -107,7 +107,6 @@ class Words:
         return " AND ".join(f"{self.column(name)} IS NOT NULL" for name in self.cap.per)
 
     def is_key(self) -> str:
-        """Return the condition for the rows of one key."""
         return " AND ".join(f"{self.column(name)} = {self.dialect.placeholder}" for name in self.cap.per)
 
     @property
@@ -124,11 +123,9 @@ class Words:
 
     @property
     def triggers(self) -> Mapping[str, Any]:
-        """The triggers, by name."""
         raise NotImplementedError
 
     def compares(self, name: str, how: str) -> str:
-        """Return an operator for a column."""
         return how
 
     @staticmethod
@@ -142,7 +139,6 @@ class Words:
         return str(DAY * self.unit) if self.unit else f"'{FIRST}'"
 
     def over(self, row: str) -> str:
-        """Return the condition that a row is too old."""
         by = f"{row}.{self.by}"
         return f"{by} > {self.first} AND {by} < {self.limit(by)}"
 
@@ -151,11 +147,9 @@ class Words:
         raise NotImplementedError
 
     def shown(self, expression: str) -> str:
-        """Return a time in a form that a driver can read."""
         return expression
 
     def delete(self, which: str) -> str:
-        """Return the statement that deletes one row."""
         return f"DELETE FROM {self.table} WHERE {f'({self.id})' if len(self.cap.id) > 1 else self.id} = {which}"
 
     @property
@@ -167,18 +161,15 @@ class Words:
 
     @property
     def index_sql(self) -> str:
-        """The statement that creates the index."""
         name = self.dialect.quoted(self.cap.index_name)
         return f"CREATE INDEX {name} ON {self.table} ({self.columns(self.index_columns)})"
 
     @property
     def drop_index_sql(self) -> str:
-        """The statement that drops the index."""
         return f"DROP INDEX IF EXISTS {self.dialect.quoted(self.cap.index_name)}"
 
 
 def tells_no_time(cap: Cap, type_: str, epoch: str | None, integer: bool) -> Invalid:
-    """Return what is wrong with a column of this type."""
     how = "say --epoch s or --epoch ms" if integer else "leave out --epoch" if epoch else "which tells no time"
     return Invalid(f"{cap.table}.{cap.by} has the type {type_}: {how}")
 
@@ -223,7 +214,6 @@ class ForeignKeys:
         return name.lower()
 
     def ask(self, sql: str, table: str) -> Asking:
-        """Return the rows of a query about a table."""
         found = yield read(sql, *[table] * sql.count(self.dialect.placeholder))
         return found[0]
 

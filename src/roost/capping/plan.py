@@ -26,7 +26,6 @@ ADOPTIONS: dict[str, Adoption[Any]] = {
 
 
 def adoption_for(dialect: Dialect) -> Adoption[Any]:
-    """Return the adoption for a dialect."""
     return ADOPTIONS[dialect.name]
 
 
@@ -50,7 +49,6 @@ class AdoptedPlan(StructurePlan):
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
-        """Return the plan for the table's present cap."""
         found = self._told.get(definition)
         if found is None:
             try:

@@ -217,7 +217,6 @@ def guarded(
 
 
 def entry(plan: StructurePlan) -> str:
-    """Return the statement that enters a structure into the catalog."""
     structure = plan.structure
     values = f"{plan.dialect.literal(structure.name)}, 1, {plan.dialect.literal(structure.definition)}"
     return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ({values})"
@@ -233,7 +232,6 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
 
 
 def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
-    """Take the lock on creating and altering structures."""
     if (yield Control.LOCK_CATALOG):
         yield from make_private(catalog)
         yield Control.LOCK_CLUSTER

@@ -105,7 +105,6 @@ class Facts(dict[str, str]):
         return ""
 
     def on(self, name: str) -> bool:
-        """Whether a setting is on."""
         return self[name] in ("ON", "1")
 
 

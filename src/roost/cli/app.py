@@ -101,12 +101,9 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(settings, str(param.name), value)
 
 
-def as_json(command: F) -> F:
-    """Give a command --json."""
-    option = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."
-    )
-    return option(command)
+def flag(option: str) -> str:
+    """Return an option as the command line has it."""
+    return f"--{option.replace('_', '-')}"
 
 
 def shared(command: F) -> F:
@@ -119,7 +116,10 @@ def shared(command: F) -> F:
         help="sqlite:///relative.db, mysql://user:password@host/database, or postgresql://… "
         f"[env: ROOST_STORE; default: {DEFAULT_STORE}]",
     )
-    return store(as_json(command))
+    json_ = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."
+    )
+    return store(json_(command))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -16,7 +16,7 @@ import click
 import roost
 from roost.batching.known import Known
 from roost.catalog import catalog
-from roost.cli.app import Failure, GlobalOptions, answer, lookup, must_agree, shared, stored
+from roost.cli.app import Failure, GlobalOptions, answer, flag, lookup, must_agree, shared, stored
 from roost.cli.values import Duration, Window, text_parser
 from roost.databases import dialect_of
 from roost.structures.console import REQUIRED
@@ -35,65 +35,61 @@ _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\
 
 GROUPS = ("key", "member")  # options whose columns form one value for the caller
 
-KEEP = click.option(
-    "--keep", type=int, metavar="N", help="Rows or members per key (ring, capped, set); windows (counter)."
-)
-KEEP_FOR = click.option(
-    "--keep-for",
-    type=Duration(),
-    metavar="TIME",
-    help="The time after which a row or a member expires (ring, capped, set): 90s, 12h, 30d.",
-)
-SLOTS = click.option("--slots", type=int, metavar="N", help="Rows over which one key's adds are spread (counters).")
-MAX_ITEMS = click.option("--max-items", type=int, metavar="N", help="Maximum number of values (cache).")
-MAX_BYTES = click.option("--max-bytes", type=int, metavar="N", help="Maximum bytes of keys and values (cache).")
-LIMIT = click.option("--limit", type=int, metavar="N", help="The number of requests allowed at once (rate_limit).")
-WITHIN = click.option(
-    "--within", type=Duration(), metavar="TIME", help="The time in which the limit is refilled (rate_limit)."
-)
-ON_FULL = click.option("--on-full", type=click.Choice(["evict", "reject"]), help="What happens beyond N rows (capped).")
-ON_DUPLICATE = click.option(
-    "--on-duplicate",
-    type=click.Choice(["error", "refresh", "best"]),
-    help="What happens if the id exists already (capped; best: with --order).",
-)
+_N, _TIME = {"type": int, "metavar": "N"}, {"type": Duration(), "metavar": "TIME"}
+_COLUMNS = {"multiple": True, "metavar": "NAME:TYPE"}
+# The options that declare a structure, in the order of --help.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "per": {**_COLUMNS, "help": "A column of the key (ring, capped)."},
+    "limit": {**_N, "help": "The number of requests allowed at once (rate_limit)."},
+    "within": {**_TIME, "help": "The time in which the limit is refilled (rate_limit)."},
+    "keep": {**_N, "help": "Rows or members per key (ring, capped, set); windows (counter)."},
+    "keep-for": {
+        **_TIME,
+        "help": "The time after which a row or a member expires (ring, capped, set): 90s, 12h, 30d.",
+    },
+    "column": {**_COLUMNS, "help": "A further column (ring, capped)."},
+    "unique": {**_COLUMNS, "help": "A column of a row's id (capped)."},
+    "order": {"metavar": "NAME", "help": "The column by which the best rows are kept (capped)."},
+    "on-full": {"type": click.Choice(["evict", "reject"]), "help": "What happens beyond N rows (capped)."},
+    "on-duplicate": {
+        "type": click.Choice(["error", "refresh", "best"]),
+        "help": "What happens if the id exists already (capped; best: with --order).",
+    },
+    "key": {
+        **_COLUMNS,
+        "metavar": "[NAME:]TYPE",
+        "help": "The key (cache, counters, sets); text by default.",
+    },
+    "member": {**_COLUMNS, "metavar": "[NAME:]TYPE", "help": "The member (sets); text by default."},
+    "value": {"metavar": "TYPE", "help": "The value (cache); binary by default."},
+    "max-items": {**_N, "help": "Maximum number of values (cache)."},
+    "max-bytes": {**_N, "help": "Maximum bytes of keys and values (cache)."},
+    "window": {"type": Window(), "metavar": "TIME", "help": "minute, hour, day, or another time (counter)."},
+    "slots": {**_N, "help": "Rows over which one key's adds are spread (counters)."},
+    "add": {"multiple": True, "metavar": "NAME:TYPE[=VALUE]", "help": "A new column (ring, capped)."},
+}
+_CREATES = [name for name in _OPTIONS if name != "add"]
+_ALTERS = ["keep", "keep-for", "limit", "within", "max-items", "max-bytes", "add", "on-full", "on-duplicate", "slots"]
+
+
+def _taking(names: Sequence[str]) -> Callable[[F], F]:
+    """Give a command some of the options."""
+
+    def decorate(command: F) -> F:
+        for name in reversed(names):
+            command = click.option(f"--{name}", **_OPTIONS[name])(command)
+        return command
+
+    return decorate
 
 
 def declaring(command: F) -> F:
     """Add the arguments that declare structures to a command."""
-    options = [
-        click.argument("targets", nargs=-1, required=True, metavar="MODULE[:NAME]... | KIND NAME"),
-        click.option(
-            "--per",
-            multiple=True,
-            metavar="NAME:TYPE",
-            help="A column of the key (ring, capped).",
-        ),
-        LIMIT,
-        WITHIN,
-        KEEP,
-        KEEP_FOR,
-        click.option("--column", multiple=True, metavar="NAME:TYPE", help="A further column (ring, capped)."),
-        click.option("--unique", multiple=True, metavar="NAME:TYPE", help="A column of a row's id (capped)."),
-        click.option("--order", metavar="NAME", help="The column by which the best rows are kept (capped)."),
-        ON_FULL,
-        ON_DUPLICATE,
-        click.option(
-            "--key", multiple=True, metavar="[NAME:]TYPE", help="The key (cache, counters, sets); text by default."
-        ),
-        click.option("--member", multiple=True, metavar="[NAME:]TYPE", help="The member (sets); text by default."),
-        click.option("--value", metavar="TYPE", help="The value (cache); binary by default."),
-        MAX_ITEMS,
-        MAX_BYTES,
-        click.option("--window", type=Window(), metavar="TIME", help="minute, hour, day, or another time (counter)."),
-        SLOTS,
-        click.option(
-            "--view/--no-view", default=True, help="Make a view of its name for SQL clients (the default), or none."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    view = click.option(
+        "--view/--no-view", default=True, help="Make a view of its name for SQL clients (the default), or none."
+    )
+    targets = click.argument("targets", nargs=-1, required=True, metavar="MODULE[:NAME]... | KIND NAME")
+    return targets(_taking(_CREATES)(view(command)))
 
 
 def declared(targets: Sequence[str], options: Options) -> list[Structure]:
@@ -105,9 +101,7 @@ def declared(targets: Sequence[str], options: Options) -> list[Structure]:
         return [_in_words(targets[0], targets[1], given)]
     if given:
         kinds = ", ".join(filter(_is_kind, DECLARATIONS))
-        raise click.UsageError(
-            f"{_flag(next(iter(given)))} goes with a KIND ({kinds}) and a NAME; a module has its own"
-        )
+        raise click.UsageError(f"{flag(next(iter(given)))} goes with a KIND ({kinds}) and a NAME; a module has its own")
     found = [structure for target in targets for structure in imported(target)]
     return list(dict.fromkeys(found))
 
@@ -162,18 +156,14 @@ def _given(options: Options) -> Options:
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
-
-
 def _only(kind: str, given: Options, allowed: Iterable[str]) -> None:
     for option in given:
         if option not in allowed:
-            takes = ", ".join(map(_flag, allowed)) or "no options"
+            takes = ", ".join(map(flag, allowed)) or "no options"
             others = [other for other in filter(_is_kind, DECLARATIONS) if option in console_class(other).takes]
             fitting = [other for other in others if {*given} <= {*console_class(other).takes}]
             which = f"; {' or '.join(fitting or others)} does" if others and allowed else ""
-            raise click.UsageError(f"{_a(kind)} takes {takes} here, not {_flag(option)}{which}")
+            raise click.UsageError(f"{_a(kind)} takes {takes} here, not {flag(option)}{which}")
 
 
 def _a(kind: str) -> str:
@@ -183,7 +173,7 @@ def _a(kind: str) -> str:
 def _in_words(kind: str, name: str, given: Options) -> Structure:
     takes = console_class(kind).takes
     _only(kind, given, takes)
-    if missing := [_flag(option) for option, default in takes.items() if default is REQUIRED and option not in given]:
+    if missing := [flag(option) for option, default in takes.items() if default is REQUIRED and option not in given]:
         *first, last = missing
         raise click.UsageError(f"{_a(kind)} needs {' and '.join(filter(None, [', '.join(first), last]))}")
     facts = {
@@ -208,7 +198,7 @@ def _group(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
     # The columns of --key or --member; a single column is named after its option.
     columns = [_named(each) if _NAMED.match(each) else (option, each) for each in given or ["text"]]
     if len(columns) == 1 and columns[0][0] != option:
-        raise click.UsageError(f"{_flag(option)} of one column has no name: {_flag(option)} '{columns[0][1]}'")
+        raise click.UsageError(f"{flag(option)} of one column has no name: {flag(option)} '{columns[0][1]}'")
     return _once(columns)
 
 
@@ -320,16 +310,7 @@ def _must_agree_with(old: Structure | None, new: Structure) -> None:
 
 @click.command()
 @click.argument("target", metavar="NAME | MODULE[:NAME]")
-@KEEP
-@KEEP_FOR
-@LIMIT
-@WITHIN
-@MAX_ITEMS
-@MAX_BYTES
-@click.option("--add", multiple=True, metavar="NAME:TYPE[=VALUE]", help="A new column (ring, capped).")
-@ON_FULL
-@ON_DUPLICATE
-@SLOTS
+@_taking(_ALTERS)
 @click.option("--view/--no-view", default=None, help="Add or drop the view of its name, for SQL clients.")
 @click.option("--yes", is_flag=True, help="Do not ask before rows are deleted.")
 @shared

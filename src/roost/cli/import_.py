@@ -15,7 +15,6 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 import click
@@ -52,6 +51,8 @@ class Record(NamedTuple):
 
 
 Records = Iterator[Record]
+# The place of each column's value in a row (None: the file has none), with its parser.
+Picks = list[tuple[int | None, Callable[[str], Any]]]
 
 
 def format_of(name: str) -> str | None:
@@ -66,7 +67,8 @@ def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]
     if format == "jsonl":
         return _objects(lines, structure, fields)
     reader = csv.reader(lines, delimiter="\t" if format == "tsv" else ",", strict=True)
-    return _rows(lines, reader, _picks(_header(lines, reader), structure, fields))
+    header = _header(lines, reader)
+    return _rows(lines, reader, len(header), _picks(header, structure, fields))
 
 
 class Lines:
@@ -114,15 +116,8 @@ def _header(lines: Lines, reader: Any) -> list[str]:
     return header
 
 
-class Picks(NamedTuple):
-    """The place of each column's value in a row (None: the file has none), with its parser; `width` counts fields."""
-
-    width: int
-    picks: list[tuple[int | None, Callable[[str], Any]]]
-
-
 def _picks(header: Sequence[str], structure: str, fields: Sequence[Field]) -> Picks:
-    picks: list[tuple[int | None, Callable[[str], Any]]] = []
+    picks: Picks = []
     for column, name in fields:
         found = [place for place, each in enumerate(header) if each == name]
         if len(found) > 1:
@@ -132,10 +127,10 @@ def _picks(header: Sequence[str], structure: str, fields: Sequence[Field]) -> Pi
                 f"the file has no field {name}; it has {', '.join(header)}. --map {column.name}=FIELD names another"
             )
         picks.append((found[0] if found else None, text_parser(structure, column)))
-    return Picks(len(header), picks)
+    return picks
 
 
-def _rows(lines: Lines, reader: Any, columns: Picks) -> Records:
+def _rows(lines: Lines, reader: Any, width: int, picks: Picks) -> Records:
     while True:
         begin, values, problem = lines.number + 1, [], ""
         try:
@@ -144,19 +139,14 @@ def _rows(lines: Lines, reader: Any, columns: Picks) -> Records:
                 return
             if not row:
                 continue
-            values = _row_values(row, columns)
+            if len(row) != width:
+                raise roost.Invalid(f"{counted(len(row), 'field')}, where the header has {width}")
+            values = [None if place is None else parse(row[place]) for place, parse in picks]
         except roost.Invalid as error:
             problem = str(error)
         except csv.Error as error:  # such as a missing closing quote, which may have consumed the rest of the file
             problem = f"{error} (read up to line {lines.number})" if lines.number > begin else str(error)
         yield Record(begin, lines.number + 1, values, lines.problem() or problem)
-
-
-def _row_values(row: Sequence[str], columns: Picks) -> list[Any]:
-    width, picks = columns
-    if len(row) != width:
-        raise roost.Invalid(f"{counted(len(row), 'field')}, where the header has {width}")
-    return [None if place is None else parse(row[place]) for place, parse in picks]
 
 
 def _objects(lines: Lines, structure: str, fields: Sequence[Field]) -> Records:
@@ -344,10 +334,13 @@ def import_(
         raise click.UsageError(f"the format of {file_name} is not clear; --format is one of {', '.join(FORMATS)}")
     began = time.perf_counter()
     with settings.open() as store, progress_bar("lines", in_bytes=True) as bar:
-        structure = lookup(store, name, to_write=True)
-        console = console_of(structure)
+
+        def report(problem: str) -> None:
+            bar.console.print(Text(printable(problem)), soft_wrap=True)
+
+        console = console_of(lookup(store, name, to_write=True))
         found = records(file, format_, name, _fields(name, console.fields, maps))
-        done = Import(store, console.insertion, _reporter(bar), skips=on_error == "skip", from_line=from_line)
+        done = Import(store, console.insertion, report, skips=on_error == "skip", from_line=from_line)
         stopped = _bring_in(done, found, file, bar)
     _report(settings, name, done, stopped, time.perf_counter() - began)
 
@@ -371,37 +364,26 @@ def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> St
         done.flush()
         bar.update(task, completed=0 if size is None else file.tell(), done=done.imported)
 
-    with _reporting_progress(done):
+    try:
         try:
-            _pump(done, found, flush)
-        except Stopped as stopped:
-            return stopped
-    return None
-
-
-def _pump(done: Import, found: Records, flush: Callable[[], None]) -> None:
-    try:
-        for record in found:
-            if record.line >= done.from_line:
-                done.add(record)
-            if done.full:
-                flush()
-    except Failure:  # the file is damaged at this point: import the records before it
+            for record in found:
+                if record.line >= done.from_line:
+                    done.add(record)
+                if done.full:
+                    flush()
+        except Failure:  # the file is damaged at this point: import the records before it
+            flush()
+            raise
         flush()
-        raise
-    flush()
-
-
-@contextmanager
-def _reporting_progress(done: Import) -> Iterator[None]:
-    try:
-        yield
+    except Stopped as stopped:
+        return stopped
     except (roost.Error, Failure) as error:
         message = error.message if isinstance(error, Failure) else str(error)
         raise Failure(f"{message}\n{_so_far(done)}") from error
     except KeyboardInterrupt:
         click.echo(f"\n{_so_far(done)}", err=True)
         raise
+    return None
 
 
 def _size(file: BinaryIO) -> int | None:
@@ -415,10 +397,6 @@ def _size(file: BinaryIO) -> int | None:
 def _so_far(done: Import) -> str:
     are = "is" if done.imported == 1 else "are"
     return f"{counted(done.imported, 'line')} {are} in; go on with --from-line {done.next_line}"
-
-
-def _reporter(bar: Progress) -> Callable[[str], None]:
-    return lambda message: bar.console.print(Text(printable(message)), soft_wrap=True)
 
 
 def _report(settings: GlobalOptions, name: str, done: Import, stopped: Stopped | None, seconds: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from roost.cli.app import Failure, GlobalOptions, shared, stored
+from roost.cli.app import Failure, GlobalOptions, flag, shared, stored
 from roost.databases import open_engine
 from roost.databases.addresses import Address
 from roost.server import settings as serving
@@ -102,17 +102,13 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             continue
         if setting.secret:
             help_text = (
-                f"A file with that secret in its only line; safer than {_spelt(name)}, which the process list shows."
+                f"A file with that secret in its only line; safer than {flag(name)}, which the process list shows."
             )
-            command = click.option(_spelt(f"{name}_file"), f"{name}_file", metavar="PATH", help=help_text)(command)
+            command = click.option(flag(f"{name}_file"), f"{name}_file", metavar="PATH", help=help_text)(command)
         default = _default(name, setting.default)
         help_text = f"{setting.help_text} [default: {default}]" if default else setting.help_text
-        command = click.option(_spelt(name), name, metavar=setting.metavar, help=help_text)(command)
+        command = click.option(flag(name), name, metavar=setting.metavar, help=help_text)(command)
     return command
-
-
-def _spelt(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _default(name: str, value: Any) -> str:

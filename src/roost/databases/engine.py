@@ -32,7 +32,6 @@ class Undone(Exception):
 
 
 def too_long(most: float) -> StatementFailed:
-    """Return the error for an answer that exceeds the limit."""
     return worded(StatementFailed(f"the rows have more than {most:,.0f} bytes"), "limit", 2)
 
 
@@ -94,7 +93,6 @@ class Events:
         self.counts = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
 
     def count(self, name: str) -> None:
-        """Count one more."""
         with self._mutex:
             self.counts[name] += 1
 
@@ -104,7 +102,6 @@ class Executor(Protocol[W]):
 
     def execute(self, wanted: W, /) -> Any:
         """Run a statement and return its answer, or obey a control word."""
-        ...
 
 
 class AsyncExecutor(Protocol[W]):
@@ -112,7 +109,6 @@ class AsyncExecutor(Protocol[W]):
 
     async def execute(self, wanted: W, /) -> Any:
         """Run a statement and return its answer, or obey a control word."""
-        ...
 
 
 class Connection(Executor[Wanted], Protocol):
@@ -126,24 +122,19 @@ class Connection(Executor[Wanted], Protocol):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        ...
 
     @property
     def session(self) -> int | None:
         """The server's number of this session, as reported to the driver; None if there is none."""
-        ...
 
     def outcome(self) -> bool | None:
         """Return whether an interrupted COMMIT succeeded; None if that cannot be determined. Never raises."""
-        ...
 
     def settle(self) -> None:
         """Roll back any open transaction, and let other writers proceed. Never raises."""
-        ...
 
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""
-        ...
 
 
 class Engine(ABC):

@@ -279,7 +279,6 @@ class Reconnecting(ABC):
             self.reconnect(self.wait)
 
     def leave_primary(self) -> None:
-        """Close the connection that reads the primary's position."""
         primary, self.primary = self.primary, None
         if primary is not None:
             primary.hang_up()
@@ -334,7 +333,6 @@ class Reconnecting(ABC):
             log.debug("a connection was closed when it had just been opened: %s", error)
 
     def hang_up(self) -> None:
-        """Close the driver's connection, and stop waiting for its socket."""
         self.raw.unwatch()
         self.close_raw()
 

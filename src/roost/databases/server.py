@@ -72,7 +72,6 @@ class Prepared:
         self._made = 0
 
     def name(self, sql: str) -> str | None:
-        """Return the name of a statement that is prepared."""
         name = self.names.pop(sql, None)
         if name is not None:
             self.names[sql] = name
@@ -119,7 +118,6 @@ class ServerConnection(Reconnecting):
         super().__init__(engine, wait, follows)
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run statements and return the answer, or obey a control word."""
         try:
             if isinstance(wanted, Control):
                 return self.obey(wanted)
@@ -251,7 +249,6 @@ class ServerConnection(Reconnecting):
             raise self.failed(error, sql) from error
 
     def traced(self, sql: str, row: Row = (), commits: bool = False) -> None:
-        """Tell who traces that a text is about to be sent, and COMMIT with it."""
         if self._trace is not None:
             self._trace(sql, row)
             if commits:
@@ -302,7 +299,6 @@ class ServerConnection(Reconnecting):
         """Examine the status that the server has sent along with its answers."""
 
     def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
         match word:
             case (
                 Control.BEGIN

@@ -27,7 +27,7 @@ from roost.batching.once import cannot_make
 from roost.batching.queue import Queue, Take, Wake
 from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
-from roost.databases.engine import Connection, Trace, at_fork, commit, drive
+from roost.databases.engine import Connection, Trace, Wait, at_fork, commit, drive
 from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
 from roost.dialects import Control, Wanted
 from roost.errors import (
@@ -51,6 +51,7 @@ Work = Generator[Wanted, Any, T]
 log = logging.getLogger("roost")
 
 UNANSWERED: Any = object()  # a batch has to run the operation
+STEPS = 10_000  # of SQLite's machine, about 0.1 ms, after which a read with a limit looks at the time
 CROWDED = 50  # writes that take a batch after one that met another session's row lock
 
 
@@ -136,7 +137,6 @@ class Core:
         sleep(PAUSE * (1 + self._random.random()))
 
     def total(self) -> Stats:
-        """Return the statistics of this store in this process."""
         found = summed([self.known.stats, *[link.stats for link in self._links]])
         for name, number in self.engine.events.counts.items():
             setattr(found, name, number)
@@ -368,30 +368,31 @@ class Core:
 
     def exclusive(self, work: Work[T], *, create: bool = False) -> T:
         """Run one transaction that is not a batch (create, alter) in the writer queue."""
-        results: list[T] = []
 
-        def transact(connection: Connection) -> None:
+        def transact(connection: Connection) -> T:
             try:
                 connection.execute(Control.BEGIN_ALONE)
                 result = drive(work, connection)
                 commit(connection)
-                results.append(result)
+                return result
             except ReadOnly:
                 connection.broken = True  # reconnect, since the server may have become a replica after a failover
                 raise
             finally:
                 connection.settle()
 
-        self.with_writer(transact, create=create)
-        return results[0]
+        return self.with_writer(transact, create=create)
 
-    def with_writer(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
+    def with_writer(self, work: Callable[[Connection], T], *, create: bool = False) -> T:
         """Run one piece of work on the writers' connection, between two batches."""
+        results: list[T] = []
 
         def errand(deadline: float) -> None:
-            self._use(self._writer, self._patience(self._writer, deadline, lasts=True), work, create=create)
+            wait = self._patience(self._writer, deadline, lasts=True)
+            self._use(self._writer, wait, lambda connection: results.append(work(connection)), create=create)
 
         self.writers.submit((), monotonic() + self.timeout, errand)
+        return results[0]
 
     def snapshot(self, make: Callable[[], Work[T]], *, lasts: bool = True) -> T:
         """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
@@ -408,27 +409,53 @@ class Core:
 
     def _look(self, make: Callable[[int | None], Work[T]], lasts: bool = True) -> T:
         # make: is given the number of the session.
-        def look(link: Link) -> T:
-            wait = self._patience(link, monotonic() + self.timeout, lasts=lasts)
-            connection = link.connection = self.engine.connect(wait, writes=False)
-            try:
-                connection.execute(Control.BEGIN_READ)
-                return drive(make(connection.session), connection)
-            finally:
-                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
-                link.drop()
-
         def apart() -> T:
             link = Link(self.engine, self.timeout)
             self._looking.add(link)
             try:
                 if self.closed:
                     raise Closed("the store was closed")
-                return link.use(look)
+                wait = self._patience(link, monotonic() + self.timeout, lasts=lasts)
+                return self._read(link, wait, lambda connection: make(connection.session), alone=True)
             finally:
                 self._looking.discard(link)
 
         return self.exclusive(make(None)) if self.engine.memory else self._again(apart)
+
+    def glance(self, make: Callable[[Context], Work[T]], seconds: float, *, alone: bool = False) -> T:
+        """Run a short read in one snapshot, which fails after so many seconds: for a console or a metric.
+
+        alone: on a connection of its own, closed afterwards, as the application's reads use the store's: a server goes
+            on to limit the statements of a connection.
+        """
+        if self.engine.memory:
+            return self.exclusive(make(self._context))
+        link = Link(self.engine, self.timeout) if alone else self._readers[0]
+        wait = Wait(monotonic() + seconds, self.lock_wait, work=seconds)
+        return self._read(link, wait, lambda _: make(self._context), alone)
+
+    def _read(self, link: Link, wait: Wait, make: Callable[[Connection], Work[T]], alone: bool) -> T:
+        # Reads in one snapshot.
+        limits = wait.work is not None and self.engine.file is not None  # servers end a statement themselves
+
+        def look(link: Link) -> T:
+            if link.connection is None:
+                link.connection = self.engine.connect(wait, writes=False)
+            connection = link.connection
+            connection.wait = wait
+            try:
+                if limits:
+                    connection.raw.set_progress_handler(lambda: monotonic() > wait.deadline, STEPS)
+                connection.execute(Control.BEGIN_READ)
+                return drive(make(connection), connection)
+            finally:
+                if limits:
+                    connection.raw.set_progress_handler(None, 0)
+                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
+                if alone:
+                    link.drop()
+
+        return link.use(look)
 
     def prepare_once(self) -> None:
         """Make the table of tokens if it is missing; called with each token, until the table is known to exist."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from roost.batching.stats import Stats
+from roost.batching.atoms import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
 from roost.errors import Busy, Closed, Error
@@ -121,12 +121,10 @@ class Patience(Wait):
         self.said = False  # it has raised that the thread waits for its own lock
 
     def pause(self) -> None:
-        """Wake the callers that the previous batch has answered."""
         if self._wake is not None:
             self._wake()
 
     def blocked(self) -> None:
-        """Count a wait once, and check for a self-deadlock once."""
         if not self._counted:
             self._counted = True
             self._link.stats.waits += 1

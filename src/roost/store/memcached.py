@@ -71,7 +71,6 @@ class CacheCore:
         return replace(self._stats, retries=self._memory.lost_races)
 
     def refused(self) -> Invalid:
-        """Return the error for every call that needs a database."""
         return Invalid(
             f"{self.engine.place} is memcached: it has no catalog, no tables and no transactions, and a MemcachedSet "
             "needs none; so there is no ddl, alter, structures or on(connection)"
@@ -102,7 +101,6 @@ class CacheCore:
         self.engine.reach()
 
     def run_single(self, op: Operation[Any], _: float) -> Any:
-        """Return the result of one operation."""
         atom = Atom((op,))
         self.run([atom])
         return atom.answer[0]
@@ -172,7 +170,6 @@ class CacheCore:
         return [each for structure in structures for each in self._check(self.plan(structure))]
 
     def doctor(self) -> list[Finding]:
-        """Examine the servers."""
         self._open()
         return [finding for name, facts in self.engine.servers() for finding in _findings(name, facts)]
 
@@ -182,7 +179,6 @@ class CacheCore:
         self.dispose()
 
     def dispose(self) -> None:
-        """Close the connections."""
         self.threads.dismiss()
         self.engine.close()
 

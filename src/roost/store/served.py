@@ -71,7 +71,6 @@ class Reasons:
 
 
 def not_begun() -> Reasons:
-    """Make what logs why no transaction could be begun."""
     return Reasons(logging.WARNING, "no transaction could be begun: %s")
 
 
@@ -132,12 +131,10 @@ class Database(ABC):
         return None
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     @property
     def nul(self) -> bool:
-        """Whether texts can hold a NUL."""
         return self._dialect.nul
 
     def refused(self, error: Error) -> None:  # noqa: B027 - a file has no outages

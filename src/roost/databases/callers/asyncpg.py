@@ -56,11 +56,9 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return True
 
     def close(self) -> None:
-        """Close the connection at once."""
         self.raw.terminate()
 
     def is_lost(self) -> bool:
-        """Return whether the connection is lost."""
         closed: bool = self.raw.is_closed()
         return closed
 
@@ -124,8 +122,6 @@ class _AsyncpgCursor(Cursor):
 
 
 def asyncpg_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for an asyncpg connection, including one from its pool."""
-
     async def play(work: Work, writes: bool) -> None:
         caller = _AsyncpgCaller(raw, engine.place, writes)
         await _AsyncpgCursor(caller, raw, engine.trace, awaits=True).play(work)

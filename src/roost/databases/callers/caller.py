@@ -141,7 +141,6 @@ class Caller(ABC):
             self.close()
 
     def close(self) -> None:
-        """Close the connection at once."""
         self.raw.close()
 
     def at_once(self, exchange: Exchange) -> Texts:
@@ -212,7 +211,6 @@ class Cursor:
         self.awaits = awaits
 
     async def execute(self, send: Send) -> Any:
-        """Send a text, and return its answer."""
         if not self.awaits:
             return await self._execute(send)
         if not send.whole:

@@ -58,7 +58,6 @@ GONE = "the server has rolled back the whole transaction: do all of it again"
 
 
 def at_once(dialect: Dialect, exchange: Exchange) -> str:
-    """Return an operation as one text that includes its values."""
     work, row, answer, *_ = exchange
     return joined_text(dialect, AT_ONCE.format(work=work, answer=answer), row)
 
@@ -132,11 +131,9 @@ class MariaDBCaller(Caller):
         return (yield from attempted(self.raw, at_once(self._dialect, exchange)))
 
     def is_lost(self) -> bool:
-        """Return whether the connection is lost."""
         return not getattr(self.raw, "open", True) or not getattr(self.raw, "connected", True)  # PyMySQL's, asyncmy's
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return our error."""
         if is_gone(error):
             self.depth = 0
             return Conflict(f"{self.place}: {GONE}")
@@ -177,7 +174,6 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
 
 
 def pymysql_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for a PyMySQL connection."""
     cast(MariaDBEngine, engine).met(raw.get_server_info())
 
     async def play(work: Work, writes: bool) -> None:

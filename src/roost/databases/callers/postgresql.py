@@ -102,7 +102,6 @@ class PostgreSQLCaller(Caller):
             yield SAVEPOINT
 
     def joins(self) -> bool:
-        """Return whether a savepoint can be set."""
         raw = self.raw
         refuse(raw.info, "store.on")
         if raw.pgconn.pipeline_status:
@@ -119,7 +118,6 @@ class PostgreSQLCaller(Caller):
             yield from super().undone()
 
     def close(self) -> None:
-        """Close the connection at once, sync or async."""
         self.raw.pgconn.finish()
 
     def at_once(self, exchange: Exchange) -> Texts:
@@ -144,7 +142,6 @@ class PostgreSQLCaller(Caller):
         return rows[0] if rows else None
 
     def is_lost(self) -> bool:
-        """Return whether the connection is lost."""
         closed: bool = self.raw.closed
         return closed
 
@@ -168,12 +165,10 @@ class PostgreSQLCaller(Caller):
         return found
 
     def answered_as(self, several: bool, cursor: Any) -> None:
-        """Tell the cursor that the answers to a text of several statements are texts."""
         cursor.format = TEXT if several else BINARY
 
 
 def psycopg_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for a psycopg connection, sync or async."""
     awaits = isinstance(raw, psycopg.AsyncConnection)
 
     async def play(work: Work, writes: bool) -> None:

@@ -72,7 +72,6 @@ class SQLiteCaller(Caller):
             yield from self.begin()
 
     def begin(self) -> Texts:
-        """Take the write lock."""
         try:
             if self.writes:
                 yield TAKE_WRITE_LOCK
@@ -93,13 +92,11 @@ class SQLiteCaller(Caller):
         self.close()
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return our error."""
         return translate(error, self.place, sql)
 
 
 class _Cursor(Cursor):
     async def answer(self, send: Send) -> Any:
-        """Run a statement, and return its answer."""
         if send.statement is None:
             return self.cursor.execute(send.sql).fetchall()
         return run(self.cursor, send.statement, self.trace)

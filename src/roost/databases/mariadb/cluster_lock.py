@@ -47,11 +47,9 @@ class Asking(Protocol):
     @property
     def engine(self) -> ServerEngine:
         """The function that opens another connection."""
-        ...
 
     def answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
         """Run a statement outside of a transaction; return its rows, or the number of changed rows."""
-        ...
 
 
 class ClusterLock:

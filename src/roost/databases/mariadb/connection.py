@@ -51,7 +51,6 @@ NOT_PREPARED = 1243
 
 
 def number_of(error: Error) -> int | None:
-    """Return the number of the server's error that caused one of ours."""
     cause = error.__cause__
     return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else None
 
@@ -82,17 +81,14 @@ class MariaDBConnection(ServerConnection):
 
     @property
     def session(self) -> int | None:
-        """The number by which the server knows it."""
         number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
         return number
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
         return self._open
 
     def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
         match word:
             case Control.LOCK_CATALOG:  # CREATE TABLE ends a transaction, so the lock belongs to the session
                 if self.say(f"SELECT GET_LOCK({texts.CREATE_LOCK}, {round(self.wait.left)})") != [(1,)]:
@@ -113,7 +109,6 @@ class MariaDBConnection(ServerConnection):
         return changed if rows is None else rows
 
     def begin(self, word: Control) -> None:
-        """Begin, all in one exchange."""
         self._limit = None
         self._whole = word is not Control.BEGIN_ALONE
         if word in READS:
@@ -191,7 +186,6 @@ class MariaDBConnection(ServerConnection):
             self._caught_up = now
 
     def answered(self, *, wrote: bool) -> None:
-        """Note which node of Galera the callers were answered by."""
         super().answered(wrote=wrote)
         if self.raw.galera:
             self.engine.replicas.answered[self.raw.server] = time.monotonic()
@@ -202,7 +196,6 @@ class MariaDBConnection(ServerConnection):
         return max(least, math.floor(self.lock_wait(word)))
 
     def only_reads(self) -> bool:
-        """Return whether the server is a replica, or is about to be one."""
         ((only_reads,),) = self.say("SELECT @@read_only", traced=False)
         return bool(only_reads)
 
@@ -239,12 +232,10 @@ class MariaDBConnection(ServerConnection):
             raise worded(Invalid(f"{self.engine.place}: {message}"), "toobig", 1)
 
     def begins(self) -> None:
-        """Record that a transaction is about to begin."""
         self._open = True
         self._settings = self._settings_then
 
     def ended(self) -> None:
-        """Record that no transaction is open any more."""
         self._open = False
 
     @property
@@ -263,7 +254,6 @@ class MariaDBConnection(ServerConnection):
             raise Conflict(f"{self.engine.place}: another node has ended the transaction")
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
         self.stay()
         if self.raw.galera:
             self._catch_up()
@@ -343,7 +333,6 @@ class MariaDBConnection(ServerConnection):
         return texts.LIMITED.format(seconds=seconds) + sql
 
     def commit(self) -> None:
-        """Commit."""
         self._limit = None
         try:
             self.say("COMMIT")
@@ -358,7 +347,6 @@ class MariaDBConnection(ServerConnection):
         self._unlock()
 
     def roll_back(self) -> None:
-        """Roll back what is open."""
         self._limit = None
         if self._open:
             self._open = False
@@ -382,7 +370,6 @@ class MariaDBConnection(ServerConnection):
             self.say(f"SELECT RELEASE_LOCK({texts.CREATE_LOCK})")
 
     def end_lost(self) -> None:
-        """End the lost connection's transaction, in case the server has not noticed the loss."""
         if self._noted:
             try:
                 self.say(f"{texts.LAST_BATCH.format(writer=self._writer)} NOWAIT")
@@ -471,11 +458,9 @@ class MariaDBConnection(ServerConnection):
         return found
 
     def forget(self) -> None:
-        """Remove the writer's row."""
         self.say(texts.FORGET.format(writer=self._writer))
 
     def close_raw(self) -> None:
-        """Close the driver's connection."""
         self._cluster_lock.leave()
         if self.raw.open:
             self.raw.limit(PAUSE)  # for the driver's QUIT, which a server that hangs does not read

@@ -48,7 +48,6 @@ class MariaDBEngine(ServerEngine):
         self._node = ""  # the Galera node connected to last
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:
-        """Open a connection."""
         return MariaDBConnection(self, wait, follows=not writes and not wait.lasts)
 
     def open(self, timeout: float, replica: bool = False) -> Reading:
@@ -102,7 +101,6 @@ class MariaDBEngine(ServerEngine):
                 self.heard(dialect)
 
     def answers(self, timeout: float) -> bool:
-        """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
             self.open(timeout).close()
         except Error as error:

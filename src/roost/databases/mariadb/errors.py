@@ -107,7 +107,6 @@ def unparsed(error: Exception, sql: str) -> str:
 
 
 def to_flush(found: Error, table: str) -> Error:
-    """Return the error with advice on how to fix its cause."""
     return StatementFailed(f"{found}; FLUSH TABLES {table} on this node mends it")
 
 

@@ -129,7 +129,6 @@ def question(raw: Any, dialect: Dialect) -> str:
 
 
 def is_galera(raw: Any) -> bool:
-    """Return whether a session that was looked at is one of Galera's."""
     return _seen[raw][1]
 
 

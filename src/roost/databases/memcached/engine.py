@@ -167,7 +167,6 @@ class MemcachedEngine:
         return found
 
     def forget(self) -> None:
-        """Forget connections that belong to the parent process."""
         for server in self._servers:
             server.drop()
 

@@ -126,26 +126,22 @@ class PostgreSQLConnection(ServerConnection):
 
     @property
     def session(self) -> int | None:
-        """The number by which the server knows it."""
         return self.raw.info.backend_pid
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, one that has failed included."""
         return self.raw.info.transaction_status in (
             psycopg.pq.TransactionStatus.INTRANS,
             psycopg.pq.TransactionStatus.INERROR,
         )
 
     def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
         if word is Control.LOCK_CATALOG:
             self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
             return None
         return super().obey(word)
 
     def only_reads(self) -> bool:
-        """Return whether the server is a standby, or refuses to write for another reason."""
         ((only_reads,),) = self.say(self.engine.only_reads, traced=False)
         return bool(only_reads)
 
@@ -168,7 +164,6 @@ class PostgreSQLConnection(ServerConnection):
             self.engine.waits.sleep(seconds / 50)
 
     def limit(self, seconds: float) -> None:
-        """Limit every wait for the server from now on."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.seconds = seconds
         self.raw.most, self.raw.received = self.most, 0
@@ -212,7 +207,6 @@ class PostgreSQLConnection(ServerConnection):
         return name
 
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
         self.stay()
         return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
@@ -266,7 +260,6 @@ class PostgreSQLConnection(ServerConnection):
             self.say(";\n".join([f"DEALLOCATE {each}" for each in names]))
 
     def begin(self, word: Control) -> None:
-        """Begin, all in one exchange."""
         self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         sets = local(self.raw.info, self.raw.pooled, arrays=True, at_length=self.wait.lasts)
@@ -323,12 +316,10 @@ class PostgreSQLConnection(ServerConnection):
             raise StatementFailed(f"{self.engine.place}: the transaction had failed, and was rolled back at its end")
 
     def roll_back(self) -> None:
-        """Roll back what is open."""
         if not self.raw.closed and self.in_transaction:
             self.say("ROLLBACK")
 
     def end_lost(self) -> None:
-        """End the lost connection's transaction, in case the server has not noticed the loss."""
         try:
             self.say(END.format(mark=literal(self._name)))
         except ConnectionLost:
@@ -366,9 +357,7 @@ class PostgreSQLConnection(ServerConnection):
         return found
 
     def close_raw(self) -> None:
-        """Close the driver's connection."""
         self.raw.close()
 
     def forget(self) -> None:
-        """Remove the writer's row."""
         self.say(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")

@@ -54,7 +54,6 @@ class PostgreSQLEngine(ServerEngine):
         self.only_reads = ONLY_READS[role if self.several else WRITING[0]]  # the query that tells it
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
-        """Open a connection."""
         return PostgreSQLConnection(self, wait, follows=not writes and not wait.lasts)
 
     def open(self, timeout: float, replica: bool = False) -> Limited:
@@ -130,7 +129,6 @@ class PostgreSQLEngine(ServerEngine):
         return True
 
     def answers(self, timeout: float) -> bool:
-        """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
             self._open(self._any, timeout).close()
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well

@@ -56,7 +56,6 @@ FAILURES = table(
 
 
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
-    """Return our error for one of PostgreSQL's, by its SQLSTATE."""
     primary = error.diag.message_primary or ""
     found = meaning(error.sqlstate or "", primary, sql, isinstance(error, psycopg.DataError))
     return found.made(place, POINTED.sub("", str(error).strip()), error.diag.message_primary, sql)

@@ -124,7 +124,6 @@ class MomentLoader(Loader):
     """A timestamptz as text, in UTC: whatever the session's zone and style are by the time that it is read."""
 
     def load(self, data: Any) -> dt.datetime:
-        """Return the moment."""
         text = bytes(data).decode()
         try:
             return dt.datetime.fromisoformat(text).astimezone(dt.UTC)
@@ -161,7 +160,6 @@ class IntervalLoader(moments.IntervalLoader):
     """An interval as `postgres` has it."""
 
     def load(self, data: Any) -> dt.timedelta:
-        """Return the interval."""
         return self._load_postgres(self, data)
 
 
@@ -208,7 +206,6 @@ class PlainCursor(psycopg.Cursor[Row]):
         self.format = BINARY  # texts depend on DateStyle and extra_float_digits
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
-        """Send a statement, or as texts several, which cannot be prepared."""
         if self.format is TEXT:
             options["prepare"] = False
         return super().execute(query, params, **options)
@@ -231,12 +228,10 @@ class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
 
 
 def is_failed(raw: Any) -> bool:
-    """Return whether the transaction of a connection has failed."""
     return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.INERROR)
 
 
 def is_idle(raw: Any) -> bool:
-    """Return whether a connection has no transaction open."""
     return bool(raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE)
 
 

@@ -50,7 +50,6 @@ DIALECT = replace(SQLITE, array="carray(?)", pack=_array)
 
 
 def size_of(row: Sequence[Any]) -> int:
-    """Return the bytes, or characters, of a row's texts and blobs."""
     return sum([len(value) for value in row if type(value) is str or type(value) is bytes])
 
 
@@ -132,12 +131,10 @@ class ApswConnection(FileConnection):
         return time.monotonic() > self.budget.until
 
     def limit(self) -> None:
-        """Apply the budget's present limits from now on."""
         self._longest = int(min(self._own_longest, max(self.budget.limits.answer, SHORTEST)))
         self.raw.limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or execute a control word."""
         if type(wanted) is Statement:
             return self._statement(wanted)
         if isinstance(wanted, Together):
@@ -235,7 +232,6 @@ class ApswConnection(FileConnection):
             limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
     def fetch(self, sql: str, row: Sequence[Any] = ()) -> list[Any]:
-        """Run one statement."""
         try:
             found: list[Any] = self.run(sql, row).fetchall()
         except apsw.Error as error:

@@ -65,7 +65,6 @@ class SQLiteEngine(Engine):
         self.read_only = options["mode"] == "ro"
 
     def lock(self) -> FileLock | None:
-        """Return the lock file on which this database's writers queue."""
         if self.memory or self.read_only:
             return None
         path = os.path.realpath(self.path)
@@ -208,15 +207,12 @@ class FileConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
         return bool(self.raw.in_transaction)
 
     def outcome(self) -> bool | None:
-        """Return whether a COMMIT that was interrupted was done."""
         return not self.raw.in_transaction
 
     def unlock(self) -> None:
-        """Release the lock to the next writer."""
         if self.lock is not None:
             self.lock.release()
 
@@ -252,7 +248,6 @@ class SQLiteConnection(FileConnection):
         self._execute: Any = self._cursor.execute if self._trace is None else self._traced
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or execute a control word."""
         if type(wanted) is Statement:
             try:
                 return run(self._cursor, wanted, self._trace)
@@ -273,7 +268,6 @@ class SQLiteConnection(FileConnection):
         return None
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
-        """Run a query in its own snapshot, outside of any transaction."""
         try:
             rows: list[Row] = self._execute(sql, row).fetchall()
             return rows
@@ -406,7 +400,6 @@ _HOLD: int = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def forbid(path: str) -> None:
-    """Refuse new connections to this file from now on."""
     try:
         if _identity(os.stat(path)) in _forbidden:
             return
@@ -438,7 +431,6 @@ def file_of(raw: sqlite3.Connection) -> str | None:
 
 
 def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
-    """Return Roost's error for one of SQLite's, by its code."""
     return failure(getattr(error, "sqlite_errorcode", 0), str(error), path, sql)
 
 
