@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from roost.capping.adoption import Adoption
@@ -44,8 +45,8 @@ class AdoptedPlan(StructurePlan):
         self.stored = self.adoption.stored(structure.name)
         self.cap = structure.cap
         self._told: dict[str, AdoptedPlan] = {}
-        self._verbs = {"latest": self._latests, "count": self._counts, "keys": self._lists, "state": self._states}
-        self._verbs["add"] = self._adds
+        reads = {"latest": self._latest, "count": self._count, "keys": self._keys, "state": self._state}
+        self._verbs = {"add": self._adds, **{verb: partial(self._each, ask) for verb, ask in reads.items()}}
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
@@ -70,23 +71,7 @@ class AdoptedPlan(StructurePlan):
         assert self.cap is not None
         return (yield from self.adoption.broken(self.cap))
 
-    def _latests(self, run: Operations, _: Context, __: bool) -> Plan:
-        # Read rows, newest first, by the index.
-        return self._each(run, self._latest)
-
-    def _counts(self, run: Operations, _: Context, __: bool) -> Plan:
-        # Count rows in the index.
-        return self._each(run, self._count)
-
-    def _lists(self, run: Operations, context: Context, _: bool) -> Plan:
-        # List keys; a table that is capped by age is one, by its name.
-        return self._each(run, self._keys)
-
-    def _states(self, run: Operations, _: Context, __: bool) -> Plan:
-        # Count the rows that are too old, and read the oldest and newest times, by the index.
-        return self._each(run, self._state)
-
-    def _each(self, run: Operations, ask: Callable[..., Asking]) -> Plan:
+    def _each(self, ask: Callable[..., Asking], run: Operations, _: Context, __: bool) -> Plan:
         assert self.cap is not None
         try:
             words = yield from self.adoption.reading(self.cap)
@@ -98,6 +83,7 @@ class AdoptedPlan(StructurePlan):
         return results
 
     def _latest(self, words: Words, given: Row, n: int | None) -> Asking:
+        # Newest first, by the index.
         key = yield from self._key(given)
         if not isinstance(key, tuple):
             return key
@@ -125,6 +111,7 @@ class AdoptedPlan(StructurePlan):
         return found[0][0][0]
 
     def _keys(self, words: Words, after: Row | None, n: int) -> Asking:
+        # A table that is capped by age is one key, by its name.
         if words.cap.older_than:
             name = words.cap.table
             return [name][:n] if after is None or name > after[0] else []

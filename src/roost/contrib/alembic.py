@@ -177,7 +177,7 @@ class _Executor:
                 from roost.databases.mariadb.statements import joined_text
 
                 return joined_text(self._dialect, sql, row), ()
-        from roost.databases.postgresql.values import filled_in
+        from roost.databases.postgresql.connection import filled_in
 
         return filled_in(sql, row), ()
 

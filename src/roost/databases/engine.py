@@ -104,13 +104,6 @@ class Executor(Protocol[W]):
         """Run a statement and return its answer, or obey a control word."""
 
 
-class AsyncExecutor(Protocol[W]):
-    """The asynchronous counterpart of `Executor`."""
-
-    async def execute(self, wanted: W, /) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-
-
 class Connection(Executor[Wanted], Protocol):
     """One connection, used by one thread at a time."""
 
@@ -186,7 +179,7 @@ def commit(connection: Connection) -> None:
         raise OutcomeUnknown(f"{error}, during COMMIT") from error
 
 
-async def adrive(work: Generator[W, Any, T], connection: AsyncExecutor[W]) -> T:
+async def adrive(work: Generator[W, Any, T], connection: Any) -> T:
     """`drive` with `await`."""
     execute = connection.execute
     try:

@@ -163,11 +163,6 @@ class Threads:
         if executor is not None:
             executor.shutdown(wait=False)
 
-    def after_fork(self) -> None:
-        """Reset in a child process, which has none of its parent's threads."""
-        self._mutex = threading.Lock()
-        self._executor = None
-
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
 _turnstile = threading.RLock()  # held during a fork; reentrant, so the forking thread can use links not closed yet

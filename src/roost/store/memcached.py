@@ -187,7 +187,7 @@ class CacheCore:
         self._random.seed()  # otherwise all children would have the same numbers
         self._mutex = threading.Lock()
         self._stats = Stats()
-        self.threads.after_fork()
+        self.threads = Threads()  # a child has none of its parent's
         self.engine.forget()
         if not self.closed:
             self.engine = self._make()

@@ -8,7 +8,6 @@ call of a session, on MySQL before every call. `Invalid` names the setting.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -27,30 +26,25 @@ LEAST_PACKET = 4 * 2**20
 NO_LIMIT = 2**64 - 1
 
 
-class Caller(enum.Enum):
-    """How a setting is handled on a connection of the application."""
-
-    HARMLESS = "no statement of Roost's there depends on it"
-    STATEMENT = "each statement says it for itself"
-    REFUSED = "another value is refused"
-    THEIRS = "it is the application's own limit, and an error says so"
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting of a session.
 
     needed: the value that Roost needs, as SQL; "" where the driver or the transaction sees to it.
     caller: what is done on a connection of the application's; None: MariaDB has no such setting.
+        harmless: no statement of Roost's there depends on it
+        statement: each statement says it for itself
+        refused: another value is refused
+        theirs: it is the application's own limit, and an error says so
     on_mysql: the same where the server is MySQL.
     """
 
     name: str
     needed: str
-    caller: Caller | None
-    on_mysql: Caller | None = Caller.HARMLESS
+    caller: str | None
+    on_mysql: str | None = "harmless"
 
-    def on(self, dialect: Dialect) -> Caller | None:
+    def on(self, dialect: Dialect) -> str | None:
         """Return what is done on a connection of the application's to a server of this kind."""
         return self.caller if dialect is MARIADB else self.on_mysql
 
@@ -59,20 +53,20 @@ class Setting:
 # Each BEGIN sets isolation and lock waits (`statements.py`). Times are written and read as UTC without a
 # zone, so time_zone is harmless; names are in lower case, so lower_case_table_names is.
 SETTINGS = (
-    Setting("sql_mode", f"'{SQL_MODE}'", Caller.STATEMENT),
-    Setting("sql_select_limit", str(NO_LIMIT), Caller.STATEMENT, Caller.REFUSED),  # cuts every SELECT
-    Setting("sql_safe_updates", "0", Caller.STATEMENT, Caller.REFUSED),  # refuses what uses no key (1175)
-    Setting("sql_big_selects", "1", Caller.STATEMENT),  # refuses what may read much (1104)
-    Setting("sql_auto_is_null", "0", Caller.STATEMENT),  # id IS NULL finds the row inserted last
-    Setting("max_sort_length", "4096", Caller.STATEMENT),  # bytes that ORDER BY looks at: a key has up to 3,072
-    Setting("sql_quote_show_create", "1", Caller.STATEMENT),  # triggers that are made anew
-    Setting("timestamp", "0", Caller.STATEMENT, Caller.THEIRS),  # what the session takes for the present moment
-    Setting("completion_type", "'NO_CHAIN'", Caller.HARMLESS),  # what COMMIT does beside it: there is none of Roost's
-    Setting("max_statement_time", "0", Caller.THEIRS, None),
-    Setting("max_execution_time", "0", None, Caller.THEIRS),
-    Setting("character_set_client", "", Caller.REFUSED, Caller.REFUSED),
-    Setting("character_set_connection", "", Caller.REFUSED, Caller.REFUSED),
-    Setting("character_set_results", "", Caller.REFUSED, Caller.REFUSED),
+    Setting("sql_mode", f"'{SQL_MODE}'", "statement"),
+    Setting("sql_select_limit", str(NO_LIMIT), "statement", "refused"),  # cuts every SELECT
+    Setting("sql_safe_updates", "0", "statement", "refused"),  # refuses what uses no key (1175)
+    Setting("sql_big_selects", "1", "statement"),  # refuses what may read much (1104)
+    Setting("sql_auto_is_null", "0", "statement"),  # id IS NULL finds the row inserted last
+    Setting("max_sort_length", "4096", "statement"),  # bytes that ORDER BY looks at: a key has up to 3,072
+    Setting("sql_quote_show_create", "1", "statement"),  # triggers that are made anew
+    Setting("timestamp", "0", "statement", "theirs"),  # what the session takes for the present moment
+    Setting("completion_type", "'NO_CHAIN'", "harmless"),  # what COMMIT does beside it: there is none of Roost's
+    Setting("max_statement_time", "0", "theirs", None),
+    Setting("max_execution_time", "0", None, "theirs"),
+    Setting("character_set_client", "", "refused", "refused"),
+    Setting("character_set_connection", "", "refused", "refused"),
+    Setting("character_set_results", "", "refused", "refused"),
 )
 UTF8 = "utf8mb4"
 
@@ -94,7 +88,7 @@ def own(dialect_name: str, seconds: float | None = None) -> str:
     return f"{text}, {limit}"
 
 
-_AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.caller is Caller.STATEMENT)
+_AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each.caller == "statement")
 
 
 def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
@@ -105,7 +99,7 @@ def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
 
 def looked_at(dialect: Dialect) -> list[Setting]:
     """Return the settings of a connection of the application's that are looked at."""
-    return [each for each in SETTINGS if each.on(dialect) is Caller.REFUSED]
+    return [each for each in SETTINGS if each.on(dialect) == "refused"]
 
 
 # The number of the session that was looked at last, and whether it is one of Galera's, by the driver's connection.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import postgres
@@ -73,7 +73,7 @@ SETTINGS = (
     # `check` and migrations use, a view then looks changed.
     Setting("quote_all_identifiers", begin="off", at_length=True),
     # Whether a backslash in '…' is one. A text is read as a whole before its first statement runs, so that to set it
-    # would come too late: what has a backslash is written as E'…' (`Dialect.literal`, `values.py`).
+    # would come too late: what has a backslash is written as E'…' (`Dialect.literal`, `literal`).
     Setting("standard_conforming_strings"),
     # Both of its forms are read.
     Setting("bytea_output"),
@@ -131,29 +131,14 @@ class MomentLoader(Loader):
             raise psycopg.DataError(f"Python has no moment {text}: the years are 1 to 9999") from None
 
 
-class BinaryMomentLoader(moments.TimestamptzBinaryLoader):
-    """The same in binary: psycopg's own would be in the session's zone, where the first year may have no beginning."""
+def _in_utc_and_iso(loader: type[Loader]) -> type[Loader]:
+    # psycopg's loaders look at the session's zone, DateStyle and IntervalStyle when a result is read: after the COMMIT
+    # at the end of the same text they are the session's again, and in its zone the first year may have no beginning.
+    class Plain(loader):  # type: ignore[misc,valid-type]
+        def __init__(self, oid: int, context: Any = None) -> None:
+            super().__init__(oid)
 
-    def __init__(self, oid: int, context: Any = None) -> None:
-        super().__init__(oid)
-
-
-# psycopg's loaders look at DateStyle and IntervalStyle when a result is read: after the COMMIT at the end of the same
-# text they are the session's again.
-
-
-class DateLoader(moments.DateLoader):
-    """A date as ISO has it."""
-
-    def __init__(self, oid: int, context: Any = None) -> None:
-        super().__init__(oid)
-
-
-class TimestampLoader(moments.TimestampLoader):
-    """A timestamp without a zone as ISO has it."""
-
-    def __init__(self, oid: int, context: Any = None) -> None:
-        super().__init__(oid)
+    return Plain
 
 
 class IntervalLoader(moments.IntervalLoader):
@@ -176,9 +161,9 @@ class ArrayDumper(ListBinaryDumper):
 
 
 LOADERS: dict[str, tuple[type[Loader], ...]] = {
-    "timestamptz": (MomentLoader, BinaryMomentLoader),
-    "date": (DateLoader,),
-    "timestamp": (TimestampLoader,),
+    "timestamptz": (MomentLoader, _in_utc_and_iso(moments.TimestamptzBinaryLoader)),
+    "date": (_in_utc_and_iso(moments.DateLoader),),
+    "timestamp": (_in_utc_and_iso(moments.TimestampLoader),),
     "interval": (IntervalLoader,),
 }
 
@@ -196,35 +181,27 @@ ADAPTERS.register_dumper(list, ArrayDumper)
 # --- cursors on connections of the application's ------------------------------------------------------------------
 
 
-class PlainCursor(psycopg.Cursor[Row]):
-    """A cursor on a connection of the application's, which has none of its settings."""
-
+class _Plain:
+    # A cursor on a connection of the application's, which has none of its settings.
     adapters = property(lambda self: ADAPTERS)
 
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
+    def __init__(self, raw: Any) -> None:
+        super().__init__(raw, row_factory=psycopg.rows.tuple_row)  # type: ignore[call-arg]
         self.format = BINARY  # texts depend on DateStyle and extra_float_digits
 
-    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
-        if self.format is TEXT:
-            options["prepare"] = False
-        return super().execute(query, params, **options)
-
-
-class AsyncPlainCursor(psycopg.AsyncCursor[Row]):
-    """`PlainCursor` for asyncio."""
-
-    adapters = property(lambda self: ADAPTERS)
-
-    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
-        super().__init__(raw, row_factory=psycopg.rows.tuple_row)
-        self.format = BINARY
-
-    async def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
         """Send a statement, or as texts several, which cannot be prepared."""
         if self.format is TEXT:
             options["prepare"] = False
-        return await super().execute(query, params, **options)
+        return super().execute(query, params, **options)  # type: ignore[misc]
+
+
+class PlainCursor(_Plain, psycopg.Cursor[Row]):
+    """A cursor that waits."""
+
+
+class AsyncPlainCursor(_Plain, psycopg.AsyncCursor[Row]):
+    """A cursor that is awaited."""
 
 
 def is_failed(raw: Any) -> bool:

@@ -78,7 +78,7 @@ class ApswConnection(FileConnection):
             Control.BEGIN_READ: self.begin_read,
             Control.COMMIT: self.commit,
             Control.ROLLBACK: self.settle,
-            Control.SAVEPOINT: lambda: self._say("SAVEPOINT roost"),
+            Control.SAVEPOINT: lambda: self.fetch("SAVEPOINT roost"),
             Control.BACK: self._back,
             Control.RELEASE: self._release,
             Control.LOCK_CATALOG: lambda: None,
@@ -111,14 +111,6 @@ class ApswConnection(FileConnection):
             self.close()
             raise
         self.broken = False
-
-    def reopen(self) -> None:
-        """Reopen the file after an error that concerns it; this object stays in use.
-
-        Raises: Error; the connection is then broken, and may be reopened later.
-        """
-        self.close()
-        self._open()
 
     def _set_up(self, writes: bool) -> None:
         more = [f"mmap_size = {MMAP_BYTES}"]
@@ -249,7 +241,8 @@ class ApswConnection(FileConnection):
     def _prepare(self) -> None:
         self.budget.unlimited()
         if self.broken:  # by an error that concerned the file
-            self.reopen()
+            self.close()
+            self._open()  # if that fails, too, it stays broken
 
     def begin(self) -> None:
         """Begin a transaction that writes, unless one has begun, after all writers that have waited longer."""
@@ -264,9 +257,6 @@ class ApswConnection(FileConnection):
 
     def _begin_immediate(self) -> None:
         ((self.schema,),) = self.fetch("BEGIN IMMEDIATE; PRAGMA schema_version")
-
-    def _say(self, sql: str) -> None:
-        self.fetch(sql)
 
     def commit(self) -> None:
         """Commit, and release the lock to the next writer; if it fails, call `settle`."""

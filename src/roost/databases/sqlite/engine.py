@@ -109,12 +109,7 @@ class SQLiteEngine(Engine):
         uri = ":memory:" if self.memory else f"file:{quote(os.path.abspath(self.path))}?mode={mode}"
         try:
             raw = sqlite3.connect(
-                uri,
-                uri=True,
-                timeout=0,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=512,
+                uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=512
             )
         except sqlite3.Error as error:
             raise self._cannot_open(error) from error
@@ -151,15 +146,12 @@ class SQLiteEngine(Engine):
             pause = min(2 * pause, 0.01)
 
     def _configure(self, raw: sqlite3.Connection, writes: bool) -> None:
-        try:
-            self._set_up(raw, writes)
-        except sqlite3.Error as error:
-            raise self._cannot_open(error) from error
-
-    def _set_up(self, raw: sqlite3.Connection, writes: bool) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
             raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
-        self.configure(lambda sql: raw.execute(sql).fetchall(), writes)
+        try:
+            self.configure(lambda sql: raw.execute(sql).fetchall(), writes)
+        except sqlite3.Error as error:
+            raise self._cannot_open(error) from error
 
     def configure(self, ask: Callable[[str], Any], writes: bool, *more: str) -> None:
         """Give a connection its settings, and more. A reader waits only while a log is recovered or removed."""
@@ -260,7 +252,7 @@ class SQLiteConnection(FileConnection):
             self._say("COMMIT")
             self.unlock()
         elif wanted is _BEGIN or wanted is _BEGIN_ALONE:
-            self._engine.begin_immediate(self.lock, self._begin_immediate, self.wait)
+            self._engine.begin_immediate(self.lock, lambda: self._say("BEGIN IMMEDIATE"), self.wait)
         elif wanted is _BEGIN_READ:
             self._say("BEGIN")
         elif wanted is _ROLLBACK:
@@ -305,9 +297,6 @@ class SQLiteConnection(FileConnection):
         assert self._trace is not None
         self._trace(sql, row)
         return self._cursor.execute(sql, row)
-
-    def _begin_immediate(self) -> None:
-        self._say("BEGIN IMMEDIATE")
 
     def _say(self, sql: str) -> None:
         if self._trace is not None:
