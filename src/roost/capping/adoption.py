@@ -101,7 +101,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
 
     # Looking
 
-    def look(self, asked: Cap, epoch: str | None) -> Asking:
+    def look(self, asked: Cap, epoch: str | None) -> Generator[Statement, Any, Inspection]:
         """Return an `Inspection`, which describes the effect of capping a table.
 
         asked: with names as they were given. epoch: the unit of numbers, s or ms; None if the column has moments.
@@ -133,10 +133,11 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         index = yield from self._index(cap)
         cap = replace(cap, index=f" {cap.index_name} (" in f" {index}")
         words = self.words(cap)
-        rows, *counts = map(int, (yield read(words.count_sql))[0][0])
+        rows, keyless, keys, full, excess = map(int, (yield read(words.count_sql))[0][0])
         size, runs_as = (yield from self._size(cap, columns, rows)), (yield from self._runs_as(cap))
         newest = by or ", ".join(id_)
-        return Inspection(cap, old, newest, tuple(others), rows, *counts, size, index, words.index_sql, runs_as)
+        counts = (rows, keyless, keys, full, excess)
+        return Inspection(cap, old, newest, tuple(others), *counts, size, index, words.index_sql, runs_as)
 
     def _layout(self, table: str, by: str | None) -> Asking:
         # The table's name and columns, and those that identify a row; or raises what keeps it from being capped.
@@ -236,7 +237,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
     def stored(self, table: str) -> Statement:
         return read(self.definition_sql, *[table] * self.definition_sql.count(self.dialect.placeholder))
 
-    def capped(self, table: str) -> Asking:
+    def capped(self, table: str) -> Generator[Statement, Any, Cap | None]:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
         if not (yield from guarded(self.dialect, ["roost_catalog"])):
             return None

@@ -45,8 +45,9 @@ class AdoptedPlan(StructurePlan):
         self.stored = self.adoption.stored(structure.name)
         self.cap = structure.cap
         self._told: dict[str, AdoptedPlan] = {}
-        reads = {"latest": self._latest, "count": self._count, "keys": self._keys, "state": self._state}
-        self._verbs = {"add": self._adds, **{verb: partial(self._each, ask) for verb, ask in reads.items()}}
+        self._verbs = {"add": self._adds}
+        for verb in ("latest", "count", "keys", "state"):
+            self._verbs[verb] = partial(self._each, getattr(self, f"_{verb}"))
         self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
 
     def as_stored(self, definition: str) -> StructurePlan | Error:

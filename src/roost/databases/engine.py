@@ -97,20 +97,16 @@ class Events:
             self.counts[name] += 1
 
 
-class Executor(Protocol[W]):
-    """Executes the statements and control words that a generator yields."""
-
-    def execute(self, wanted: W, /) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-
-
-class Connection(Executor[Wanted], Protocol):
+class Connection(Protocol):
     """One connection, used by one thread at a time."""
 
     raw: Any  # the driver's
 
     wait: Wait  # how BEGIN and COMMIT wait
     broken: bool  # something other than a statement failed: a new connection is needed
+
+    def execute(self, wanted: Wanted, /) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
 
     @property
     def in_transaction(self) -> bool:
@@ -152,15 +148,18 @@ class Engine(ABC):
         """Return a new connection."""
 
 
-def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
-    """Run a generator to its end: execute what it yields, and send the result or the error back into it."""
+def drive(work: Generator[W, Any, T], connection: Any, thrown: type[BaseException] = Exception) -> T:
+    """Run a generator to its end: execute what it yields, and send the result or the error back into it.
+
+    connection: what executes it. thrown: the errors that are sent back.
+    """
     execute = connection.execute
     try:
         wanted = next(work)
         while True:
             try:
                 answer = execute(wanted)
-            except Exception as error:
+            except thrown as error:
                 wanted = work.throw(error)
             else:
                 wanted = work.send(answer)
@@ -179,7 +178,7 @@ def commit(connection: Connection) -> None:
         raise OutcomeUnknown(f"{error}, during COMMIT") from error
 
 
-async def adrive(work: Generator[W, Any, T], connection: Any) -> T:
+async def adrive(work: Generator[W, Any, T], connection: Any, thrown: type[BaseException] = Exception) -> T:
     """`drive` with `await`."""
     execute = connection.execute
     try:
@@ -187,7 +186,7 @@ async def adrive(work: Generator[W, Any, T], connection: Any) -> T:
         while True:
             try:
                 answer = await execute(wanted)
-            except Exception as error:
+            except thrown as error:
                 wanted = work.throw(error)
             else:
                 wanted = work.send(answer)

@@ -1,7 +1,4 @@
-"""The common part of connections to servers: running statements, and handling a lost connection.
-
-Longer than 500 lines: what a connection does between BEGIN and COMMIT, and what becomes of it when it breaks, are one.
-"""
+"""The common part of connections to servers: running statements, and handling a lost connection."""
 
 from __future__ import annotations
 

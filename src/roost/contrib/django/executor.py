@@ -266,7 +266,7 @@ class DjangoExecutor:
 
 
 @functools.cache
-def _on_django(kind: type[Caller]) -> type[Caller]:
+def _on_django(kind: type[Caller]) -> Any:
     # A driver's call, whose texts are sent on Django's cursor.
     class OnDjango(kind):  # type: ignore[misc,valid-type]
         failures = DjangoError

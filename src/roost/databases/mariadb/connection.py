@@ -3,8 +3,6 @@
 Every transaction begins with the settings that it needs, so no session state has to outlive a transaction. A batch is
 identified by its number in its writer's row: if the connection is lost during COMMIT, another connection reads that row
 to find out whether the batch was committed.
-
-Longer than 500 lines: MariaDB, MySQL and Galera differ in nearly every step of one connection.
 """
 
 from __future__ import annotations

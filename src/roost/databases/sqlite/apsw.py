@@ -72,7 +72,7 @@ class ApswConnection(FileConnection):
         self.schema = 0  # the version of the schema in the present transaction
         self._engine = engine
         self._writes = writes
-        self._obeyed: dict[Wanted, Callable[[], None]] = {
+        self._obeyed: dict[Wanted, Callable[[], object]] = {
             Control.BEGIN: self.begin,
             Control.BEGIN_ALONE: self.begin,
             Control.BEGIN_READ: self.begin_read,
