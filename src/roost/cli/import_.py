@@ -15,6 +15,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 import click
@@ -51,8 +52,6 @@ class Record(NamedTuple):
 
 
 Records = Iterator[Record]
-# The place of each column's value in a row (None: the file has none), with its parser.
-Picks = list[tuple[int | None, Callable[[str], Any]]]
 
 
 def format_of(name: str) -> str | None:
@@ -65,10 +64,18 @@ def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]
     """Return the records of a file; fail at once if the header lacks a required field."""
     lines = Lines(file)
     if format == "jsonl":
-        return _objects(lines, structure, fields)
+        return _records(lines, iter(lines), _object, [(*each, json_parser(structure, each.column)) for each in fields])
     reader = csv.reader(lines, delimiter="\t" if format == "tsv" else ",", strict=True)
     header = _header(lines, reader)
-    return _rows(lines, reader, len(header), _picks(header, structure, fields))
+    for column, name in fields:
+        if header.count(name) > 1:
+            raise Failure(f"field {name} is in the header {header.count(name)} times")
+        if name not in header and not column.nullable:
+            raise Failure(
+                f"the file has no field {name}; it has {', '.join(header)}. --map {column.name}=FIELD names another"
+            )
+    parsers = [(*each, text_parser(structure, each.column)) for each in fields]
+    return _records(lines, reader, partial(_row, header), parsers)
 
 
 class Lines:
@@ -116,32 +123,26 @@ def _header(lines: Lines, reader: Any) -> list[str]:
     return header
 
 
-def _picks(header: Sequence[str], structure: str, fields: Sequence[Field]) -> Picks:
-    picks: Picks = []
-    for column, name in fields:
-        found = [place for place, each in enumerate(header) if each == name]
-        if len(found) > 1:
-            raise Failure(f"field {name} is in the header {len(found)} times")
-        if not found and not column.nullable:
-            raise Failure(
-                f"the file has no field {name}; it has {', '.join(header)}. --map {column.name}=FIELD names another"
-            )
-        picks.append((found[0] if found else None, text_parser(structure, column)))
-    return picks
-
-
-def _rows(lines: Lines, reader: Any, width: int, picks: Picks) -> Records:
+def _records(
+    lines: Lines,
+    source: Iterator[Any],
+    found_in: Callable[[Any], dict[str, Any]],
+    parsers: Sequence[tuple[Column, str, Callable[[Any], Any]]],
+) -> Records:
+    # found_in: returns the fields of what the source yields.
     while True:
         begin, values, problem = lines.number + 1, [], ""
         try:
-            row = next(reader, None)
-            if row is None:
+            each = next(source, None)
+            if each is None:
                 return
-            if not row:
-                continue
-            if len(row) != width:
-                raise roost.Invalid(f"{counted(len(row), 'field')}, where the header has {width}")
-            values = [None if place is None else parse(row[place]) for place, parse in picks]
+            if not each or (isinstance(each, str) and not each.strip()):
+                continue  # a blank line
+            found = found_in(each)
+            for column, name, _ in parsers:
+                if name not in found and not column.nullable:
+                    raise roost.Invalid(f"there is no field {name}")
+            values = [None if found.get(name) is None else parse(found[name]) for _, name, parse in parsers]
         except roost.Invalid as error:
             problem = str(error)
         except csv.Error as error:  # such as a missing closing quote, which may have consumed the rest of the file
@@ -149,30 +150,20 @@ def _rows(lines: Lines, reader: Any, width: int, picks: Picks) -> Records:
         yield Record(begin, lines.number + 1, values, lines.problem() or problem)
 
 
-def _objects(lines: Lines, structure: str, fields: Sequence[Field]) -> Records:
-    parsers = [(name, column, json_parser(structure, column)) for column, name in fields]
-    for line in lines:
-        values, problem = [], ""
-        if not line.strip():
-            continue
-        try:
-            values = _object_values(line, parsers)
-        except roost.Invalid as error:
-            problem = str(error)
-        yield Record(lines.number, lines.number + 1, values, lines.problem() or problem)
+def _row(header: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
+    if len(row) != len(header):
+        raise roost.Invalid(f"{counted(len(row), 'field')}, where the header has {len(header)}")
+    return dict(zip(header, row, strict=True))
 
 
-def _object_values(line: str, parsers: Sequence[tuple[str, Column, Callable[[Any], Any]]]) -> list[Any]:
+def _object(line: str) -> dict[str, Any]:
     try:
         found = load_json(line)
     except ValueError as error:
         raise roost.Invalid(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise roost.Invalid("not a JSON object")
-    for name, column, _ in parsers:
-        if name not in found and not column.nullable:
-            raise roost.Invalid(f"there is no field {name}")
-    return [parse(found.get(name)) for name, _, parse in parsers]
+    return found
 
 
 AT_ONCE = 1000  # records per transaction: few commits, and other writers wait only milliseconds

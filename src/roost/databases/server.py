@@ -179,7 +179,7 @@ class ServerConnection(Reconnecting):
 
     def _run(self, statements: Sequence[Statement]) -> list[Any]:
         assert not self._over
-        texts = [render(statement) if statement.rows else [] for statement in statements]
+        texts = [render(statement) for statement in statements]
         said = [text for each in texts for text in each]
         returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
         answers = iter(self._exchange(said, returns, self._reads and statements[-1].last))

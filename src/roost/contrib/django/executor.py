@@ -24,7 +24,7 @@ from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
 from roost.databases.engine import drive
 from roost.databases.sqlite import engine as sqlite
 from roost.dialects import Control, Statement, Together, Wanted
-from roost.dialects.dialect import Exchange, Row, exchange
+from roost.dialects.dialect import Exchange, Row, collect, render
 from roost.dialects.mariadb import written
 from roost.errors import Busy, Conflict, Missing
 from roost.structures.plan import Context
@@ -66,14 +66,11 @@ class DjangoExecutor:
             return self.at_once(wanted)
         if not isinstance(wanted, Statement):
             return self.obey(wanted)
-        work = exchange(wanted)
-        try:
-            sql, row = next(work)
-            while True:
-                self.say(sql, row)
-                sql, row = work.send(self._fetched(sql) if wanted.template.returns else self._cursor.rowcount)
-        except StopIteration as stop:
-            return stop.value
+        answers = []
+        for sql, row in render(wanted):
+            self.say(sql, row)
+            answers.append(self._fetched(sql) if wanted.template.returns else self._cursor.rowcount)
+        return collect(wanted, answers)
 
     def _fetched(self, sql: str) -> Any:
         # A value that the driver cannot read raises an error like a server's.

@@ -86,8 +86,6 @@ class Caller(ABC):
 
     async def statement(self, wanted: Statement) -> Any:
         returns = wanted.template.returns
-        if not wanted.rows:
-            return [] if returns else 0
         return collect(wanted, [await self.send(sql, row, returns) for sql, row in render(wanted)])
 
     async def obey(self, word: Control) -> None:
