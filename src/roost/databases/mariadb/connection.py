@@ -109,15 +109,17 @@ class MariaDBConnection(ServerConnection):
     def begin(self, word: Control) -> None:
         self._limit = None
         self._whole = word is not Control.BEGIN_ALONE
+        seconds = self.lock_wait(word)
         if word in READS:
             sets = own(self.engine.dialect.name, self.wait.work)
-            settings = texts.READ_SETTINGS.format(own=sets, metadata=self._metadata_wait(word))
+            # The wait for a table's lock, in whole seconds. MariaDB can be told not to wait at all; then this retries.
+            metadata = max(int(self.engine.dialect is MYSQL), math.floor(seconds))
+            settings = texts.READ_SETTINGS.format(own=sets, metadata=metadata)
             # Reads do not change them (a function that a view calls might), unless a pooler switches the session.
             known = settings == self._settings and not self.raw.pooled
             self._begin_by(texts.BEGIN_READ if known else f"{settings};\n{texts.BEGIN_READ}", settings)
             return
         # Whole seconds: only a limit for statements can be finer.
-        seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
         text = texts.BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
         if self.raw.galera:
@@ -135,7 +137,11 @@ class MariaDBConnection(ServerConnection):
             self._begin += [texts.FORGET.format(writer=former), note] if former else [note]
         else:
             try:
-                self._forget_old()
+                # Rows of processes that were killed: each connection that writes removes some with its first batch,
+                # and keeps their locks until it ends: a writer that has been idle for a day may be about to write.
+                if old := self.say(texts.OLD_WRITERS):
+                    holes = ", ".join(["%s"] * len(old))
+                    self.say(f"DELETE FROM roost_writers WHERE writer IN ({holes})", sum(old, ()))
                 self.say(note)
                 self._noted = True
             except Missing:
@@ -187,11 +193,6 @@ class MariaDBConnection(ServerConnection):
         super().answered(wrote=wrote)
         if self.raw.galera:
             self.engine.replicas.answered[self.raw.server] = time.monotonic()
-
-    def _metadata_wait(self, word: Control) -> int:
-        # The wait for a table lock, in whole seconds. MariaDB can be told not to wait at all; then this retries.
-        least = 1 if self.engine.dialect is MYSQL else 0
-        return max(least, math.floor(self.lock_wait(word)))
 
     def only_reads(self) -> bool:
         ((only_reads,),) = self.say("SELECT @@read_only", traced=False)
@@ -427,12 +428,6 @@ class MariaDBConnection(ServerConnection):
         self._settings = ""
         self.prepared.names.clear()
         super().reconnect(wait)
-
-    def _forget_old(self) -> None:
-        # Rows of processes that were killed: each connection that writes removes some with its first batch, and keeps
-        # their locks until it ends: a writer that has been idle for a day may be about to write.
-        if old := self.say(texts.OLD_WRITERS):
-            self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
         """Return our error; note when the connection is lost."""

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -63,7 +64,8 @@ class PostgreSQLEngine(ServerEngine):
         server's language. So a store that was connected before retries even after a refusal.
         """
         deadline = time.monotonic() + timeout
-        if replica and (found := self.open_replica(self._hosts, timeout / 2, self._standby)) is not None:
+        standby = partial(self._let_in, only_reads=ONLY_READS[WRITING[1]])
+        if replica and (found := self.open_replica(self._hosts, timeout / 2, standby)) is not None:
             return found
         left = max(0.0, deadline - time.monotonic())
         if self.several:
@@ -72,9 +74,6 @@ class PostgreSQLEngine(ServerEngine):
             return self.open_writing(self._hosts, left, self._let_in)
         raw = self._let_in(self._any, left)
         return self.at_home(raw, raw.server) if self.moves else raw
-
-    def _standby(self, host: dict[str, Any], timeout: float) -> Limited:
-        return self._let_in(host, timeout, ONLY_READS[WRITING[1]])
 
     def _let_in(self, host: dict[str, Any], timeout: float, only_reads: str = "") -> Limited:
         # A connection that is ready; only_reads: the query that tells whether its server is another one than is wanted.

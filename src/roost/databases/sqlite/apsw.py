@@ -87,7 +87,7 @@ class ApswConnection(FileConnection):
         self._open()
 
     def _open(self) -> None:
-        engine, writes = self._engine, self._writes
+        engine, writes, budget = self._engine, self._writes, self.budget
         self.broken = True  # until it is known to work
         self.opened += 1
         self._begun = False
@@ -99,7 +99,7 @@ class ApswConnection(FileConnection):
             self.raw = apsw.Connection(f"file:{quote(os.path.abspath(engine.path))}?mode={mode}", flags=flags)
         except apsw.Error as error:
             raise self._failed(error, "") from error
-        self.raw.set_progress_handler(self._is_late, STEPS)
+        self.raw.set_progress_handler(lambda: time.monotonic() > budget.until, STEPS)
         self._own_longest = self.raw.limit(apsw.SQLITE_LIMIT_LENGTH)
         self.limit()
         cursor = self.raw.cursor()
@@ -118,9 +118,6 @@ class ApswConnection(FileConnection):
             ((page,),) = self.fetch("PRAGMA page_size")
             more += [f"wal_autocheckpoint = {CHECKPOINT_BYTES // page}", "foreign_keys = ON"]
         self._engine.configure(self.fetch, writes and not self._engine.read_only, *more)
-
-    def _is_late(self) -> bool:
-        return time.monotonic() > self.budget.until
 
     def limit(self) -> None:
         self._longest = int(min(self._own_longest, max(self.budget.limits.answer, SHORTEST)))
