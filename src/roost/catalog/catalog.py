@@ -312,10 +312,15 @@ def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Ge
 def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Generator[Wanted, Any, bool]:
     if isinstance(plan.as_stored(definition), Mismatch):
         return False
+    return plan.structure.definition in (yield from former_definitions(catalog, plan.structure.name))
+
+
+def former_definitions(catalog: Catalog, name: str) -> Generator[Statement, Any, list[str]]:
+    """Return the definitions that a structure had before it was altered."""
     if not (yield from guarded(catalog.dialect, ["roost_former"])):
-        return False
-    found = yield Statement(catalog.former, [(plan.structure.name,)])
-    return (plan.structure.definition,) in [tuple(row) for row in found[0]]
+        return []
+    found = yield Statement(catalog.former, [(name,)])
+    return [definition for (definition,) in found[0]]
 
 
 def _clear_away(plan: StructurePlan) -> Making:

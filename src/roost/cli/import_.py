@@ -27,6 +27,7 @@ from roost.batching.atoms import Atom
 from roost.cli.app import Failure, GlobalOptions, answer, counted, lookup, progress_bar, shared, uninterrupted
 from roost.cli.values import json_parser, load_json, printable, text_parser
 from roost.structures.registry import console_of
+from roost.structures.structure import Structure
 from roost.types.column_types import MOST_BINARY
 from roost.types.columns import Column
 
@@ -35,15 +36,19 @@ SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".nd
 FORMATS = ("csv", "tsv", "jsonl")
 
 
+LEFT_OUT = object()  # the value of a field that a record does not have
+
+
 class Field(NamedTuple):
-    """A column, and the name of its field in the file."""
+    """A column, the name of its field in the file, and whether a record may lack it."""
 
     column: Column
     name: str
+    optional: bool
 
 
 class Record(NamedTuple):
-    """The values of one record in the order of the fields, or its problem."""
+    """The values of one record in the order of the fields, `LEFT_OUT` for one that it lacks; or its problem."""
 
     line: int  # its first line
     next: int  # the line behind it; a quoted value may contain line breaks
@@ -67,10 +72,10 @@ def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]
         return _records(lines, iter(lines), _object, [(*each, json_parser(structure, each.column)) for each in fields])
     reader = csv.reader(lines, delimiter="\t" if format == "tsv" else ",", strict=True)
     header = _header(lines, reader)
-    for column, name in fields:
+    for column, name, optional in fields:
         if header.count(name) > 1:
             raise Failure(f"field {name} is in the header {header.count(name)} times")
-        if name not in header and not column.nullable:
+        if name not in header and not optional:
             raise Failure(
                 f"the file has no field {name}; it has {', '.join(header)}. --map {column.name}=FIELD names another"
             )
@@ -127,7 +132,7 @@ def _records(
     lines: Lines,
     source: Iterator[Any],
     found_in: Callable[[Any], dict[str, Any]],
-    parsers: Sequence[tuple[Column, str, Callable[[Any], Any]]],
+    parsers: Sequence[tuple[Column, str, bool, Callable[[Any], Any]]],
 ) -> Records:
     # found_in: returns the fields of what the source yields.
     while True:
@@ -139,10 +144,10 @@ def _records(
             if not each or (isinstance(each, str) and not each.strip()):
                 continue  # a blank line
             found = found_in(each)
-            for column, name, _ in parsers:
-                if name not in found and not column.nullable:
+            for _, name, optional, _ in parsers:
+                if name not in found and not optional:
                     raise roost.Invalid(f"there is no field {name}")
-            values = [None if found.get(name) is None else parse(found[name]) for _, name, parse in parsers]
+            values = [parse(found[name]) if name in found else LEFT_OUT for _, name, _, parse in parsers]
         except roost.Invalid as error:
             problem = str(error)
         except csv.Error as error:  # such as a missing closing quote, which may have consumed the rest of the file
@@ -173,6 +178,40 @@ LINE_ERRORS = (roost.Invalid, roost.Duplicate, roost.Full, roost.Overflow, roost
 
 Make = Callable[[list[Any]], roost.Operation[Any]]
 Taken = tuple[Record, roost.Operation[Any] | str]  # a record, with its operation or its problem
+
+
+class Insertion:
+    """Makes operations of records.
+
+    declarations: that of the structure, and those that it had before columns were added. A record without these columns
+        is stored by such a one, as by a process of that release: they get their defaults.
+    """
+
+    def __init__(self, declarations: Sequence[Structure]) -> None:
+        self._name = declarations[0].name
+        self._columns = console_of(declarations[0]).fields
+        self._makers: list[tuple[set[str], Sequence[Column], Make]] = []
+        for console in map(console_of, declarations):
+            lacks = {each.name for each in self._columns} - {each.name for each in console.fields}
+            self._makers.append((lacks, console.fields, console.insertion))
+        self._makers.sort(key=lambda maker: -len(maker[0]))
+
+    def fields(self, maps: Sequence[str]) -> list[Field]:
+        """Return the fields of a record, some of which have other names in the file."""
+        names = {column.name: column.name for column in self._columns}
+        for each in maps:
+            column, separator, field = each.partition("=")
+            if not separator or column not in names:
+                raise click.UsageError(f"--map {each}: it takes COLUMN=FIELD, and {self._name} has {', '.join(names)}")
+            names[column] = field
+        added = set().union(*[lacks for lacks, _, _ in self._makers])
+        return [Field(each, names[each.name], each.nullable or each.name in added) for each in self._columns]
+
+    def make(self, values: Sequence[Any]) -> roost.Operation[Any]:
+        """Return the operation that stores a record."""
+        given = {each.name: value for each, value in zip(self._columns, values, strict=True) if value is not LEFT_OUT}
+        _, columns, insertion = next(each for each in self._makers if not each[0] & given.keys())
+        return insertion([given.get(each.name) for each in columns])
 
 
 class Stopped(Exception):
@@ -306,7 +345,8 @@ def import_(
     columns by name; others are ignored. A counter has the fields key and n (1 if there is none), a set has key and
     member, unless their columns are named. A ring and a capped collection add the lines in their order. A cache has
     key and value, and optionally expires, the time at which the value expires (in UTC unless it has a zone), and
-    flags. An empty field is NULL if the column allows it.
+    flags. An empty field is NULL if the column allows it. A column that was added later may be left out, and gets its
+    default.
 
     A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
     and the message says how to continue; with --on-error skip it skips the line.
@@ -329,21 +369,12 @@ def import_(
         def report(problem: str) -> None:
             bar.console.print(Text(printable(problem)), soft_wrap=True)
 
-        console = console_of(lookup(store, name, to_write=True))
-        found = records(file, format_, name, _fields(name, console.fields, maps))
-        done = Import(store, console.insertion, report, skips=on_error == "skip", from_line=from_line)
+        structure = lookup(store, name, to_write=True)
+        insertion = Insertion([structure, *store._formerly(structure)])
+        found = records(file, format_, name, insertion.fields(maps))
+        done = Import(store, insertion.make, report, skips=on_error == "skip", from_line=from_line)
         stopped = _bring_in(done, found, file, bar)
     _report(settings, name, done, stopped, time.perf_counter() - began)
-
-
-def _fields(name: str, columns: Sequence[Column], maps: Sequence[str]) -> list[Field]:
-    names = {column.name: column.name for column in columns}
-    for each in maps:
-        column, separator, field = each.partition("=")
-        if not separator or column not in names:
-            raise click.UsageError(f"--map {each}: it takes COLUMN=FIELD, and {name} has {', '.join(names)}")
-        names[column] = field
-    return [Field(column, names[column.name]) for column in columns]
 
 
 def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> Stopped | None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from roost.batching.atoms import Atom, Stats
 from roost.batching.once import Once
 from roost.catalog.alter import alter
-from roost.catalog.catalog import create, ddl, drop, listed
+from roost.catalog.catalog import create, ddl, drop, former_definitions, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
@@ -43,6 +43,7 @@ from roost.structures.cache.declaration import MAKE, get_or_set
 from roost.structures.kinds import Adopted, Cache
 from roost.structures.lease import Lease
 from roost.structures.operation import Operation
+from roost.structures.overlap import overlap
 from roost.structures.plan import in_utc
 from roost.structures.registry import from_definition, is_known
 from roost.structures.structure import Structure
@@ -149,6 +150,12 @@ class _Base:
             told = "left out, since their kinds are not known here: %s; `roost check` tells more"
             log.warning(told, ", ".join(unknown))
         return [from_definition(definition) for name, _, definition in found if name not in unknown]
+
+    def _formerly(self, structure: Structure) -> list[Structure]:
+        # As the structure was before it was altered: what these declarations write is stored by the present one.
+        found = self._core.snapshot(partial(former_definitions, self._core.known.catalog, structure.name))
+        made = [overlap(from_definition(definition), structure.definition) for definition in found]
+        return [each for each in made if each is not None]
 
     def _doctor(self) -> list[Finding]:
         return self._working.doctor()

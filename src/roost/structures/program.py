@@ -314,20 +314,23 @@ class ProgramPlan(StructurePlan):
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program on SQLite for each row, in their order; return the outcomes."""
         now, around = self._now(verb, context), self._around.get(verb)
-        if around is None and not context.careful and len(rows) > 1:
-            direct = self._many.get(f"{verb}_all")
-            try:
-                yield Statement(direct, rows) if direct else Statement(self._many[verb], [row + now for row in rows])
-            except StatementFailed as error:
-                if self._refused(error) is None:
-                    raise
-                raise Careful from None  # one by one: some may have been stored before the one that is refused
-            return [None] * len(rows)
-        outcomes: list[Any] = []
-        if context.careful or self.refusals(verb):
+        if context.careful or len(rows) == 1 or (around is not None and self.refusals(verb)):
+            outcomes: list[Any] = []
             for row in rows:
                 outcomes.append((yield from self._once(verb, row + now)))
             return outcomes
+        try:
+            if around is not None:
+                return (yield from self._in_rounds(verb, rows, now))
+            direct = self._many.get(f"{verb}_all")
+            yield Statement(direct, rows) if direct else Statement(self._many[verb], [row + now for row in rows])
+            return [None] * len(rows)
+        except StatementFailed as error:  # also by a program that refuses what this declaration's does not
+            if self._refused(error) is None:
+                raise
+            raise Careful from None  # one by one: some may have been stored before the one that is refused
+
+    def _in_rounds(self, verb: str, rows: Sequence[Row], now: Row) -> Calling:
         # What is asked around the calls is right for calls of different keys: the first ones of all keys, the second
         # ones, and so on.
         rounds: list[list[int]] = []
@@ -338,7 +341,7 @@ class ProgramPlan(StructurePlan):
                 rounds.append([])
             rounds[calls[key]].append(place)
             calls[key] += 1
-        outcomes = [None] * len(rows)
+        outcomes: list[Any] = [None] * len(rows)
         for places in rounds:
             found = yield from self._at_once(verb, [rows[place] + now for place in places])
             for place, outcome in zip(places, found, strict=True):
@@ -347,7 +350,7 @@ class ProgramPlan(StructurePlan):
 
     def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
         # Rows of different keys, on SQLite.
-        program, (first, last) = self._programs[verb], self._around.get(verb, (None, None))
+        program, (first, last) = self._programs[verb], self._around[verb]
         before = [next(iter(each), None) for each in (yield first.statement(rows))] if first else [None] * len(rows)
         called = [row for row, found in zip(rows, before, strict=True) if found is None or not program.idle(found)]
         if called:
