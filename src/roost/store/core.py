@@ -12,7 +12,6 @@ import datetime as dt
 import logging
 import random as random_module
 import threading
-import weakref
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +26,7 @@ from roost.batching.once import cannot_make
 from roost.batching.queue import Queue, Take, Wake
 from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
-from roost.databases.engine import Connection, Trace, Wait, at_fork, commit, drive
+from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
 from roost.dialects import Control, Wanted
 from roost.errors import (
@@ -41,7 +40,7 @@ from roost.errors import (
     ReadOnly,
     StatementFailed,
 )
-from roost.store.links import Link, Patience, Threads, alive
+from roost.store.links import Link, Patience, alive, cores, threads
 from roost.structures.operation import READS, Operation
 from roost.structures.plan import Careful, Context, Question, StructurePlan
 
@@ -82,7 +81,7 @@ class Core:
         self.engine.heard = self.known.speak
         self.closed = False
         self._start()
-        _cores[id(self)] = self
+        cores[id(self)] = self
 
     def _start(self) -> None:
         self._preparing = threading.Lock()
@@ -92,7 +91,7 @@ class Core:
         self._looking: set[Link] = set()  # links of check() and structures()
         self._context = Context(self._clock, self._random.randrange(2**31))
         self.joined_context = replace(self._context, joined=True)
-        self.threads = Threads()
+        self.threads = threads()
         self._crowded = 0
         self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
         row_locks = self.engine.dialect.row_locks
@@ -340,7 +339,7 @@ class Core:
     def _open_transaction(self) -> OpenTransaction | None:
         # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
         # store of the process is writing, it may be that one's.
-        file, writers = self.engine.file, [core._writer.connection for core in alive(_cores) if core.engine.file]
+        file, writers = self.engine.file, [core._writer.connection for core in alive(cores) if isinstance(core, Core)]
         if file is None or any([writer is not None and writer.in_transaction for writer in writers]):
             return None
         return open_transaction(file)
@@ -494,26 +493,15 @@ class Core:
             queue.close()
         for link in (*self._links, *self._looking):
             link.close()
-        self.threads.dismiss()
+        self.threads.shutdown(wait=False)
 
     def dispose(self) -> None:
         """Close the connections, now or after their use: the store was garbage-collected."""
         for link in self._links:
             link.leave()
-        self.threads.dismiss()
+        self.threads.shutdown(wait=False)
 
     def after_fork(self) -> None:
         """Reset the store in a child process."""
         self._random.seed()  # otherwise all children would have the same numbers
         self._start()
-
-
-_cores: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
-
-
-def _after_fork() -> None:
-    for core in alive(_cores):
-        core.after_fork()
-
-
-at_fork(after_in_child=_after_fork)

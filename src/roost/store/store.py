@@ -491,7 +491,7 @@ class AsyncStore(_Base, AsyncRunner):
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._working.threads.executor, call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._working.threads, call, *args)
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work
