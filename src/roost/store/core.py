@@ -339,7 +339,8 @@ class Core:
     def _open_transaction(self) -> OpenTransaction | None:
         # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
         # store of the process is writing, it may be that one's.
-        file, writers = self.engine.file, [core._writer.connection for core in alive(cores) if isinstance(core, Core)]
+        file, files = self.engine.file, [core for core in alive(cores) if isinstance(core, Core) and core.engine.file]
+        writers = [core._writer.connection for core in files]
         if file is None or any([writer is not None and writer.in_transaction for writer in writers]):
             return None
         return open_transaction(file)
