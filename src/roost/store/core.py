@@ -109,7 +109,7 @@ class Core:
             self.readers = [Queue(work, self.lock_wait, self._worry) for work in reads]
         self._slow_queues = [self._slow_queue(number) for number in range(READING + 1)] if row_locks else []
 
-    def _slow_queue(self, number: int) -> tuple[Queue, Link]:
+    def _slow_queue(self, number: int) -> Queue:
         # A queue in which atoms wait for locks that other sessions hold for long, on a connection of its own.
         link = self._batch_link()
 
@@ -122,7 +122,7 @@ class Core:
                 self._rest()
 
         waits = partial(self._lead, link, Control.BEGIN, None)
-        return Queue(retry if number in (RETRYING, READING) else waits, self.lock_wait, self._worry), link
+        return Queue(retry if number in (RETRYING, READING) else waits, self.lock_wait, self._worry)
 
     def _batch_link(self) -> Link:
         link = Link(self.engine, self.timeout)
@@ -136,10 +136,8 @@ class Core:
         sleep(PAUSE * (1 + self._random.random()))
 
     def total(self) -> Stats:
-        found = summed([self.known.stats, *[link.stats for link in self._links]])
-        for name, number in self.engine.events.counts.items():
-            setattr(found, name, number)
-        return found
+        counted = summed([self.known.stats, *[link.stats for link in self._links]])
+        return replace(counted, **self.engine.events.counts)
 
     # --- atoms of callers -----------------------------------------------------------------------------------------
 
@@ -180,7 +178,7 @@ class Core:
     def submit_slow(self, atoms: Sequence[Atom]) -> None:
         """Run atoms of the same slow-path queue until each has its answer."""
         assert atoms[0].slow_path is not None
-        queue, _ = self._slow_queues[atoms[0].slow_path]
+        queue = self._slow_queues[atoms[0].slow_path]
         for atom in atoms:
             atom.slow_path = None
         left = atoms
@@ -333,8 +331,7 @@ class Core:
     def _report(self, connection: Connection | None) -> None:
         if connection is not None and connection.broken:
             self.engine.events.count("reconnects")
-            place = self.engine.place
-            log.warning("dropped a connection to %s after an error; the next operation connects anew", place)
+            log.warning("dropped a connection to %s after an error; the next call connects anew", self.engine.place)
 
     def _open_transaction(self) -> OpenTransaction | None:
         # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
@@ -460,8 +457,6 @@ class Core:
     def prepare_once(self) -> None:
         """Make the table of tokens if it is missing; called with each token, until the table is known to exist."""
         once = self.known.once
-        if once.made:
-            return
         with self._preparing:
             if once.made:
                 return
@@ -480,8 +475,6 @@ class Core:
         """Whether an atom with a token failed, without effect, because the table of tokens is no longer there."""
         return isinstance(atom.error, Missing) and not self.known.once.made
 
-    # --- the end --------------------------------------------------------------------------------------------------
-
     def disconnect(self) -> None:
         """Close each connection when it is not in use; the next operation connects again."""
         for link in self._links:
@@ -490,7 +483,7 @@ class Core:
     def close(self) -> None:
         """Answer the waiting operations, then close the connections."""
         self.closed = True
-        for queue in (self.writers, *self.readers, *[queue for queue, _ in self._slow_queues]):
+        for queue in (self.writers, *self.readers, *self._slow_queues):
             queue.close()
         for link in (*self._links, *self._looking):
             link.close()
@@ -503,6 +496,5 @@ class Core:
         self.threads.shutdown(wait=False)
 
     def after_fork(self) -> None:
-        """Reset the store in a child process."""
         self._random.seed()  # otherwise all children would have the same numbers
         self._start()
