@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Generator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from roost.capping.adoption import Adoption
@@ -48,7 +48,6 @@ class AdoptedPlan(StructurePlan):
         self._verbs = {"add": self._adds}
         for verb in ("latest", "count", "keys", "state"):
             self._verbs[verb] = partial(self._each, getattr(self, f"_{verb}"))
-        self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         found = self._told.get(definition)
@@ -63,7 +62,8 @@ class AdoptedPlan(StructurePlan):
                 )
             if self.adoption.folded(stored.name) != self.adoption.folded(self.structure.name):
                 return Invalid(f"{self.structure.name}: its definition is that of {stored.name}")
-            _bound(self._told)
+            if len(self._told) >= MOST_TABLES:
+                self._told.clear()
             found = self._told[definition] = AdoptedPlan(stored, self.dialect)
         return found
 
@@ -89,10 +89,6 @@ class AdoptedPlan(StructurePlan):
         if not isinstance(key, tuple):
             return key
         names = tuple([each.name for each in (yield from self.adoption.columns(words.cap.table)) if each.shown])
-        make = self._makers.get(names)
-        if make is None:
-            _bound(self._makers)
-            make = self._makers[names] = row_type(names)._make
         shown = ", ".join(map(words.column, names))
         if self.dialect.placeholder == "%s":
             shown = shown.replace("%", "%%")
@@ -102,7 +98,7 @@ class AdoptedPlan(StructurePlan):
             f"SELECT {shown} FROM {which}",
             *(*key, words.cap.keep if n is None else min(n, words.cap.keep)),
         )
-        return [make(row) for row in found[0]]
+        return list(map(row_type(names)._make, found[0]))
 
     def _count(self, words: Words, given: Row) -> Asking:
         key = yield from self._key(given)
@@ -168,6 +164,7 @@ class AdoptedPlan(StructurePlan):
         return (yield from self.adoption.key_values(self.cap, tuple(key)))
 
 
+@lru_cache(MOST_TABLES)
 def row_type(names: tuple[str, ...]) -> Any:
     """Make the named tuple for columns of these names; the class cannot be pickled, but its values can."""
     made: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
@@ -176,8 +173,3 @@ def row_type(names: tuple[str, ...]) -> Any:
 
 def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return row_type(names)._make(values)
-
-
-def _bound(remembered: dict[Any, Any]) -> None:
-    if len(remembered) >= MOST_TABLES:
-        remembered.clear()

@@ -90,7 +90,7 @@ class Events:
     def clear(self) -> None:
         """Reset the counts, as in a process that was forked."""
         self._mutex = threading.Lock()
-        self.counts = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
+        self.counts: dict[str, Any] = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
 
     def count(self, name: str) -> None:
         with self._mutex:
