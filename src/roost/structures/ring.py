@@ -22,7 +22,7 @@ from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
 from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
-from roost.structures.relation import Relation
+from roost.structures.relation import LOCKED, Relation
 from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
 from roost.structures.rows_console import RowsConsole
 from roost.structures.rules import sweep
@@ -378,13 +378,16 @@ class RingPlan(ProgramPlan):
     def relation(self) -> Relation:
         """Return what SQL clients see: the newest rows first on SQLite, which needs no sort for that."""
         key = self.structure.key.columns
-        keep = f"{self.structure.keep}{'::bigint' if self.dialect.family == 'postgresql' else ''}"
+        # MariaDB and MySQL replace an inlet's trigger after the rows have moved; elsewhere a transaction does both.
+        keep = str(self.structure.keep)
+        keep = {"mariadb": LOCKED, "postgresql": f"{keep}::bigint"}.get(self.dialect.family, keep)
         return Relation(
             [*key, SEQUENCE, AT, *self.others],
             insert="push",
             identity=[*key, SEQUENCE],
             changes=self.others,
             place=f"slot = {self.dialect.modulo.format('{sequence}', keep)}",
+            locked="MAX(h.keep)",
             query={"sqlite": self._shown_on_sqlite},
         )
 
