@@ -22,7 +22,7 @@ from roost.structures.plan import Careful, Context, Rule, Verb
 from roost.structures.program import Answering, ProgramPlan, Write, first
 from roost.structures.reading import Ask
 from roost.structures.relation import read_only
-from roost.structures.rules import RuleWords, sweep
+from roost.structures.rules import rule, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
@@ -336,12 +336,8 @@ class LeasePlan(ProgramPlan):
         return {}
 
     def rules(self) -> Iterator[Rule]:
-        words = RuleWords(self)
-        yield (
-            "token",
-            f"SELECT {words.r_key}, {words.message('token ? of a lease that ends at ?', 'r.token', 'r.expires')}\n"
-            f"  FROM {words.rows} r WHERE r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)",
-        )
+        wrong = "r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)"
+        yield rule(self, "token", "token ? of a lease that ends at ?", "r.token", "r.expires", where=wrong)
 
 
 def _since(context: Context) -> int:

@@ -27,7 +27,7 @@ from roost.structures.program import Answering, Calling, ProgramPlan, Write
 from roost.structures.rate_limit_many import TEXTS, taking_all
 from roost.structures.reading import Ask
 from roost.structures.relation import read_only
-from roost.structures.rules import RuleWords, sweep
+from roost.structures.rules import rule, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
@@ -355,12 +355,8 @@ class RateLimitPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        words = RuleWords(self)
-        yield (
-            "tat",
-            f"SELECT {words.r_key}, {words.message('tat ? and part ? are no moment', 'r.tat', 'r.part')}\n"
-            f"  FROM {words.rows} r WHERE r.tat < 0 OR r.part NOT BETWEEN 0 AND {self.structure.limit - 1}",
-        )
+        wrong = f"r.tat < 0 OR r.part NOT BETWEEN 0 AND {self.structure.limit - 1}"
+        yield rule(self, "tat", "tat ? and part ? are no moment", "r.tat", "r.part", where=wrong)
 
 
 def _judged_by(found: Sequence[Any] | None) -> tuple[tuple[int, int, int], bool]:

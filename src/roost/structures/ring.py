@@ -25,11 +25,11 @@ from roost.structures.rows import Rows, RowStructure, keep_limit
 from roost.structures.rows_plan import EntriesWire, RowsConsole, RowsPlan
 from roost.structures.rules import (
     UNTIL,
-    RuleWords,
     change_keep_for,
     has_head,
     lasting,
     leaves_earlier,
+    rule,
     seconds,
     sequences,
     sweep,
@@ -326,23 +326,12 @@ class RingPlan(RowsPlan):
     def rules(self) -> Iterator[Rule]:
         yield has_head(self)
         yield from sequences(self)
-        words, keep = RuleWords(self), self.structure.keep
-        yield (
-            "slot",
-            f"SELECT {words.r_key}, {words.message(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
-            f"  FROM {words.rows} r WHERE slot <> {words.dialect.modulo.format('sequence', keep)}",
-        )
-        too_old = words.message("sequence ? should be gone, the head says ?", "r.sequence", "h.sequence")
-        yield (
-            "keep",
-            f"SELECT {words.r_key}, {too_old}\n"
-            f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.sequence - {keep}",
-        )
-        yield (
-            "keep",
-            f"SELECT {words.h_key}, {words.message(f'the head says keep ?, not {keep}', 'h.keep')}\n"
-            f"  FROM {words.head} h WHERE h.keep <> {keep}",
-        )
+        keep, slot = self.structure.keep, self.dialect.modulo.format("sequence", self.structure.keep)
+        said = f"slot ? holds sequence ?, keep is {keep}"
+        yield rule(self, "slot", said, "slot", "sequence", where=f"slot <> {slot}")
+        said, gone = "sequence ? should be gone, the head says ?", f"r.sequence <= h.sequence - {keep}"
+        yield rule(self, "keep", said, "r.sequence", "h.sequence", where=gone)
+        yield rule(self, "keep", f"the head says keep ?, not {keep}", "h.keep", where=f"h.keep <> {keep}")
         if self.expires:
             yield lasting(self)
 

@@ -29,7 +29,7 @@ from roost.structures.program import Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows_plan import RowsPlan
-from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sequences, sweep
+from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
 from roost.structures.steps import (
     DUPLICATE,
     FULL,
@@ -430,27 +430,17 @@ class CappedPlan(RowsPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        keep, words = self.structure.keep, RuleWords(self)
+        keep = self.structure.keep
         yield has_head(self)
         yield from sequences(self, last=self.by_head)
         if keep is not None:
             yield counted(self)
-            yield (
-                "keep",
-                f"SELECT {words.r_key}, {words.message(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"
-                f"  GROUP BY {words.r_key} HAVING count(*) > {keep}",
-            )
-        yield (
-            "order",
-            f"SELECT {words.r_key}, {words.message('? rows have sequence ?', 'count(*)', 'sequence')}\n"
-            f"  FROM {words.rows} r GROUP BY {words.r_key}, sequence HAVING count(*) > 1",
-        )
+            yield rule(self, "keep", f"? rows, keep is {keep}", "count(*)", having=f"count(*) > {keep}")
+        one_each = "sequence HAVING count(*) > 1"
+        yield rule(self, "order", "? rows have sequence ?", "count(*)", "sequence", having=one_each)
         if self.dialect.row_locks:
-            yield (
-                "bound",
-                f"SELECT {words.r_key}, {words.message('sequence ?, which the head says is gone', 'r.sequence')}\n"
-                f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.roost_bound",
-            )
+            said, gone = "sequence ?, which the head says is gone", "r.sequence <= h.roost_bound"
+            yield rule(self, "bound", said, "r.sequence", where=gone)
         if self.expires:
             yield lasting(self)
 

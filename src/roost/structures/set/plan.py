@@ -32,7 +32,7 @@ from roost.structures.plan import (
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
 from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sweep
+from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
@@ -399,9 +399,7 @@ class SetPlan(ProgramPlan):
             yield has_head(self)
             yield counted(self)
         if self.keep:
-            words = RuleWords(self)
-            more = words.message(f"? members, keep is {self.keep}", "h.n")
-            yield "keep", f"SELECT {words.h_key}, {more} FROM {words.head} h WHERE h.n > {self.keep}"
+            yield rule(self, "keep", f"? members, keep is {self.keep}", "h.n", where=f"h.n > {self.keep}")
         if self.expires:
             yield lasting(self)
 
