@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic
 
 from roost.dialects.dialect import Row
 from roost.errors import Invalid
-from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds, shown_now
+from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds
 from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Rule, Verb
@@ -352,13 +352,13 @@ def _shown(plan: Any) -> str:
     names = plan.dialect.names([*plan.structure.key.columns, HOLDER], "r.")
     return (
         f"SELECT {names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {shown_now(plan)} AS moment) m WHERE r.expires > m.moment"
+        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.expires > m.moment"
     )
 
 
 def _end(plan: Any, which: str) -> str:
     # The row stays until its token can be forgotten.
-    now = shown_now(plan)
+    now = plan.shown_now
     return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
 
 

@@ -494,6 +494,11 @@ class ProgramPlan(ReadPlan):
             return {row[: self.key_width] for row in self.writes[op.verb].rows(op)}
         return super().heads_of(op)
 
+    def ends(self, w: Words) -> Mapping[str, str]:
+        """Return what a row that is written now has in its column `until`, where rows expire."""
+        lasts: int = getattr(self.structure, "keep_for", None) or 0
+        return {"until": f"{w['now']} + {lasts * SECOND}"} if self.expires else {}
+
     def remember(self, w: Words, mine: str) -> Iterable[Do]:
         """Return what is done before rows of a key are removed, given the condition of that key."""
         return ()

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
-from roost.structures.clock import SECOND, at_moment, duration, shown_now
+from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
@@ -402,7 +402,7 @@ def _shown(plan: Any) -> str:
     return (
         f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
         f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {shown_now(plan)} AS moment) m WHERE r.tat > m.moment"
+        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.tat > m.moment"
     )
 
 

@@ -14,7 +14,6 @@ from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
-from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
@@ -171,9 +170,7 @@ class RingPlan(RowsPlan):
     ) -> str:
         # Writes a row into the slot of its sequence.
         slot = w.dialect.modulo.format(sequence, keep)
-        values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
+        values = {**key, "slot": slot, "sequence": sequence, "at": w.at, **self.ends(w)}
         unknown, there = self.structure.rows.unknown, not source
         return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
 

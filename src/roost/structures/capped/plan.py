@@ -22,7 +22,6 @@ from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import BOUND, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
 from roost.structures.capped.clients import CappedWire
 from roost.structures.capped.declaration import Capped
-from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
 from roost.structures.program import Write, first
@@ -165,10 +164,7 @@ class CappedPlan(RowsPlan):
 
     def values_of(self, w: Words, sequence: str, given: Mapping[str, str]) -> dict[str, str]:
         """Return what a row has, by the quoted names of its columns."""
-        values = {**given, "sequence": sequence, "at": w.at}
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return values
+        return {**given, "sequence": sequence, "at": w.at, **self.ends(w)}
 
     # On SQLite what is remembered is evaluated where it is used, and the head is as the last statement has left it.
 

@@ -128,12 +128,8 @@ class SetPlan(ProgramPlan):
 
     def _values(self, w: Words) -> dict[str, str]:
         # A row as it is added now.
-        values = w.values(self.pair)
-        if self.keep:
-            values["sequence"] = w["sequence"]
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return values
+        sequence = {"sequence": w["sequence"]} if self.keep else {}
+        return {**w.values(self.pair), **sequence, **self.ends(w)}
 
     def _adding(self, w: Words) -> Iterator[Step]:
         # Of a set with heads: adds the member, counts it if it is new, and deletes the oldest one beyond `keep`.

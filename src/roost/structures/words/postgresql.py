@@ -61,6 +61,7 @@ class PostgreSQLWords(ServerWords):
 
     @property
     def now(self) -> str:
+        # A query that is evaluated once: with the clock itself, which advances, a condition could not use an index.
         return f"(SELECT greatest({self.clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {self.times} t)"
 
     def type_of(self, column: Column) -> str:
