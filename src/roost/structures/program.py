@@ -16,31 +16,11 @@ from functools import lru_cache, partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import (
-    Answer,
-    Dialect,
-    Exchange,
-    Gather,
-    Row,
-    Statement,
-    Template,
-    Together,
-    Wanted,
-)
+from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import (
-    Careful,
-    Context,
-    Locked,
-    Operations,
-    Plan,
-    Transaction,
-    Verb,
-    each,
-    seizing,
-)
+from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Transaction, Verb, each, seizing
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals

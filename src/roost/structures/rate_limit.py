@@ -24,11 +24,11 @@ from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
 from roost.structures.program import Answering, Calling, ProgramPlan, Write
-from roost.structures.rate_limit_many import TEXTS, taking_all
+from roost.structures.rate_limit_many import taking_all
 from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
-from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.steps import INT, OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
@@ -218,7 +218,7 @@ class RateLimitPlan(ProgramPlan):
         if self.dialect.row_locks:
             yield Program("peek", key, self._peeking, gives, door=Door(gives=door.gives))
             yield self.lock_program()
-            told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", TEXTS)]
+            told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]
             yield Program("take_all", [*key, N], partial(taking_all, self), told, many=True)
         yield sweep(key, TAT, STAYS)
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from roost.structures.steps import INT, Do, Give, Leave, Let, Now, Step
+from roost.structures.steps import INT, OUTCOMES, Do, Give, Leave, Let, Now, Step
 from roost.structures.words.words import Words
-from roost.types.column_types import ColumnType
-
-TEXTS: ColumnType[str] = ColumnType("text", 2**24)
 
 
 def taking_all(plan: Any, w: Words) -> Iterator[Step]:
@@ -55,7 +52,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     moment = f"(SELECT {w.now} AS moment) m"
     fit = f"(r.tat IS NULL AND t.total <= {limit} OR {fits('m.moment')})"
     joined = f"({numbered}) t CROSS JOIN {moment} LEFT JOIN {w.rows} r ON {same}"
-    yield Let("kept", TEXTS, f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}")
+    yield Let("kept", OUTCOMES, f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}")
     yield Leave(f"{w['kept']} IS NULL", ["'{}'"])
     kept = f"JSON_TABLE({w['kept']}, '$[*]' COLUMNS (ord BIGINT PATH '$')) k"
     rows = f"(SELECT t.* FROM {kept} STRAIGHT_JOIN ({numbered}) t ON t.ord = k.ord)"
@@ -64,7 +61,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     yield Now()
     locked = f"{rows} t STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY) ON {same}"
     told = f"SELECT t.ord, {left.replace('d.debt', debt)} AS remaining FROM {locked} WHERE {fits(w['now'])} FOR UPDATE"
-    yield Let("told", TEXTS, f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o")
+    yield Let("told", OUTCOMES, f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o")
     new = f"SELECT DISTINCT {', '.join(f't.{name}' for name in names)}, t.total, {debt} AS debt FROM {locked}"
     yield Do(
         f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"

@@ -21,20 +21,7 @@ from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, P
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.rules import gone, rule
-from roost.structures.steps import (
-    BY_INDEX,
-    IN_ORDER,
-    INT,
-    TOTAL,
-    Do,
-    Door,
-    Give,
-    Let,
-    Program,
-    Step,
-    Take,
-    number,
-)
+from roost.structures.steps import BY_INDEX, IN_ORDER, INT, TOTAL, Do, Door, Give, Let, Program, Step, Take, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column

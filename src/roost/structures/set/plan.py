@@ -7,43 +7,44 @@ other. With `keep` the rows have a sequence, by which the oldest one goes: a mom
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.clock import SECOND
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import (
-    SEQUENCE,
-    Context,
-    Facts,
-    N,
-    Operations,
-    Rule,
-    each,
-    same,
-    seizing,
-)
+from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, each, same
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
 from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
 from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
-from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.steps import (
+    BY_INDEX,
+    IN_ORDER,
+    INT,
+    OUTCOMES,
+    Do,
+    Give,
+    Head,
+    Let,
+    Now,
+    Program,
+    Put,
+    Step,
+    number,
+)
 from roost.structures.views.postgresql import newest_version
-from roost.structures.words.mysql import in_json
 from roost.structures.words.words import Words
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
-NEWS = Column("news", ColumnType("text", 2**24))  # the numbers of new rows, as JSON
+NEWS = Column("news", OUTCOMES)
 
 
 class SetPlan(ProgramPlan):
@@ -62,7 +63,6 @@ class SetPlan(ProgramPlan):
         self.apart = 0 if self.keep else len(self.pair)  # with `keep` the oldest one goes
         if not self.heads:
             self.lock_width = len(self.pair)
-            self.seize = seizing(dialect, self.rows_table, structure.key.columns)
 
     def made(self) -> Iterator[str]:
         key = self.structure.key.columns
@@ -278,9 +278,9 @@ class SetPlan(ProgramPlan):
         )
 
     def _counting(self, w: Words, missing: str) -> Iterator[Step]:
-        # MariaDB and MySQL: the numbers of the rows that are new, as a JSON array.
+        # MariaDB and MySQL.
         pair, key = w.values(self.pair), w.values(w.key)
-        yield Let("news", NEWS.type, f"SELECT JSON_ARRAYAGG(q.ord) FROM {missing}")
+        yield Let("news", NEWS.type, f"SELECT JSON_OBJECTAGG(q.ord, 1) FROM {missing}")
         counts = f"{missing} GROUP BY {', '.join(key.values())}"
         more = {"n": f"{w.head}.n + VALUES(n)"}
         yield Do(w.put(w.head, {**key, "n": "COUNT(*)"}, [*key], more, counts))
@@ -341,17 +341,8 @@ class SetPlan(ProgramPlan):
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         different = list(dict.fromkeys(rows))
-        if self.dialect.family == "postgresql":
-            found = yield from super().call_all(program, different)
-            outcomes = dict(zip(different, found, strict=True))
-        else:
-            outcomes, begin = {}, 0
-            for text, number in in_json(different):
-                call = Statement(self._many[program.verb], [(text,)])
-                _, ((news,),) = yield Together((call, Statement(each("SELECT @roost_0"), [()])))
-                part = different[begin : begin + number]
-                outcomes.update({part[place - 1]: 1 for place in json.loads(news[0] or "[]")})
-                begin += number
+        found = yield from super().call_all(program, different)
+        outcomes = dict(zip(different, found, strict=True))
         return [outcomes.pop(row, 0) for row in rows]
 
     # --- reads ----------------------------------------------------------------------------------------------------
