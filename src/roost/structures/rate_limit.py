@@ -267,13 +267,9 @@ class RateLimitPlan(ProgramPlan):
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         found = yield from super().call_all(program, rows)
-        left = [place for place, remaining in enumerate(found) if remaining is None]
-        outcomes: list[Any] = [(1, remaining, 0) for remaining in found]
-        if left:
-            again = yield from self.call_each("take", [rows[place] for place in left])
-            for place, outcome in zip(left, again, strict=True):
-                outcomes[place] = outcome
-        return outcomes
+        left = [row for row, remaining in zip(rows, found, strict=True) if remaining is None]
+        again = iter((yield from self.call_each("take", left)) if left else ())
+        return [next(again) if remaining is None else (1, remaining, 0) for remaining in found]
 
     def _peeking(self, w: Words) -> Iterator[Step]:
         seen = self.debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)
