@@ -20,8 +20,7 @@ from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
-from roost.structures.rows import Rows, RowStructure, keep_limit
-from roost.structures.rows_plan import EntriesWire, RowsConsole, RowsPlan
+from roost.structures.rows import EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
 from roost.structures.rules import (
     UNTIL,
     change_keep_for,

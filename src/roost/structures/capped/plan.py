@@ -27,7 +27,7 @@ from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
 from roost.structures.program import Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
-from roost.structures.rows_plan import RowsPlan
+from roost.structures.rows import RowsPlan
 from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
 from roost.structures.steps import (
     DUPLICATE,

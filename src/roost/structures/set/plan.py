@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import Any
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.clock import SECOND
+from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, each, same
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
 from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sweep
-from roost.structures.set.clients import SetWire
+from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, leaves_earlier, rule, sweep
 from roost.structures.set.declaration import Set
 from roost.structures.steps import (
     BY_INDEX,
@@ -39,7 +39,9 @@ from roost.structures.steps import (
     Step,
     number,
 )
+from roost.structures.structure import Structure
 from roost.structures.views.postgresql import newest_version
+from roost.structures.wire import Values, Wire
 from roost.structures.words.words import Words
 from roost.types.columns import Column
 
@@ -47,10 +49,61 @@ ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
 NEWS = Column("news", OUTCOMES)
 
 
+class SetWire(Wire):
+    """A set over HandlerSocket: its members, or one of them; an insert adds, a delete removes.
+
+    The columns of the member follow those of the key.
+    """
+
+    of_key, of_id = "members", "contains"
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        if isinstance(found, bool):
+            return [key] if found else []
+        return sorted([(*key, *self.structure.member.check(member)) for member in found], key=repr)
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
+
+
+class SetConsole(Console[Set[Any, Any]]):
+    """Keys with their sizes, and the members of one; an imported record is a member that is added now."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": (), "member": (), "keep": None, "keep_for": None}
+    changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
+    reads = "size"
+    headers = ("size",)
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        return self.structure.members(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        group = self.structure.member
+        members = sorted(found, key=_ordered)[:n]
+        return Table(group.names, [group.check(member) for member in members], {"members": members})
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        key, member = self.structure.key, self.structure.member
+        width = len(key.columns)
+        return self.structure.add(key.value(values[:width]), member.value(values[width:]))
+
+    def deletes(self, new: Structure) -> str:
+        old, said = self.structure, []
+        if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
+            said.append(f"members beyond the newest {new.keep} of each key are deleted")
+        return " and ".join(filter(None, [*said, leaves_earlier("members", old, new)]))
+
+
+def _ordered(member: Any) -> Any:
+    # Members of one set are of one type; of the types, only an Enum's values have no order of their own.
+    return [getattr(part, "value", part) for part in (member if isinstance(member, tuple) else (member,))]
+
+
 class SetPlan(ProgramPlan):
     """A set in one dialect's words."""
 
     structure: Set[Any, Any]
+    wire = SetWire
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
         member = structure.member.columns
@@ -406,6 +459,5 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
         yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
 
 
-SetPlan.wire = SetWire
 SetPlan.settled = frozenset(["keep"])
 SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}
