@@ -236,8 +236,7 @@ class LeasePlan(ProgramPlan):
         yield self._beyond(w)
         living = f"{w[EXPIRES.name]} > {w['now']}"
         yield Leave(f"{living} AND {w[HOLDER.name]} <> {holder}", ["0", "0"])
-        least = "max" if self.dialect.family == "sqlite" else "GREATEST"
-        token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {least}({w['now']}, {w[TOKEN.name]} + 1) END"
+        token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {w.greatest}({w['now']}, {w[TOKEN.name]} + 1) END"
         yield Let("granted", INT, token)
         ttl = w.new(TTL.name)
         yield Do(

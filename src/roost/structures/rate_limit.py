@@ -164,28 +164,18 @@ class RateLimitPlan(ProgramPlan):
         """Return the expression of the debt at a moment of a row: its `part` and its `tat`."""
         # A `tat` in the past counts as one microsecond ago, which keeps the product within 64 bits; one that lies
         # further ahead than possible, after the window was longer or a clock has jumped, as one window ahead.
-        least, most = ("min", "max") if self.dialect.family == "sqlite" else ("LEAST", "GREATEST")
-        part, tat = row
-        ahead = f"{least}({most}({tat} - {moment}, {self.whole(-1)}), {within})"
-        return f"{least}({most}({ahead} * {limit} + {part}, {self.whole(0)}), {limit} * {within})"
-
-    def whole(self, value: int) -> str:
-        """Return a number as a literal."""
-        return f"({value})::bigint" if self.dialect.family == "postgresql" else str(value)
-
-    def divided(self, value: str, by: str) -> str:
-        """Return the division of whole numbers."""
-        return f"({value}) {'DIV' if self.dialect.family == 'mariadb' else '/'} {by}"
+        w, (part, tat) = self.words, row
+        ahead = f"{w.least}({w.greatest}({tat} - {moment}, {w.whole(-1)}), {within})"
+        return f"{w.least}({w.greatest}({ahead} * {limit} + {part}, {w.whole(0)}), {limit} * {within})"
 
     def _judged(self, debt: str, n: str, limit: str, within: str) -> tuple[str, str, str]:
         # Whether fewer than `n` remain; how many remain; and the microseconds until `n` will. For more than the limit
         # that is the time in which all of it is restored.
         cap = f"{limit} * {within}"
-        least = "min" if self.dialect.family == "sqlite" else "LEAST"
-        over = f"{debt} - {cap} + {least}({n}, {limit}) * {within}"
+        over = f"{debt} - {cap} + {self.words.least}({n}, {limit}) * {within}"
         refused = f"({n} > {limit} OR {debt} > {cap} - {n} * {within})"
-        wait = self.divided(f"{over} + {limit} - {self.whole(1)}", limit)
-        return refused, self.divided(f"{cap} - {debt}", within), wait
+        wait = self.words.divided(f"{over} + {limit} - {self.words.whole(1)}", limit)
+        return refused, self.words.divided(f"{cap} - {debt}", within), wait
 
     def programs(self) -> Iterator[Program]:
         key, gives = self.structure.key.columns, [ALLOWED, REMAINING, WAIT]
@@ -229,7 +219,7 @@ class RateLimitPlan(ProgramPlan):
         moment = f"(SELECT {w.now} AS moment) m"
         seen = self.debt(("r.part", "r.tat"), "m.moment", limit, within)
         # Where time stands still, the program goes on, to mend it.
-        sure = f"r.tat - m.moment <= {within} + {self.whole(SECOND)} AND NOT {w.stands}"
+        sure = f"r.tat - m.moment <= {within} + {self.words.whole(SECOND)} AND NOT {w.stands}"
         plain = f"SELECT CASE WHEN {sure} THEN {seen} END"
         yield Let("seen", INT, f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
@@ -239,16 +229,16 @@ class RateLimitPlan(ProgramPlan):
         row = w[PART.name], w[TAT.name]
         yield Let("debt", INT, self.debt(row, w["now"], limit, within))
         refused, remaining, wait = self._judged(w["debt"], n, limit, within)
-        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.whole(SECOND)}"
+        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.words.whole(SECOND)}"
         yield Do(
             f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {within} WHERE {w.mine()}",
             when=f"{beyond} AND {refused}",
         )
         yield Leave(refused, ["0", remaining, wait])
         debt = f"{w['debt']} + {n} * {within}"
-        tat, part = self.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
+        tat, part = self.words.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
         yield Do(f"UPDATE {w.rows} SET part = {part}, tat = {w['now']} + {tat} WHERE {w.mine()}")
-        yield Give(["1", self.divided(f"{limit} * {within} - ({debt})", within), "0"])
+        yield Give(["1", self.words.divided(f"{limit} * {within} - ({debt})", within), "0"])
 
     def _taking_on_file(self, w: Words, n: str) -> Iterator[Step]:
         # As what is remembered is computed wherever it is used, it is one statement; `before` has found refusals.
@@ -290,7 +280,7 @@ class RateLimitPlan(ProgramPlan):
     def _found(self) -> str:
         # The query for a key's row, the moment, by how much time stands behind the clock, and what is stored of the
         # declaration: numbers for `_judged_by`. Computing with them there takes half as long as in the query.
-        most = "max" if self.dialect.family == "sqlite" else "GREATEST"
+        most = self.words.greatest
         clock = f"{self.clock} + t.ahead"
         stored = ", ".join(f"t.{self.dialect.name_of(each)}" for each in (LIMIT, WITHIN))
         return (
@@ -403,7 +393,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     whole = "{}::bigint" if plan.dialect.family == "postgresql" else "CAST({} AS SIGNED)"
     total = whole.format(f"sum({w.new('n')})")
     debt = plan.debt(("r.part", "r.tat"), w["now"], limit, within)
-    left = plan.divided(f"{limit} * {within} - d.debt - t.upto * {within}", within)
+    left = plan.words.divided(f"{limit} * {within} - d.debt - t.upto * {within}", within)
     upto = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part} ORDER BY q.ord)")
     of_key = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part})")
     numbered = f"SELECT {keys}, q.ord, {upto} AS upto, {of_key} AS total FROM {w.source}"
@@ -422,7 +412,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
 d AS MATERIALIZED (SELECT t.*, {debt} AS debt FROM (SELECT DISTINCT {key}, total FROM t) t
 JOIN {w.rows} r ON {same} WHERE {fits(w["now"])} FOR UPDATE OF r),
 u AS (UPDATE {w.rows} r SET part = {plan.dialect.modulo.format(f"({after})", limit)},
-tat = {w["now"]} + {plan.divided(after, limit)} FROM d WHERE {same.replace("t.", "d.")})
+tat = {w["now"]} + {plan.words.divided(after, limit)} FROM d WHERE {same.replace("t.", "d.")})
 SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
             ]
         )
@@ -444,7 +434,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     yield Do(
         f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"
         f" ON {same.replace('t.', 'd.')}\n  SET r.part = {plan.dialect.modulo.format(f'({after})', limit)},"
-        f" r.tat = {w['now']} + {plan.divided(after, limit)}"
+        f" r.tat = {w['now']} + {plan.words.divided(after, limit)}"
     )
     yield Give([w["told"]])
 
@@ -455,7 +445,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
 def _shown(plan: Any) -> str:
     # The key, how many remain, and when all are there again. As in the plan, but that only what is not over is shown.
     debt = plan.debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
-    remaining = plan.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
+    remaining = plan.words.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
     return (
         f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
         f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"

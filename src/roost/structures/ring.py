@@ -282,7 +282,7 @@ class RingPlan(RowsPlan):
             found.sort(key=newest)
             return [self._entry(each) for each in found[: op.args[2]]]
 
-        least, most = ("max", "min") if self.dialect.family == "sqlite" else ("GREATEST", "LEAST")
+        least, most = self.words.greatest, self.words.least
         return {
             "latest": self.ask(asking(f"r.sequence, {values}", "0", " DESC"), latest, [MOST]),
             "entries": self.ask(asking(f"r.sequence, r.at, {values}", f":{AFTER.name}", ""), entries, [AFTER, MOST]),

@@ -65,8 +65,6 @@ class CappedPlan(RowsPlan):
         self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
         self._id_out = dialect.encoder(ids) or same
         self._take_id = structure.rows.taking([each.name for each in ids])
-        self.newest = f"roost_{structure.name}_newest"
-        self.best = f"roost_{structure.name}_best"
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
@@ -120,21 +118,6 @@ class CappedPlan(RowsPlan):
         if not self.by_head:
             newest = f"SELECT max(sequence) FROM {w.rows} WHERE {mine}"
             yield Do(f"UPDATE {w.head} SET sequence = greatest(sequence, ({newest})) WHERE {mine}")
-
-    @property
-    def keep(self) -> str:
-        """The number of rows of a key, with its type."""
-        return f"{self.structure.keep}::bigint" if self.dialect.family == "postgresql" else str(self.structure.keep)
-
-    def by_index(self, w: Words, index: str) -> str:
-        """Return the table of rows, as FROM has it, read by an index; MariaDB would scan one with few rows."""
-        return f"{w.rows} FORCE INDEX ({index})" if self.dialect.family == "mariadb" else w.rows
-
-    def delete(self, w: Words, index: str) -> str:
-        """Return the beginning of a DELETE of rows, found by an index."""
-        if self.dialect.family == "mariadb":
-            return f"DELETE {w.rows} FROM {self.by_index(w, index)}"
-        return f"DELETE FROM {w.rows}"
 
     def _adding(self, w: Words) -> Iterator[Step]:
         yield Head(["sequence", "n", *([BOUND.name] if w.loops else [])])
@@ -223,10 +206,10 @@ class CappedPlan(RowsPlan):
         yield Do(self.put(w, sequence, w.values(self.given)))
 
     def _adding_on_server(self, w: Words) -> Iterator[Step]:
-        structure, keep = self.structure, self.keep
-        head, mine, rows = w.head, w.mine(), self.by_index(w, self.newest)
+        structure, keep = self.structure, w.whole(self.structure.keep)
+        head, mine, rows = w.head, w.mine(), w.by_index("newest")
         this = w.mine([*structure.key.columns, *structure.id.columns])
-        lock = w.dialect.for_update if w.dialect.family == "mariadb" else ""
+        lock = w.current
         n, bound = w["n"], w[BOUND.name]
         behind = f"{mine} AND sequence > {bound}"
         refreshes = structure.on_duplicate != "error"
@@ -282,7 +265,7 @@ class CappedPlan(RowsPlan):
                 cut = f"CASE WHEN {wrong} THEN (SELECT sequence FROM {rows} WHERE {first_kept}{lock}) END"
                 yield Let("cut", INT, f"coalesce({w['victim']}, {cut})")
                 gone = f"{behind} AND sequence <= {w['cut']}"
-                yield Do(f"{self.delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
+                yield Do(f"{w.delete_by('newest')} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count_after} ELSE {keep} END"
             yield Let("stored", INT, f"CASE {unless_there}{known}")
         if not first:

@@ -204,8 +204,7 @@ class SetPlan(ProgramPlan):
         change: dict[str, str] = {}
         if keep:
             newest = f"(SELECT max(sequence) + 1 FROM {w.rows} WHERE {w.mine()})"
-            greatest = "max" if not w.loops else "greatest"
-            yield Let("sequence", INT, f"{greatest}(coalesce({newest}, 0), {w.clock})")
+            yield Let("sequence", INT, f"{w.greatest}(coalesce({newest}, 0), {w.clock})")
             change = {name: w.proposed(name) for name in self._values(w) if name not in pair}
         if not w.loops:
             yield Do(f"UPDATE {w.head} SET n = n + 1 WHERE {w.mine()} AND NOT EXISTS ({there})")

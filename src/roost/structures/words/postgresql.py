@@ -64,6 +64,9 @@ class PostgreSQLWords(ServerWords):
         # A query that is evaluated once: with the clock itself, which advances, a condition could not use an index.
         return f"(SELECT greatest({self.clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {self.times} t)"
 
+    def whole(self, value: int | None) -> str:
+        return f"{value}::bigint" if value is None or value >= 0 else f"({value})::bigint"
+
     def type_of(self, column: Column) -> str:
         return re.split(r"\(| COLLATE", super().type_of(column))[0]
 
