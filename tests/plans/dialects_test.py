@@ -220,11 +220,11 @@ def test_the_array_of_a_type_has_neither_limits_nor_a_collation() -> None:
 
 
 def test_an_entry_of_the_catalog_quotes_what_it_must() -> None:
-    assert entry(plan_for(visits, SQLITE)).splitlines() == [
-        "INSERT INTO roost_catalog (name, version, definition)",
-        f"  VALUES ('visits', 1, '{visits.definition}')",
+    assert entry(plan_for(visits, SQLITE), view=True).splitlines() == [
+        "INSERT INTO roost_catalog (name, version, definition, has_view)",
+        f"  VALUES ('visits', 1, '{visits.definition}', true)",
     ]
     odd = enum.Enum("odd", {"A": "it's"})
     counter = roost.Counter("c", key=odd)
-    assert """enum(\\"it''s\\")""" in entry(plan_for(counter, SQLITE))
-    assert f"_utf8mb4 X'{counter.definition.encode().hex().upper()}'" in entry(plan_for(counter, MARIADB))
+    assert """enum(\\"it''s\\")""" in entry(plan_for(counter, SQLITE), view=True)
+    assert f"_utf8mb4 X'{counter.definition.encode().hex().upper()}'" in entry(plan_for(counter, MARIADB), view=True)

@@ -97,6 +97,7 @@ BROKEN = [
     ),
     ("baskets", "tables", None, "DROP INDEX roost_baskets_newest"),
     ("visits", "view", None, "DROP TRIGGER roost_visits_insert"),
+    ("visits", "view", None, "DROP VIEW visits"),
     ("likes", "view", None, "DROP VIEW likes; CREATE VIEW likes AS /* a view, made by Roost */ SELECT 1"),
     ("pageviews", "view", None, "DROP TRIGGER roost_pageviews_delete"),
 ]

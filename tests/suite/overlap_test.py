@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import roost
+from tests.model.operations import Points
 from tests.suite.alter_test import LongVisit, Mood, capped, ring
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, pageviews, visits
 
@@ -96,6 +97,24 @@ def test_f42_a_collection_of_other_options(open_store: Make) -> None:
     with pytest.raises(roost.Full, match="is full"):
         old.run(baskets.add(Egg(1, 14)))
     assert old.run(baskets.count(1)) == 14
+
+
+@pytest.mark.parametrize("order", [None, "points"])
+def test_a_duplicate_is_one_though_the_declaration_refreshes(order: str | None, open_store: Make) -> None:
+    was, now = (
+        roost.Capped("best", Points, per="uid", keep=9, unique="visitor", order=order, on_duplicate=word)
+        for word in ("refresh", "error")
+    )
+    old, new = open_store(was), open_store()
+    old.run_all(*[was.add(Points(board, 1, 5)) for board in (1, 2)])
+    new.alter(now)
+    for added in ([(1, 1)], [(1, 1), (2, 1)], [(1, 2), (2, 1)], [(1, 3), (1, 3)]):
+        rows = [Points(board, player, 7) for board, player in added]
+        for operations in ([was.add(row) for row in rows], [was.add_all(rows)]):
+            with pytest.raises(roost.Duplicate, match="is there already"):
+                old.run_all(*operations)
+    assert new.run_all(*[now.latest(board) for board in (1, 2)]) == ([Points(1, 1, 5)], [Points(2, 1, 5)])
+    assert new.check() == []
 
 
 def test_f42_a_counter_of_other_slots(open_store: Make) -> None:

@@ -58,6 +58,8 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
     private, unread = {*PRIVATE, ONCE}, []
+    shown = (yield Statement(each("SELECT name FROM roost_catalog WHERE has_view"), [()])) if stored else [[]]
+    viewed = {name for (name,) in shown[0]}
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)
@@ -71,7 +73,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
         if plan.structure.name != name:
             found.append(Violation(name, "catalog", None, f"its definition is that of {plan.structure.name}"))
         else:
-            found += yield from _check_structure(plan)
+            found += yield from _check_structure(plan, name in viewed)
     if not names:
         tables = yield Statement(each(catalog.dialect.choose(TABLES)), [()])
         found += [
@@ -82,7 +84,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     return found
 
 
-def _check_structure(plan: StructurePlan) -> Checking:
+def _check_structure(plan: StructurePlan, view: bool) -> Checking:
     name = plan.structure.name
     wrong = yield from plan.broken()
     found = [Violation(name, rule, key and plan.structure.key.value(key), message) for rule, key, message in wrong]
@@ -106,12 +108,16 @@ def _check_structure(plan: StructurePlan) -> Checking:
             found.append(Violation(name, rule, key, row[-1]))
         if len(broken[0]) > MOST:
             found.append(Violation(name, rule, None, MORE))
-    return found + (yield from _check_view(plan))
+    return found + (yield from _check_view(plan, view))
 
 
-def _check_view(plan: StructurePlan) -> Checking:
+def _check_view(plan: StructurePlan, view: bool) -> Checking:
+    # view: whether there is to be one.
     name = plan.structure.name
     stored = (yield from found_view(plan)).objects
+    if not stored and view:
+        message = f"it is not there; store.alter({name}, view=True) makes it anew, view=False says that none is wanted"
+        return [Violation(name, "view", None, message)]
     if not stored:
         return []
     wanted = (yield from wanted_view(plan)).objects

@@ -16,10 +16,11 @@ from rich.text import Text
 import roost
 from roost.batching.atoms import Atom
 from roost.cli.app import Failure, GlobalOptions, lookup, shared, uninterrupted
-from roost.cli.lines import FORMATS, Field, Record, Records, format_of, records
+from roost.cli.lines import FORMATS, LEFT_OUT, Field, Record, Records, format_of, records
 from roost.cli.screen import answer, counted, progress_bar
 from roost.cli.values import printable
 from roost.structures.registry import console_of
+from roost.structures.structure import Structure
 from roost.types.columns import Column
 
 AT_ONCE = 1000  # records per transaction: few commits, and other writers wait only milliseconds
@@ -29,6 +30,40 @@ LINE_ERRORS = (roost.Invalid, roost.Duplicate, roost.Full, roost.Overflow, roost
 
 Make = Callable[[list[Any]], roost.Operation[Any]]
 Taken = tuple[Record, roost.Operation[Any] | str]  # a record, with its operation or its problem
+
+
+class Insertion:
+    """Makes operations of records.
+
+    declarations: that of the structure, and those that it had before columns were added. A record without these columns
+        is stored by such a one, as by a process of that release: they get their defaults.
+    """
+
+    def __init__(self, declarations: Sequence[Structure]) -> None:
+        self._name = declarations[0].name
+        self._columns = console_of(declarations[0]).fields
+        self._makers: list[tuple[set[str], Sequence[Column], Make]] = []
+        for console in map(console_of, declarations):
+            lacks = {each.name for each in self._columns} - {each.name for each in console.fields}
+            self._makers.append((lacks, console.fields, console.insertion))
+        self._makers.sort(key=lambda maker: -len(maker[0]))
+
+    def fields(self, maps: Sequence[str]) -> list[Field]:
+        """Return the fields of a record, some of which have other names in the file."""
+        names = {column.name: column.name for column in self._columns}
+        for each in maps:
+            column, separator, field = each.partition("=")
+            if not separator or column not in names:
+                raise click.UsageError(f"--map {each}: it takes COLUMN=FIELD, and {self._name} has {', '.join(names)}")
+            names[column] = field
+        added = set().union(*[lacks for lacks, _, _ in self._makers])
+        return [Field(each, names[each.name], each.nullable or each.name in added) for each in self._columns]
+
+    def make(self, values: Sequence[Any]) -> roost.Operation[Any]:
+        """Return the operation that stores a record."""
+        given = {each.name: value for each, value in zip(self._columns, values, strict=True) if value is not LEFT_OUT}
+        _, columns, insertion = next(each for each in self._makers if not each[0] & given.keys())
+        return insertion([given.get(each.name) for each in columns])
 
 
 class Stopped(Exception):
@@ -162,7 +197,8 @@ def import_(
     columns by name; others are ignored. A counter has the fields key and n (1 if there is none), a set has key and
     member, unless their columns are named. A ring and a capped collection add the lines in their order. A cache has
     key and value, and optionally expires, the time at which the value expires (in UTC unless it has a zone), and
-    flags. An empty field is NULL if the column allows it.
+    flags. An empty field is NULL if the column allows it. A column that was added later may be left out, and gets its
+    default.
 
     A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
     and the message says how to continue; with --on-error skip it skips the line.
@@ -182,21 +218,11 @@ def import_(
     began = time.perf_counter()
     with settings.open() as store, progress_bar("lines", in_bytes=True) as bar:
         structure = lookup(store, name, to_write=True)
-        console = console_of(structure)
-        found = records(file, format_, name, _fields(name, console.fields, maps))
-        done = Import(store, console.insertion, _reporter(bar), skips=on_error == "skip", from_line=from_line)
+        insertion = Insertion([structure, *store._formerly(structure)])
+        found = records(file, format_, name, insertion.fields(maps))
+        done = Import(store, insertion.make, _reporter(bar), skips=on_error == "skip", from_line=from_line)
         stopped = _bring_in(done, found, file, bar)
     _report(settings, name, done, stopped, time.perf_counter() - began)
-
-
-def _fields(name: str, columns: Sequence[Column], maps: Sequence[str]) -> list[Field]:
-    names = {column.name: column.name for column in columns}
-    for each in maps:
-        column, separator, field = each.partition("=")
-        if not separator or column not in names:
-            raise click.UsageError(f"--map {each}: it takes COLUMN=FIELD, and {name} has {', '.join(names)}")
-        names[column] = field
-    return [Field(column, names[column.name]) for column in columns]
 
 
 def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> Stopped | None:

@@ -25,15 +25,19 @@ SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".nd
 FORMATS = ("csv", "tsv", "jsonl")
 
 
+LEFT_OUT = object()  # the value of a field that a record does not have
+
+
 class Field(NamedTuple):
-    """A column, and the name of its field in the file."""
+    """A column, the name of its field in the file, and whether a record may lack it."""
 
     column: Column
     name: str
+    optional: bool
 
 
 class Record(NamedTuple):
-    """The values of one record in the order of the fields, or its problem."""
+    """The values of one record in the order of the fields, `LEFT_OUT` for one that it lacks; or its problem."""
 
     line: int  # its first line
     next: int  # the line behind it; a quoted value may contain line breaks
@@ -113,11 +117,11 @@ class Picks(NamedTuple):
 
 def _picks(header: Sequence[str], structure: str, fields: Sequence[Field]) -> Picks:
     picks: list[tuple[int | None, Callable[[str], Any]]] = []
-    for column, name in fields:
+    for column, name, optional in fields:
         found = [place for place, each in enumerate(header) if each == name]
         if len(found) > 1:
             raise Failure(f"field {name} is in the header {len(found)} times")
-        if not found and not column.nullable:
+        if not found and not optional:
             raise Failure(
                 f"the file has no field {name}; it has {', '.join(header)}. --map {column.name}=FIELD names another"
             )
@@ -146,11 +150,11 @@ def _row_values(row: Sequence[str], columns: Picks) -> list[Any]:
     width, picks = columns
     if len(row) != width:
         raise roost.Invalid(f"{counted(len(row), 'field')}, where the header has {width}")
-    return [None if place is None else parse(row[place]) for place, parse in picks]
+    return [LEFT_OUT if place is None else parse(row[place]) for place, parse in picks]
 
 
 def _objects(lines: Lines, structure: str, fields: Sequence[Field]) -> Records:
-    parsers = [(name, column, json_parser(structure, column)) for column, name in fields]
+    parsers = [(name, optional, json_parser(structure, column)) for column, name, optional in fields]
     for line in lines:
         values, problem = [], ""
         if not line.strip():
@@ -162,14 +166,14 @@ def _objects(lines: Lines, structure: str, fields: Sequence[Field]) -> Records:
         yield Record(lines.number, lines.number + 1, values, lines.problem() or problem)
 
 
-def _object_values(line: str, parsers: Sequence[tuple[str, Column, Callable[[Any], Any]]]) -> list[Any]:
+def _object_values(line: str, parsers: Sequence[tuple[str, bool, Callable[[Any], Any]]]) -> list[Any]:
     try:
         found = load_json(line)
     except ValueError as error:
         raise roost.Invalid(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise roost.Invalid("not a JSON object")
-    for name, column, _ in parsers:
-        if name not in found and not column.nullable:
+    for name, optional, _ in parsers:
+        if name not in found and not optional:
             raise roost.Invalid(f"there is no field {name}")
-    return [parse(found.get(name)) for name, _, parse in parsers]
+    return [parse(found[name]) if name in found else LEFT_OUT for name, _, parse in parsers]

@@ -22,7 +22,7 @@ from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.stats import Stats
 from roost.catalog.alter import alter
-from roost.catalog.catalog import create, ddl, drop, listed
+from roost.catalog.catalog import create, ddl, drop, former_definitions, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
@@ -153,6 +153,12 @@ class _Base:
             told = "left out, since their kinds are not known here: %s; `roost check` tells more"
             log.warning(told, ", ".join(unknown))
         return [from_definition(definition) for name, _, definition in found if name not in unknown]
+
+    def _formerly(self, structure: Structure) -> list[Structure]:
+        # As the structure was before it was altered: what these declarations write is stored by the present one.
+        found = self._core.snapshot(partial(former_definitions, self._core.known.catalog, structure.name))
+        made = [from_definition(definition).overlap(structure.definition) for definition in found]
+        return [each for each in made if each is not None]
 
     def _doctor(self) -> list[Finding]:
         return self._working.doctor()

@@ -213,9 +213,12 @@ class StructurePlan(TargetPlan):
         if len(operations) == 1:
             only: list[Any] = yield from self._verbs[operations[0].verb](operations, context, False)
             return only
-        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written.
+        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written. So
+        # those that are there are locked in their order, and the others by the operations on both sides of the reader.
         readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
         if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
+            if not context.joined:
+                yield from self.take_heads(operations, context, makes=False)
             before = yield from StructurePlan.run(self, operations[: readers[0]], context)
             return before + (yield from StructurePlan.run(self, operations[readers[0] :], context))
         together = self.together
@@ -231,8 +234,13 @@ class StructurePlan(TargetPlan):
                 locked = True
         return results
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
-        """Take the locks for all rows that operations of several kinds write; return whether they are taken."""
+    def take_heads(
+        self, operations: Operations, context: Context, *, makes: bool = True
+    ) -> Generator[Wanted, Any, Locked]:
+        """Take the locks for all rows that operations of several kinds write; return whether they are taken.
+
+        makes: whether those that are missing are made, where an operation makes them.
+        """
         yield from ()
         return True
 

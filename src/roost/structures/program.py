@@ -455,9 +455,12 @@ class ProgramPlan(ReadPlan):
     def _makes(self, op: Operation[Any]) -> bool:
         return op.verb not in self.writes or self.writes[op.verb].makes
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, Locked]:
+    def take_heads(
+        self, operations: Operations, context: Context, *, makes: bool = True
+    ) -> Generator[Any, Any, Locked]:
+        """Lock what operations of several kinds write, in key order."""
         if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
-            yield from self.call_each("lock", keys)
+            yield from self.call_each("lock", keys if makes else [(*key[:-1], 0) for key in keys])
         return True
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:

@@ -35,8 +35,9 @@ class Counter(Structure[Key]):
     keep: with `window`, the number of windows, the current one included. Older ones are never read, and later adds
         delete them.
 
-    Each slot holds |n| < 2^63; an add that would exceed that raises `Overflow`, and never wraps. Totals are Python
-    ints of any size. The slotted upsert is from https://planetscale.com/blog/the-slotted-counter-pattern.
+    Each slot holds 64 bits; an add that would leave them raises `Overflow`, and never wraps. A key with one slot, as
+    every key on SQLite, so holds a total of 64 bits; one with more slots may hold a greater one. The slotted upsert is
+    from https://planetscale.com/blog/the-slotted-counter-pattern.
 
     >>> import roost
     >>> pageviews = roost.Counter("pageviews")

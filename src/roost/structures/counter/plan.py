@@ -78,7 +78,7 @@ class CounterPlan(ProgramPlan):
         )
         yield Program("clear", key, self._clearing, [TOTALS], before=self._summing(), tell=_told)
         if self.dialect.row_locks:
-            yield Program("lock", [*key, MAKES], lambda w: iter([Do(self._lock(w))]))
+            yield Program("lock", [*key, MAKES], self._locking)
         if self.structure.size:
             yield Program("sweep", [MOST], self._sweeping)
 
@@ -121,6 +121,15 @@ class CounterPlan(ProgramPlan):
             values["start"] = self.start(w.clock)
         slots = " UNION ALL ".join(f"SELECT {slot} AS slot" for slot in range(self.slots))
         return w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, [*values, "slot"], source=f"({slots}) s")
+
+    def _locking(self, w: Words) -> Iterator[Step]:
+        makes, index = w.new(MAKES.name), " FORCE INDEX (PRIMARY)" if w.dialect.family == "mariadb" else ""
+        there = f"FROM {w.rows}{index} WHERE {w.mine()}"
+        yield Do(self._lock(w), when=f"{makes} = 1")
+        if self.dialect.name == "postgresql":
+            yield Do(f"PERFORM 1 {there} ORDER BY slot FOR UPDATE", when=f"{makes} = 0")
+        else:
+            yield Let("there", INT, f"SELECT count(*) {there} AND {makes} = 0", locking=True)
 
     def _incrementing(self, w: Words) -> Iterator[Step]:
         if self.dialect.name == "postgresql":

@@ -154,7 +154,9 @@ UNION ALL
 SELECT 'type ' || typname FROM pg_type WHERE typname = %s AND typnamespace = quote_ident(current_schema())::regnamespace
 UNION ALL
 SELECT 'function ' || proname FROM pg_proc
-  WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
+  WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace
+    AND NOT (strpos(prosrc, %s) > 0 AND proowner = (SELECT relowner FROM pg_class WHERE oid = to_regclass(%s)::oid)
+      AND NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgfoid = pg_proc.oid))"""
 
 
 def _view(plan: StructurePlan, _: bool) -> View:
@@ -170,7 +172,9 @@ def _view(plan: StructurePlan, _: bool) -> View:
         text = _text([_only_on(plan), *body, f"RETURN {'OLD' if event == 'delete' else 'NEW'};"])
         tag = dollar_tag(text)
         make += [
-            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
+            # Whoever drops the view leaves its functions.
+            f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+            f"AS {tag}{text}{tag}",
             f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {view_name}\n"
             f"  FOR EACH ROW EXECUTE FUNCTION {function}()",
         ]
@@ -274,7 +278,7 @@ def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, An
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    found = yield Statement(each(TAKEN), [(name, name, *_functions(name))])
+    found = yield Statement(each(TAKEN), [(name, name, *_functions(name), MARK, plan.rows_table)])
     return found[0][0][0] if found[0] else ""
 
 
