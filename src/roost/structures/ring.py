@@ -312,7 +312,7 @@ class RingPlan(RowsPlan):
         shown += [words.shown(self.others, "r.")] if self.others else []
         run = (
             f"SELECT * FROM (SELECT {', '.join(shown)}\n  FROM {words.head} h CROSS JOIN {words.rows} r"
-            f" ON {words.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
+            f" ON {words.dialect.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
             f"  ORDER BY {', '.join(f'h.{words.dialect.name_of(each)} DESC' for each in words.key)}, r.slot DESC)"
         )
         return f"{run.format('<=')}\nUNION ALL\n{run.format('>')}"
