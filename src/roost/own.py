@@ -11,7 +11,7 @@ from roost.structures.reading import Ask
 from roost.structures.refusing import RefusingPlan
 from roost.structures.registry import register
 from roost.structures.relation import Relation
-from roost.structures.rules import has_head, sweep
+from roost.structures.rules import has_head, rule, sweep
 from roost.structures.steps import (
     INT,
     Do,
@@ -29,7 +29,7 @@ from roost.structures.steps import (
     Step,
     number,
 )
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import Wire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType
@@ -52,6 +52,7 @@ __all__ = [
     "Group",
     "Head",
     "Invalid",
+    "Key",
     "Leave",
     "Let",
     "Next",
@@ -73,8 +74,8 @@ __all__ = [
     "duration",
     "first",
     "has_head",
-    "key_from",
     "number",
     "register",
+    "rule",
     "sweep",
 ]

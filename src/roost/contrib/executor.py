@@ -8,7 +8,7 @@ from typing import Any
 
 from roost.databases.sqlite import engine as sqlite
 from roost.dialects import Control, Dialect, Statement, Together, Wanted
-from roost.dialects.dialect import Row, exchange
+from roost.dialects.dialect import Row, collect, render
 from roost.errors import Busy, Missing
 
 LOCK_SECONDS = 5  # how long to wait for the lock on creating and altering structures
@@ -34,13 +34,8 @@ class Executor(ABC):
             return [self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
             return self.obey(wanted)
-        work = exchange(wanted)
-        try:
-            sql, row = next(work)
-            while True:
-                sql, row = work.send(self.answer(sql, row, wanted.template.returns))
-        except StopIteration as stop:
-            return stop.value
+        returns = wanted.template.returns
+        return collect(wanted, [self.answer(sql, row, returns) for sql, row in render(wanted)])
 
     def obey(self, word: Any) -> Any:
         """Obey a control word: only the catalog's lock has an effect."""
@@ -51,11 +46,11 @@ class Executor(ABC):
         """Return a text as the connection takes it: with values in it, as each driver of a server has other marks."""
         match self.dialect.family:
             case "mariadb":
-                from roost.databases.mariadb.session import joined_text
+                from roost.databases.mariadb.statements import joined_text
 
                 return joined_text(self.dialect, sql, row), None
             case "postgresql":
-                from roost.databases.postgresql.values import filled_in
+                from roost.databases.postgresql.connection import filled_in
 
                 return filled_in(sql, row), None
         return sql, row or None

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple
 
 from roost import own
-
-K = TypeVar("K")
 
 SECOND = 1_000_000  # microseconds
 MOST_HITS = 10_000  # of a moving window, which has a row for each acquisition
@@ -52,7 +50,7 @@ class Window(NamedTuple):
         return self[4:]
 
 
-class Windows(own.Structure, Generic[K]):
+class Windows(own.Structure[own.Key]):
     """Hits of each key, counted in windows: `hit` a fixed one, `take` a moving one, `slide` a sliding one.
 
     A limit and the time for which it holds are given with each call, and may differ from call to call.
@@ -71,32 +69,21 @@ class Windows(own.Structure, Generic[K]):
     kind = "windows"
     reads: ClassVar[tuple[str, ...]] = ("peek",)
 
-    @overload
-    def __init__(self: Windows[str], name: str) -> None: ...
-    @overload
-    def __init__(self, name: str, *, key: type[K] | own.ColumnType[K]) -> None: ...
-
-    def __init__(self, name: str, *, key: Any = str) -> None:
-        super().__init__(name, own.Group.declared(name, "key", key))
-        if taken := RESERVED.intersection(self.key.names):
-            raise own.Invalid(f"{name}: a column cannot be called {min(taken)!r}, which is a column of Roost's own")
+    def __init__(self, name: str, *, key: type[own.Key] | own.ColumnType[own.Key] = str) -> None:  # type: ignore[assignment]
+        super().__init__(name, own.Group.declared(name, "key", key), RESERVED)
         self._define({"name": name, "key": key}, key=own.column_facts(self.key.columns))
 
-    @property
-    def columns(self) -> tuple[own.Column, ...]:
-        return self.key.columns
-
-    def hit(self, key: K, within: dt.timedelta | float, n: int = 1) -> own.Operation[int]:
+    def hit(self, key: own.Key, within: dt.timedelta | float, n: int = 1) -> own.Operation[int]:
         """Count `n` hits and return how many the window has; it begins with the first one and lasts for `within`."""
         return own.Operation(self, "hit", (self.key.check(key), self._within(within), self._n(n)))
 
-    def take(self, key: K, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
+    def take(self, key: own.Key, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
         """Take `n` unless there would be more than `limit` in the last `within`; whether they were taken."""
         if limit > MOST_HITS:
             raise own.Invalid(f"{self.name}: a moving window has at most {MOST_HITS:,} hits; take a sliding window")
         return self._taking("take", key, limit, within, n)
 
-    def slide(self, key: K, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
+    def slide(self, key: own.Key, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
         """Take `n` unless there would be more than `limit`, as two windows tell it; whether they were taken.
 
         Of the earlier window as large a part is counted as the last `within` still covers of it. Within two windows
@@ -107,21 +94,17 @@ class Windows(own.Structure, Generic[K]):
             raise own.Invalid(f"{self.name}: a limit of {limit:,} is too high for so long a window")
         return operation
 
-    def peek(self, key: K, within: dt.timedelta | float = MOST_WITHIN // SECOND) -> own.Operation[Window]:
+    def peek(self, key: own.Key, within: dt.timedelta | float = MOST_WITHIN // SECOND) -> own.Operation[Window]:
         """Read what a key has in windows of `within`."""
         return own.Operation(self, "peek", (self.key.check(key), self._within(within)))
 
-    def _taking(self, verb: str, key: K, limit: int, within: Any, n: int) -> own.Operation[bool]:
+    def _taking(self, verb: str, key: own.Key, limit: int, within: Any, n: int) -> own.Operation[bool]:
         if type(n) is not int or not 1 <= n <= limit:
             raise own.Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {limit:,}")
         return own.Operation(self, verb, (self.key.check(key), limit, self._within(within), n))
 
     def _within(self, within: Any) -> int:
         return own.duration(f"{self.name}: within", within, MOST_WITHIN)
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Windows[Any]:
-        return cls(name, key=own.key_from(name, "key", facts["key"]))
 
 
 class WindowsPlan(own.RefusingPlan):
@@ -135,8 +118,7 @@ class WindowsPlan(own.RefusingPlan):
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
         yield self.create(self.head_table, [*key, *HEAD], names)
         yield self.create(self.rows_table, [*key, LAST, N, AT], f"{names}, last")
-        self.indexes = (f"roost_{self.structure.name}_head_over",)
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.head_table} (until)"
+        yield self.index("head_over", "until", table=self.head_table)
 
     # --- programs -------------------------------------------------------------------------------------------------
 
@@ -192,12 +174,11 @@ class WindowsPlan(own.RefusingPlan):
 
     def _weight(self, head: str, now: str, within: str) -> str:
         # The hits of the sliding window: those of the current one, and a part of those of the earlier one.
-        divide = "DIV" if self.dialect.family == "mariadb" else "/"
-        age = f"{now} - {head}started"
+        age, divided = f"{now} - {head}started", self.words.divided
 
         def part(hits: str, ends: str) -> str:
-            left = f"({ends} - ({age}) + {MILLISECOND - 1}) {divide} {MILLISECOND}"
-            return f"{head}{hits} * ({left}) {divide} ({within} {divide} {MILLISECOND})"
+            left = divided(f"{ends} - ({age}) + {MILLISECOND - 1}", str(MILLISECOND))
+            return divided(f"{head}{hits} * ({left})", f"({divided(within, str(MILLISECOND))})")
 
         return (
             f"CASE WHEN {age} < {within} THEN {head}hits + {part('earlier', within)}\n"
@@ -205,8 +186,7 @@ class WindowsPlan(own.RefusingPlan):
         )
 
     def _lasting(self, until: str) -> str:
-        most = "max" if self.dialect.family == "sqlite" else "GREATEST"
-        return f"until = {most}(until, {until})"
+        return f"until = {self.words.greatest}(until, {until})"
 
     def _hitting(self, w: own.Words) -> Iterator[own.Step]:
         yield own.Head([each.name for each in HEAD])
@@ -314,14 +294,8 @@ class WindowsPlan(own.RefusingPlan):
 
     def rules(self) -> Iterator[tuple[str, str]]:
         yield own.has_head(self)
-        key = self.structure.key.columns
-        wrong = self.dialect.message("hits up to ?, the head says ?", "r.last", "h.newest")
-        yield (
-            "last",
-            f"SELECT {self.dialect.names(key, 'r.')}, {wrong} FROM {self.rows_table} r\n"
-            f"  JOIN {self.head_table} h ON {self.dialect.same(key, 'h.', 'r.')}\n"
-            f"  WHERE r.last > h.newest OR r.n < 1 OR r.last < r.n",
-        )
+        wrong = "r.last > h.newest OR r.n < 1 OR r.last < r.n"
+        yield own.rule(self, "last", "hits up to ?, the head says ?", "r.last", "h.newest", where=wrong)
 
 
 def _window(op: own.Operation[Any], found: list[own.Row]) -> Window:
