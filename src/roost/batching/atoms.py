@@ -60,6 +60,7 @@ class Atom:
     @property
     def answer(self) -> tuple[Any, ...]:
         """The results, or the error raised."""
+        assert self.done or self.error is not None, "an atom without an answer"
         if self.error is not None:
             try:
                 raise self.error
