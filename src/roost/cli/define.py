@@ -41,9 +41,9 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
     """Make structures, and the database file if there is none.
 
     Existing structures stay as they are. Structures are declared in a module of yours (the current directory is
-    searched first), or by options. A TYPE is int, float, bool, text(n), binary(n), decimal(digits,scale), datetime,
-    date, uuid or enum("a","b"), followed by ? if NULL is allowed. --per and --unique may also name a column that
-    --column declares.
+    searched first), or by options. A KIND is cache, counter, ring, capped, set, lease or rate_limit. A TYPE is int,
+    float, bool, text(n), binary(n), decimal(digits,scale), datetime, date, uuid or enum("a","b"), followed by ? if NULL
+    is allowed. --per and --unique may also name a column that --column declares.
 
     \b
     Examples:
@@ -63,8 +63,8 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create lease jobs --key 'text(40)'
     """
     structures = declared(targets, options)
-    with settings.open() as store:
-        there = {each.name: each for each in stored(store, may_be_missing=True)}
+    with settings.open(create=True) as store:
+        there = {each.name: each for each in stored(store)}
         for structure in structures:
             _must_agree_with(there.get(structure.name), structure)
         store.create(*structures, view=view)
@@ -116,23 +116,14 @@ def alter(settings: GlobalOptions, /, target: str, view: bool | None, yes: bool,
       roost alter likes --view
     """
     by_option = view is not None or any([value not in (None, ()) for value in options.values()])
-    wanted = [] if by_option else _declared_now(target)
+    hint = f"; to change a structure of this name say what: roost alter {target} --keep 10"
+    wanted = [] if by_option else imported(target, hint if target.isidentifier() else "")
     with settings.open() as store:
         if by_option:
             wanted = [altered(lookup(store, target, to_write=True), options)]
         _may_delete([(lookup(store, each.name), each) for each in wanted], yes)
         changes = _alter_each(store, wanted, view)
     answer(settings, changes, [f"{each['name']}: {_in_words(each['changes'])}" for each in changes])
-
-
-def _declared_now(target: str) -> list[Structure]:
-    try:
-        return imported(target)
-    except Failure as failure:
-        if not target.isidentifier():
-            raise
-        hint = f"to change a structure of this name say what: roost alter {target} --keep 10"
-        raise Failure(f"{failure.message}; {hint}") from None
 
 
 def _may_delete(pairs: Sequence[tuple[Structure, Structure]], yes: bool) -> None:

@@ -19,6 +19,7 @@ from roost.cli.app import Failure, GlobalOptions, lookup, shared, uninterrupted
 from roost.cli.lines import FORMATS, LEFT_OUT, Field, Record, Records, format_of, records
 from roost.cli.screen import answer, counted, progress_bar
 from roost.cli.values import printable
+from roost.structures.console import Console
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 from roost.types.columns import Column
@@ -218,6 +219,9 @@ def import_(
     began = time.perf_counter()
     with settings.open() as store, progress_bar("lines", in_bytes=True) as bar:
         structure = lookup(store, name, to_write=True)
+        console = console_of(structure)
+        if type(console).insertion is Console.insertion:
+            console.insertion([])  # says that nothing can be
         insertion = Insertion([structure, *store._formerly(structure)])
         found = records(file, format_, name, insertion.fields(maps))
         done = Import(store, insertion.make, _reporter(bar), skips=on_error == "skip", from_line=from_line)
