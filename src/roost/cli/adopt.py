@@ -20,7 +20,7 @@ from roost.cli.screen import answer, counted, progress_bar
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
 from roost.structures.adopted import Cap
-from roost.structures.durations import in_words
+from roost.structures.clock import in_words
 
 
 @click.command()

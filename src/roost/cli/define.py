@@ -28,9 +28,8 @@ from roost.cli.declare import (
 )
 from roost.cli.screen import answer
 from roost.databases import dialect_of
-from roost.structures.overlap import difference
 from roost.structures.registry import console_of
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, difference
 
 
 @click.command()

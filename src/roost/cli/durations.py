@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from roost.structures.adopted import FURTHEST
+from roost.structures.clock import WANTED, seconds_of
 from roost.structures.counter.declaration import SECONDS
-from roost.structures.durations import WANTED, seconds_of
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
