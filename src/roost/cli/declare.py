@@ -192,15 +192,16 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
         *first, last = missing
         needed = " and ".join(filter(None, [", ".join(first), last]))
         raise click.UsageError(f"{_a(kind)} needs {needed}: {_example(kind, name)}")
-    facts = {
+    facts = {  # as a definition has them
         **takes,
         **given,
         **{option: _group(option, given.get(option, ())) for option in GROUPS if option in takes},
     }
     if "value" in given:
-        facts["value"] = [("value", given["value"])]
+        facts["value"] = [["value", given["value"]]]
     if "per" in takes:
-        facts |= _columns(given)
+        facts |= {fact: value for fact, value in _columns(given).items() if fact in ("columns", *takes)}
+        del facts["column"]
     facts |= console_class(kind).facts(name, given)
     try:
         return declaration_of(kind).from_facts(name, facts)
@@ -215,7 +216,7 @@ def _example(kind: str, name: str = "NAME") -> str:
     return " ".join([f"roost create {kind} {name}", *(f"{_flag(each)} {_EXAMPLES.get(each, '…')}" for each in needed)])
 
 
-def _group(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
+def _group(option: str, given: Sequence[str]) -> list[list[str]]:
     # The columns of --key or --member; a single column is named after its option.
     columns = [_named(each) if _NAMED.match(each) else (option, each) for each in given or ["text"]]
     if len(columns) == 1 and columns[0][0] != option:
@@ -248,12 +249,12 @@ def _named(text: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _once(columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _once(columns: list[tuple[str, str]]) -> list[list[str]]:
     names = [name for name, _ in columns]
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"column {name} is declared twice")
-    return columns
+    return [[*each] for each in columns]
 
 
 def altered(stored: Structure, options: Options) -> Structure:
