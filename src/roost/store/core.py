@@ -417,8 +417,10 @@ class Core:
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection.session), connection)
             finally:
-                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
-                link.drop()
+                try:
+                    connection.settle()  # a pooler closes the session of a client that leaves inside a transaction
+                finally:
+                    link.drop()
 
         def apart() -> T:
             link = Link(self.engine, self.timeout)
