@@ -101,20 +101,17 @@ class MariaDBCaller(Caller):
             return rows[0]
         except Busy as error:
             if number_of(error) in INTERRUPTED:  # no handler has run
-                await self._go_back(error)
+                try:
+                    await self.say(BACK)
+                except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
+                    unknown = f"{error}; whether the operation was done is not known: roll back, and do all again"
+                    raise Conflict(unknown) from error
+                await self.say(RELEASE)
             raise
         except (Conflict, ConnectionLost):
             raise
         except Error:
             return None
-
-    async def _go_back(self, error: Busy) -> None:
-        try:
-            await self.say(BACK)
-        except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
-            unknown = f"{error}; whether the operation was done is not known: roll back, and do all again"
-            raise Conflict(unknown) from error
-        await self.say(RELEASE)
 
     def is_lost(self) -> bool:
         return not getattr(self.raw, "open", True) or not getattr(self.raw, "connected", True)  # PyMySQL's, asyncmy's
