@@ -221,7 +221,7 @@ OPTIONAL = {
     "greenlet": {"server.tasks"},
     "uvloop": {"server"},
     "prometheus_client": {"console.app", "contrib.prometheus", "server.http"},
-    "typing_extensions": {"structures.capped"},  # for type checkers alone
+    "typing_extensions": {"structures"},  # for type checkers alone
     "asgiref": {"contrib.django"},  # comes with Django
 }
 

@@ -4,7 +4,8 @@ from roost.dialects.dialect import Dialect, Row
 from roost.errors import Invalid
 from roost.structures.console import REQUIRED, Console
 from roost.structures.operation import Operation
-from roost.structures.program import Ask, ProgramPlan, Write, first
+from roost.structures.program import ProgramPlan, Write, first
+from roost.structures.reading import Ask
 from roost.structures.registry import register
 from roost.structures.relation import Relation
 from roost.structures.steps import Do, Each, Give, Head, Leave, Let, Next, Now, Program, Refuse, Step, number

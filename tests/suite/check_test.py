@@ -93,8 +93,7 @@ BROKEN = [
         "visits",
         "tables",
         None,
-        "DROP VIEW visits; DROP VIEW roost_visits_push; DROP VIEW roost_visits_place; "
-        "ALTER TABLE roost_visits_rows DROP COLUMN visitor",
+        "DROP VIEW visits; DROP VIEW roost_visits_push; ALTER TABLE roost_visits_rows DROP COLUMN visitor",
     ),
     ("baskets", "tables", None, "DROP INDEX roost_baskets_newest"),
     ("visits", "view", None, "DROP TRIGGER roost_visits_insert"),

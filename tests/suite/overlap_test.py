@@ -190,6 +190,7 @@ def test_f42_a_column_without_a_default_can_be_read_past_but_not_written(open_st
 
 def test_f42_what_cannot_be_understood_is_a_mismatch(open_store: Make) -> None:
     old, new = open_store(visits), open_store()
+    declared: Any
     for declared in (
         roost.Ring("visits", Visit, per="visitor", keep=5),
         roost.Counter("visits"),

@@ -18,11 +18,10 @@ from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, RUNS, Operation, Target
-from roost.structures.overlap import difference
 from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
 from roost.structures.rows import RowStructure
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, difference
 from roost.types.column_types import shown
 
 log = logging.getLogger("roost")

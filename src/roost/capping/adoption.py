@@ -18,7 +18,7 @@ from roost.catalog.catalog import Catalog, guarded, make_private
 from roost.dialects.dialect import Control, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.adopted import Adopted, Cap
-from roost.structures.durations import in_words
+from roost.structures.clock import in_words
 from roost.structures.plan import MORE, MOST
 from roost.structures.registry import from_definition
 

@@ -14,7 +14,7 @@ from typing import Any
 from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, guarded, lock
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
-from roost.structures.durations import fact_in_words
+from roost.structures.clock import fact_in_words
 from roost.structures.plan import Facts, StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure

@@ -8,9 +8,8 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
-from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
-from roost.structures.structure import facts_of
+from roost.structures.structure import difference, facts_of
 from roost.structures.views.making import drop_view, is_made, make_view, view_of
 from roost.structures.words.making import drop_variants, make_programs, programs_differ
 from roost.types.column_types import ColumnType

@@ -19,7 +19,7 @@ from roost.cli.values import Duration, Offset
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
 from roost.structures.adopted import Cap
-from roost.structures.durations import in_words
+from roost.structures.clock import in_words
 
 
 @click.command()

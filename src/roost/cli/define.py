@@ -20,9 +20,8 @@ from roost.cli.app import Failure, GlobalOptions, answer, flag, lookup, must_agr
 from roost.cli.values import Duration, Window, text_parser
 from roost.databases import dialect_of
 from roost.structures.console import REQUIRED
-from roost.structures.overlap import difference
 from roost.structures.registry import DECLARATIONS, console_class, console_of, declaration_of
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, difference
 from roost.types.columns import parse_column
 
 F = TypeVar("F", bound=Callable[..., Any])

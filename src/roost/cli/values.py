@@ -16,8 +16,8 @@ import click
 
 import roost
 from roost.structures.adopted import FURTHEST
+from roost.structures.clock import WANTED, seconds_of
 from roost.structures.counter.declaration import SECONDS
-from roost.structures.durations import WANTED, seconds_of
 from roost.structures.structure import Structure
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column

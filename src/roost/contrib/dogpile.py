@@ -36,8 +36,7 @@ class RoostBackend(CacheBackend):
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         given = {"name": "dogpile", "create": True, "lock_timeout": 30.0, "expiration": None, **arguments}
-        bounds = {each: given.get(each) for each in ("max_items", "max_bytes")}
-        self.cache = roost.Cache(given["name"], **bounds)
+        self.cache = roost.Cache(given["name"], max_items=given.get("max_items"), max_bytes=given.get("max_bytes"))
         self.locks = roost.Lease(f"{given['name']}_locks")
         self.opened = Opened(given.get("store") or given["url"], self.cache, self.locks, create=given["create"])
         self._codec = Codec(given.get("serializer", "json"), given["name"])

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from roost import own
-from roost.structures.checks import RuleWords, has_head
-from roost.structures.clock import MOST_REFUSED, SECOND, duration
+from roost.structures.clock import SECOND, duration
 from roost.structures.console import PeekConsole
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, Rule
-from roost.structures.program import Answering, Read
+from roost.structures.program import Answering
+from roost.structures.reading import Read
+from roost.structures.rules import RuleWords, has_head
 from roost.structures.steps import INT, Fetch
 from roost.types.column_types import whole
 
@@ -306,22 +307,16 @@ class WindowsPlan(own.ProgramPlan):
         }
         return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking, **clearing}
 
-    def _writes(self, write: own.Write, run: Operations, context: Context, _: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, _)
+    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        results = yield from super()._writes(run, context, locked)
         for op, result in zip(run, results, strict=True):
             if result is False:
                 self._remember(op, context)
         return results
 
-    def _refused_lately(self, context: Context) -> dict[own.Row, None]:
-        return context.refused.setdefault(self.structure.name, {})
-
     def _remember(self, op: own.Operation[Any], context: Context) -> bool:
         # That an operation was refused: the next one is asked by a plain read first.
-        refused = self._refused_lately(context)
-        if len(refused) >= MOST_REFUSED:
-            refused.clear()
-        refused[(op.verb, *self.key_out(op.args[0]))] = None
+        context.remember_refused(self.structure.name, (op.verb, *self.key_out(op.args[0])))
         return False
 
     def asked(self) -> Mapping[str, own.Ask]:
@@ -348,7 +343,7 @@ class WindowsPlan(own.ProgramPlan):
         return {"keys": self.list_keys(self.head_table, f"until > {self.now}")}
 
     def _asking(self, read: Read, op: own.Operation[Any], context: Context) -> Question | None:
-        lately = self._refused_lately(context).pop((op.verb, *self.key_out(op.args[0])), 1) is None
+        lately = context.was_refused(self.structure.name, (op.verb, *self.key_out(op.args[0])))
         if self.dialect.row_locks and not lately:
             return None
 

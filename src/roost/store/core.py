@@ -89,7 +89,7 @@ class Core:
         self.engine.events.clear()
         self._links: list[Link] = []  # for batches
         self._looking: set[Link] = set()  # links of check() and structures()
-        self._context = Context(self._clock, self._random.randrange(2**31))
+        self._context = Context(self._clock)
         self.joined_context = replace(self._context, joined=True)
         self.threads = threads()
         self._crowded = 0

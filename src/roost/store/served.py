@@ -95,7 +95,7 @@ class Database(ABC):
         self.budget = Budget(Limits(), time.monotonic)
         self._dialect = dialect
         self._known = known
-        self._context = Context(utc_now, 0)
+        self._context = Context(utc_now)
         self._lenient = Known(dialect)  # for operations on structures that no client has opened
         self._stats = Stats()
         self._tokens: dict[float, Once] = {}  # by the seconds for which tokens are stored

@@ -136,7 +136,7 @@ class ServerDatabase(Database):
 
     def __init__(self, engine: Engine, remembered: Remembered, timeout: float, connection: Connection) -> None:
         super().__init__(engine.dialect, remembered.known)
-        self._context = Context(utc_now, Random().randrange(2**31))  # each connection adds to one slot of counters
+        self._context = Context(utc_now)
         self._remembered = remembered
         self._not_begun = remembered.not_begun
         self._timeout = timeout

@@ -43,7 +43,6 @@ from roost.structures.cache.declaration import MAKE, get_or_set
 from roost.structures.kinds import Adopted, Cache
 from roost.structures.lease import Lease
 from roost.structures.operation import Operation
-from roost.structures.overlap import overlap
 from roost.structures.plan import in_utc
 from roost.structures.registry import from_definition, is_known
 from roost.structures.structure import Structure
@@ -154,7 +153,7 @@ class _Base:
     def _formerly(self, structure: Structure) -> list[Structure]:
         # As the structure was before it was altered: what these declarations write is stored by the present one.
         found = self._core.snapshot(partial(former_definitions, self._core.known.catalog, structure.name))
-        made = [overlap(from_definition(definition), structure.definition) for definition in found]
+        made = [from_definition(definition).overlap(structure.definition) for definition in found]
         return [each for each in made if each is not None]
 
     def _doctor(self) -> list[Finding]:

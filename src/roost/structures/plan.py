@@ -16,9 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
-from roost.structures.overlap import difference, overlap
 from roost.structures.steps import Routine
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, difference
 from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
@@ -34,6 +33,7 @@ same: Callable[[Row], Row] = tuple  # the converter of columns that need none: i
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds whose text does not depend on a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
+MOST_REFUSED = 1_000  # keys of a structure that a store remembers as refused
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
 
@@ -51,15 +51,23 @@ class Context:
     """The circumstances of a run that a plan may use; none of them decides an order."""
 
     clock: Callable[[], dt.datetime]  # for the column `at`, in UTC
-    spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # an optimistic attempt has failed
     nowait: bool = False  # do not wait for locks that other sessions hold
-    refused: dict[str, dict[Row, None]] = field(
-        default_factory=dict
-    )  # by structure, keys of which something was refused
+    refused: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, what was refused
     # By structure: keys that were read, whose use is to be stored.
     used: dict[str, dict[Row, None]] = field(default_factory=dict)
+
+    def was_refused(self, name: str, asked: Row) -> bool:
+        """Return whether this was refused lately by the structure of that name, and forget it."""
+        return self.refused.get(name, {}).pop(asked, 1) is None
+
+    def remember_refused(self, name: str, asked: Row) -> None:
+        """Remember that this was refused, so that a plain read is asked first the next time."""
+        refused = self.refused.setdefault(name, {})
+        if len(refused) >= MOST_REFUSED:
+            refused.clear()
+        refused[asked] = None
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
@@ -188,7 +196,7 @@ class StructurePlan(TargetPlan):
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""
         found = self._as_stored.get(definition)
         if found is None:
-            structure = overlap(self.structure, definition)
+            structure = self.structure.overlap(definition)
             if structure is None:
                 return Mismatch(
                     f"{self.structure.name} is declared otherwise than it is stored: "
@@ -200,7 +208,6 @@ class StructurePlan(TargetPlan):
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
-        """Plan operations of this structure, in their order."""
         if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
@@ -242,15 +249,17 @@ class StructurePlan(TargetPlan):
         return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, whose heads an operation locks."""
         return [self.key_out(op.args[0])]
 
     def key_value(self, stored: Sequence[Any]) -> Any:
         """Return the caller's key for the stored columns of one."""
         return self.structure.key.value(self._key_in(tuple(stored)))
 
-    def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
-        """Return a CREATE TABLE statement, and remember the layout for `check`."""
+    def create(self, table: str, columns: Sequence[Column], primary: str, fill: int = 100) -> str:
+        """Return a CREATE TABLE statement, and remember the layout for `check`.
+
+        fill: the percentage to which PostgreSQL fills a page: with room for new versions of rows, updates are HOT.
+        """
         self.layout[table] = tuple(columns)
         identity = primary.split(", ")
         longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
@@ -261,7 +270,14 @@ class StructurePlan(TargetPlan):
                 " roost.text(100)"
             )
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
-        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+        room = f" WITH (fillfactor = {fill})" if fill < 100 and self.dialect.name == "postgresql" else ""
+        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}{room}"
+
+    def index(self, suffix: str, columns: str, where: str = "", table: str = "") -> str:
+        """Return a CREATE INDEX statement, and remember the index for `check`."""
+        name = f"roost_{self.structure.name}_{suffix}"
+        self.indexes += (name,)
+        return f"CREATE INDEX {name} ON {table or self.rows_table} ({columns}){where}"
 
 
 def _most_bytes(column: Column) -> int:
@@ -304,17 +320,3 @@ def write(sql: str, values: str = "") -> Template:
     """
     many = Template(sql.replace(f"VALUES ({values})", "VALUES {{rows}}"), Gather.VALUES) if values else None
     return Template(sql, many=many)
-
-
-def nth(dialect: Dialect, columns: Sequence[Column]) -> str:
-    """Return `r.a = q.column2 AND r.b = q.column3`: SQLite's names of the columns of VALUES, after an ordinal."""
-    return " AND ".join(f"r.{dialect.name_of(column)} = q.column{place}" for place, column in enumerate(columns, 2))
-
-
-def numbered(keys: Sequence[Row], newest: dict[Row, int]) -> list[int]:
-    """Return the sequences of rows with these keys; `newest` has those before them, and those of the last ones then."""
-    sequences = []
-    for key in keys:
-        newest[key] = sequence = newest[key] + 1
-        sequences.append(sequence)
-    return sequences

@@ -15,27 +15,25 @@ import datetime as dt
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords
-from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, shown_now
+from roost.structures.clock import SECOND, at_moment, duration, shown_now
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write
+from roost.structures.program import Answering, Calling, ProgramPlan, Write
 from roost.structures.rate_limit_many import TEXTS, taking_all
+from roost.structures.reading import Ask
 from roost.structures.relation import read_only
-from roost.structures.rules import sweep
+from roost.structures.rules import RuleWords, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
-
-K = TypeVar("K")
 
 MOST = 2**62  # of limit times within: the computation adds two such products in 64 bits
 STAYS = SECOND  # a row is kept that much longer than it is needed, so that it is not created again and again
@@ -64,7 +62,7 @@ class Taken:
     retry_after: float
 
 
-class RateLimit(Structure, Generic[K]):
+class RateLimit(Structure[Key]):
     """Limits how often each key may do something: at most `limit` times at once, then once every `within / limit`.
 
     name: lower-case identifier, at most 40 characters.
@@ -93,18 +91,15 @@ class RateLimit(Structure, Generic[K]):
     options = ("limit", "within")
     reads: ClassVar[tuple[str, ...]] = ("peek",)
 
-    @overload
-    def __init__(self: RateLimit[str], name: str, *, limit: int, within: dt.timedelta | float) -> None: ...
-    @overload
     def __init__(
-        self, name: str, *, key: type[K] | ColumnType[K], limit: int, within: dt.timedelta | float
-    ) -> None: ...
-
-    def __init__(self, name: str, *, key: Any = str, limit: int, within: dt.timedelta | float) -> None:
-        super().__init__(name, Group.declared(name, "key", key))
-        for column in self.key.columns:
-            if column.name.lower() in RESERVED:
-                raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
+        self,
+        name: str,
+        *,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
+        limit: int,
+        within: dt.timedelta | float,
+    ) -> None:
+        super().__init__(name, Group.declared(name, "key", key), RESERVED)
         found = whole(limit, 1, MOST_ANSWER - 1)
         if found is None:
             raise Invalid(f"{name}: limit is a whole number from 1 on, not {limit!r}")
@@ -126,35 +121,21 @@ class RateLimit(Structure, Generic[K]):
     def within(self, stored: int) -> None:  # of a declaration that follows the stored one
         self.microseconds = stored
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key."""
-        return self.key.columns
-
-    def take(self, key: K, n: int = 1) -> Operation[Taken]:
+    def take(self, key: Key, n: int = 1) -> Operation[Taken]:
         """Take `n` at once, 1 to `limit`; if fewer remain, take none."""
         found = whole(n, 1, self.limit)
         if found is None:
             raise Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {self.limit:,}")
         return Operation(self, "take", (self.key.check(key), found))
 
-    def peek(self, key: K) -> Operation[Taken]:
+    def peek(self, key: Key) -> Operation[Taken]:
         """Return what `take` of one would return, without taking it; `remaining` is how many there are now."""
         return Operation(self, "peek", (self.key.check(key),))
 
-    def clear(self, key: K) -> Operation[int]:
-        """Restore the key's whole limit; return 1 if some of it was still taken, else 0."""
-        return super().clear(key)
-
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after` that have taken some within `within`, in key order."""
-        return super().keys(after, n)
-
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> RateLimit[Any]:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from the facts of a definition."""
-        key = key_from(name, "key", facts["key"])
-        return cls(name, key=key, limit=facts["limit"], within=facts["within"] * _MICROSECOND)
+        return super().from_facts(name, {**facts, "within": facts["within"] * _MICROSECOND})
 
 
 class RateLimitPlan(ProgramPlan):
@@ -171,15 +152,11 @@ class RateLimitPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table and index; PostgreSQL leaves room for new versions of a row."""
-        names = self.dialect.names(self.structure.key.columns)
-        room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
-        yield self.create(self.rows_table, [*self.structure.key.columns, PART, TAT], names) + room
-        self.indexes = (f"roost_{self.structure.name}_over",)
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (tat)"
+        key = self.structure.key.columns
+        yield self.create(self.rows_table, [*key, PART, TAT], self.dialect.names(key), 80)
+        yield self.index("over", "tat")
 
     def timing(self) -> Mapping[Column, str]:
-        """Return what reads need of the declaration, beside the structure's time."""
         return {LIMIT: str(self.structure.limit), WITHIN: str(self.structure.microseconds)}
 
     # --- programs -------------------------------------------------------------------------------------------------
@@ -212,7 +189,6 @@ class RateLimitPlan(ProgramPlan):
         return refused, self.divided(f"{cap} - {debt}", within), wait
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         key, gives = self.structure.key.columns, [ALLOWED, REMAINING, WAIT]
         seconds = "{wait}::double precision / 1000000::double precision"
         door = Door(
@@ -290,7 +266,6 @@ class RateLimitPlan(ProgramPlan):
         yield Do(f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {self.within} WHERE {w.mine()} AND {beyond}")
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Take by many rows; those of which some are refused are taken one by one."""
         found = yield from super().call_all(program, rows)
         left = [place for place, remaining in enumerate(found) if remaining is None]
         outcomes: list[Any] = [(1, remaining, 0) for remaining in found]
@@ -331,71 +306,55 @@ class RateLimitPlan(ProgramPlan):
         )
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def answer(op: Operation[Any], context: Context) -> Answering:
             return "CASE WHEN {allowed} = 1 THEN {remaining} END", lambda remaining: Taken(True, remaining, 0.0)
 
-        return {
-            "take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer),
-        }
+        return {"take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer)}
 
     def _n_of(self, op: Operation[Any]) -> Sequence[Row]:
         return [(*self.key_out(op.args[0]), op.args[1])]
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
-        self._row = self.read(self._found(), [*self.structure.key.columns, *self.timed])
-
         def peeked(_: Operation[Any], found: list[Row]) -> Taken:
             allowed, remaining, wait = _judged_by((1, *found[0]))[0]
             return _taken(allowed, remaining + allowed, wait)
 
-        return {"peek": Ask(self._row, self._given, peeked)}
+        return {"peek": self.ask(self._found(), peeked)}
 
-    def _given(self, op: Operation[Any], context: Context) -> Row:
-        return (*self.key_out(op.args[0]), *self.moment(context))
+    @property
+    def listed(self) -> str:
+        return f"tat > {self.now}"
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys, and a take's question; it is not asked of a server unless the key was refused."""
         if self.dialect.singles:
             self.questions["take"] = self._asking
-        return {"keys": self.list_keys(self.rows_table, f"tat > {self.now}")}
+        return {}
 
     def _asking(self, op: Operation[Any], context: Context) -> Question | None:
         (row,) = self._n_of(op)
-        if self.dialect.row_locks and self._refused_lately(context).pop(row[:-1], 1) is not None:
+        if self.dialect.row_locks and not context.was_refused(self.structure.name, row[:-1]):
             return None
 
         def refused(_: Operation[Any], found: list[Row]) -> Taken:
             outcome, final = _judged_by((op.args[1], *found[0]))
             if outcome[0] or not final:
                 raise Careful
-            self._remember(op, context)
+            context.remember_refused(self.structure.name, row[:-1])
             return _taken(*outcome)
 
-        return self._question(Ask(self._row, self._given, refused), op, context)
+        return self._question(self.asks["peek"]._replace(result=refused), op, context)
 
-    def _refused_lately(self, context: Context) -> dict[Row, None]:
-        return context.refused.setdefault(self.structure.name, {})
-
-    def _remember(self, op: Operation[Any], context: Context) -> None:
-        refused = self._refused_lately(context)
-        if len(refused) >= MOST_REFUSED:
-            refused.clear()
-        refused[self.key_out(op.args[0])] = None
-
-    def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, _)
+    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        results = yield from super()._writes(run, context, locked)
         for op, taken in zip(run, results, strict=True):
             if op.verb == "take" and not taken.allowed:
-                self._remember(op, context)
+                context.remember_refused(self.structure.name, self.key_out(op.args[0]))
         return results
 
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: a row has a moment, and a part of a microsecond in units of the limit."""
         words = RuleWords(self)
         yield (
             "tat",
@@ -461,7 +420,6 @@ class RateLimitWire(PeekWire):
     more = (REMAINING, RETRY_AFTER)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the key with what remains."""
         return [(*key, found.remaining, found.retry_after)]
 
 
@@ -474,7 +432,6 @@ class RateLimitConsole(PeekConsole[RateLimit[Any]]):
 
     @classmethod
     def facts(cls, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the time in microseconds."""
         return {"within": given["within"] * SECOND}
 
 

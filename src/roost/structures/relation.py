@@ -107,10 +107,7 @@ VIEWS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def read_only(
-    shown: Callable[[Any], str],
-    remove: Callable[[Any, str], str],
-    instead: str,
-    same: Sequence[Column] = (),
+    shown: Callable[[Any], str], remove: Callable[[Any, str], str], instead: str, same: Sequence[Column] = ()
 ) -> Mapping[str, Callable[[Any], Any]]:
     """Return what a view is made of that SQL only reads and deletes from, by dialect.
 

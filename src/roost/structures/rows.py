@@ -7,15 +7,14 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
 from roost.structures.operation import RUNS, Operation, few
-from roost.structures.structure import Group, Structure
+from roost.structures.structure import AnyKey, Group, Structure, facts_of
 from roost.types.column_types import INT_MAX, whole
 from roost.types.columns import Column, checked_columns, columns_of, parse_column, structure_name, unique_names
 
-K = TypeVar("K")
 R = TypeVar("R")
 
 
@@ -28,9 +27,10 @@ class Entry(Generic[R]):
     row: R
 
 
-class RowStructure(Structure, Generic[R, K]):
+class RowStructure(Structure[AnyKey], Generic[R, AnyKey]):
     """The reading half of a ring and of a capped collection."""
 
+    whole = ("push", "add", *RUNS)
     keep: Any  # rows per key
 
     def __init__(self, name: str, rows: Rows) -> None:
@@ -42,11 +42,11 @@ class RowStructure(Structure, Generic[R, K]):
         """The columns of the row."""
         return self.rows.columns
 
-    def latest(self, key: K, n: int | None = None) -> Operation[list[R]]:
+    def latest(self, key: AnyKey, n: int | None = None) -> Operation[list[R]]:
         """Read the last `n` rows (None: all), newest first; an empty list for a key without rows."""
         return Operation(self, "latest", (self.key.check(key), n if n is None else self._n(n)))
 
-    def entries(self, key: K, *, after: int = 0, n: int | None = None) -> Operation[list[Entry[R]]]:
+    def entries(self, key: AnyKey, *, after: int = 0, n: int | None = None) -> Operation[list[Entry[R]]]:
         """Read the entries whose sequence is greater than `after`, oldest first, at most `n` (None: all).
 
         A reader of a ring that resumes with its last sequence can see that it missed rows: the first sequence that it
@@ -57,15 +57,24 @@ class RowStructure(Structure, Generic[R, K]):
             raise Invalid(f"{self.name}: after is a sequence, a whole number from 0 on, not {after!r}")
         return Operation(self, "entries", (self.key.check(key), found, n if n is None else self._n(n)))
 
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after`, in key order; a key without rows is listed until `forget`."""
-        return super().keys(after, n)
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
+        keys = [*facts["per"], *facts.get("unique", ())]
+        options = {fact: value for fact, value in facts.items() if fact != "columns"}
+        return super().from_facts(name, {**options, "Row": row_from(name, facts["columns"], keys)})
 
-    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
-        if operation.verb in ("push", "add", *RUNS):
-            return self.columns[path[-1]].name
-        return super().column_at(operation, path)
+    def overlap(self, definition: str) -> Self | None:
+        made = super().overlap(definition)
+        if made is None:
+            return None
+        try:
+            rows = self.rows.overlap(facts_of(definition)["columns"])
+        except (KeyError, TypeError, ValueError):  # somebody has changed it by hand
+            return None
+        if rows is None:
+            return None
+        made.rows = rows
+        return made
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:

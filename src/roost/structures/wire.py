@@ -17,16 +17,12 @@ from roost.dialects import SQLITE
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
 from roost.structures.operation import Operation
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 Values = tuple[Any, ...]
 Steps = Generator[Operation[Any], Any, Any]  # operations that run one by one, since each depends on the last result
 
 SURE_DIGITS = 19  # an integer with fewer digits fits into 64 bits
-
-SEQUENCE = Column("sequence", ColumnType("int"))
-AT = Column("at", ColumnType("datetime"))
 
 
 class Wanted(NamedTuple):
@@ -53,6 +49,8 @@ class Wire:
     more: ClassVar[tuple[Column, ...]] = ()  # columns besides the declared ones
     written: ClassVar[frozenset[str]] = frozenset()  # the names of those that an insert may contain
     verbs: ClassVar[frozenset[str]] = frozenset(["delete"])
+    of_key = "get"  # the verb that reads a key; `latest` is given how many rows
+    of_id = ""  # the verb that reads a row, if it has an id within its key; `remove` deletes it
 
     def __init__(self, structure: Any, index: str, columns: Sequence[str], filters: Sequence[str]) -> None:
         self.structure = structure
@@ -92,12 +90,17 @@ class Wire:
 
     def ids(self) -> Sequence[Column]:
         """Return the columns that identify a row within its key."""
-        return ()
+        columns: Sequence[Column] = self.structure.second.columns if self.of_id else ()
+        return columns
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
         """Return the operation that reads the first `n` rows of a key, or the row with an id."""
-        structure = self.structure
-        operation: Operation[Any] = structure.latest(head, n) if hasattr(structure, "latest") else structure.get(head)
+        if id_:
+            rest: tuple[Any, ...] = (self.structure.second.value(id_),)
+            read = self.of_id
+        else:
+            read, rest = self.of_key, (n,) if self.of_key in ("latest", "top") else ()
+        operation: Operation[Any] = getattr(self.structure, read)(head, *rest)
         return operation
 
     def rows(self, key: Values, found: Any) -> list[Values]:
@@ -118,7 +121,7 @@ class Wire:
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
         """Change or delete one of the rows that were read; return whether that was done."""
-        yield self.structure.clear(head)
+        yield self.structure.remove(head, self.structure.second.value(id_)) if id_ else self.structure.clear(head)
         return True
 
     # --- requests -------------------------------------------------------------------------------------------------
@@ -235,32 +238,11 @@ class Wire:
 class PeekWire(Wire):
     """A structure whose keys are read by `peek`; a subclass makes rows of what it finds."""
 
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Return the operation that reads a key."""
-        return self.structure.peek(head)  # type: ignore[no-any-return]
+    of_key = "peek"
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Refuse: a client needs to know whether it got what it asked for, and an insert cannot report that."""
+        # A client needs to know whether it got what it asked for, and an insert cannot report that.
         raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
-
-
-class EntriesWire(Wire):
-    """A structure whose rows have a sequence number and a moment; newest first."""
-
-    more = (SEQUENCE, AT)
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Return an operation that reads entries, if the client opened their sequence or moment; else rows."""
-        if SEQUENCE in self.columns or AT in self.columns:
-            return self.structure.entries(head)  # type: ignore[no-any-return]
-        return super().reading(head, id_, n)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return rows with their sequence and moment, which are None if they were not read."""
-        check = self.structure.rows.check
-        if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
-            return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
-        return [(*row, None, None) for row in super().rows(key, found)]
 
 
 def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:

@@ -13,14 +13,14 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
-from roost.structures.checks import RuleWords
 from roost.structures.clock import datetime_of
+from roost.structures.counter.clients import VIEWS, CounterWire
 from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
-from roost.structures.counter.relation import VIEWS
-from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
-from roost.structures.program import MAKES, MOST, Answering, Ask, Calling, ProgramPlan, Write, first
+from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
+from roost.structures.reading import MOST, Ask
+from roost.structures.rules import RuleWords, gone
 from roost.structures.steps import (
     BY_INDEX,
     IN_ORDER,
@@ -28,7 +28,6 @@ from roost.structures.steps import (
     TOTAL,
     Do,
     Door,
-    Each,
     Give,
     Let,
     Program,
@@ -61,14 +60,11 @@ class CounterPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table."""
         key, dialect, structure = self.structure.key.columns, self.dialect, self.structure
         cell = [*key, *([START] if structure.size else [])]
-        fill = " WITH (fillfactor = 50)" if dialect.name == "postgresql" else ""  # for HOT updates: 99.8 % of them
-        yield self.create(self.rows_table, [*cell, SLOT, N], f"{dialect.names(cell)}, slot") + fill
+        yield self.create(self.rows_table, [*cell, SLOT, N], f"{dialect.names(cell)}, slot", 50)  # 99.8 % HOT
         if structure.size:
-            self.indexes = (f"roost_{structure.name}_over",)
-            yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (start)"
+            yield self.index("over", "start")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
@@ -178,21 +174,9 @@ class CounterPlan(ProgramPlan):
         yield Give([w["had"]])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:
-        # The oldest first; rows that other sessions hold are skipped.
-        rows, most, cell = w.rows, w.new(MOST.name), [*self.structure.key.columns, START, SLOT]
         yield Let("first", INT, f"{self.start(w.clock)} - {self._back(None)}")
-        names = self.dialect.names(cell)
-        expired = f"FROM {rows} WHERE start < {w['first']} ORDER BY start LIMIT {most}"
-        match self.dialect.family:
-            case "sqlite":
-                yield Do(f"DELETE FROM {rows} WHERE ({names}) IN (SELECT {names} {expired})")
-            case "postgresql":
-                yield Do(f"DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid {expired} FOR UPDATE SKIP LOCKED))")
-            case _:
-                found = expired.replace(" WHERE", f" FORCE INDEX ({self.indexes[0]}) WHERE")
-                this = " AND ".join(f"{self.dialect.name_of(each)} = {w[each.name]}" for each in cell)
-                select = f"SELECT {names} {found} FOR UPDATE SKIP LOCKED"
-                yield Each(cell, select, [Do(f"DELETE FROM {rows} WHERE {this}")])
+        cell = [*self.structure.key.columns, START, SLOT]
+        yield from gone(w, w.rows, cell, f"start < {w['first']}", "start")
 
     def _back(self, last: int | None) -> int:
         # Microseconds from the start of the first of the last windows to that of the current one.
@@ -202,7 +186,6 @@ class CounterPlan(ProgramPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             if op.verb in RUNS:
@@ -221,14 +204,12 @@ class CounterPlan(ProgramPlan):
         }
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what runs the other verbs, and adds, which are merged."""
         return {
             "add": self._adds,
             "add_all": self._adds,
             "increment": self._increments,
             "totals": self._totals,
             "top": self._top,
-            "keys": self.list_keys(self.rows_table, self._kept),
         }
 
     def _adds(self, run: Operations, context: Context, _: Locked) -> Plan:
@@ -253,10 +234,10 @@ class CounterPlan(ProgramPlan):
 
     def _increments(self, run: Operations, context: Context, locked: Locked) -> Plan:
         if self.dialect.exchanges or len(run) == 1:
-            return (yield from self._caught(run, self._writes(self.writes["increment"], run, context, locked)))
+            return (yield from self._caught(run, self._writes(run, context, locked)))
         results = []
         for op in run:
-            results += yield from self._caught([op], self._writes(self.writes["increment"], [op], context, locked))
+            results += yield from self._caught([op], self._writes([op], context, locked))
         return results
 
     def _caught(self, run: Operations, work: Plan) -> Plan:
@@ -277,11 +258,11 @@ class CounterPlan(ProgramPlan):
         where = f" FROM {self.rows_table} WHERE {self.mine()}"
         if self.structure.size:
             start = self.start(self.clock)
-            where += f" AND start = {start}" if current else f" AND {self._kept}"
+            where += f" AND start = {start}" if current else f" AND {self.listed}"
         return f"SELECT {self._summed}{where}"
 
     @property
-    def _kept(self) -> str:
+    def listed(self) -> str:
         return f"start >= {self.start(self.clock)} - {self._back(None)}" if self.structure.size else ""
 
     @property
@@ -291,7 +272,6 @@ class CounterPlan(ProgramPlan):
         return "0, coalesce(sum(n), 0)"
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
         names, mine = dialect.names(key), self.mine()
         start = self.start(self.clock) if self.structure.size else ""
@@ -354,9 +334,8 @@ class CounterPlan(ProgramPlan):
     # --- alter and check --------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Return the invariants of its tables. A slot beyond the declared ones is counted, and allowed."""
         words = RuleWords(self)
-        yield (
+        yield (  # a slot beyond the declared ones is counted, and allowed
             "slot",
             f"SELECT {words.r_key}, {words.message('slot ? of ?', 'slot', str(MAX_SLOTS))} FROM {words.rows} r\n"
             f"  WHERE slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}",

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from roost.structures.console import Console, Table
-from roost.structures.keep_for import leaves_earlier
 from roost.structures.operation import Operation
+from roost.structures.rules import leaves_earlier
 from roost.structures.set.declaration import Set
 from roost.structures.structure import Structure
-from roost.structures.wire import Steps, Values, Wire
-from roost.types.columns import Column
+from roost.structures.wire import Values, Wire
 
 
 class SetWire(Wire):
@@ -20,31 +19,15 @@ class SetWire(Wire):
     The columns of the member follow those of the key.
     """
 
-    def ids(self) -> Sequence[Column]:
-        """Return the columns of the member."""
-        columns: Sequence[Column] = self.structure.member.columns
-        return columns
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Ask for the members, or whether one is there."""
-        if id_:
-            return self.structure.contains(head, self.structure.member.value(id_))  # type: ignore[no-any-return]
-        return self.structure.members(head)  # type: ignore[no-any-return]
+    of_key, of_id = "members", "contains"
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return a row for each member, always in the same order."""
         if isinstance(found, bool):
             return [key] if found else []
         return sorted([(*key, *self.structure.member.check(member)) for member in found], key=repr)
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Add a member."""
         return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
-
-    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
-        """Remove a member."""
-        yield self.structure.remove(head, self.structure.member.value(id_))
-        return True
 
 
 class SetConsole(Console[Set[Any, Any]]):
@@ -52,33 +35,23 @@ class SetConsole(Console[Set[Any, Any]]):
 
     takes: ClassVar[Mapping[str, Any]] = {"key": (), "member": (), "keep": None, "keep_for": None}
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return an operation for each key's size."""
-        return [self.structure.size(key) for key in keys]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return the size of each key."""
-        return Table(("size",), [(size,) for size in results], [{"size": size} for size in results])
+    reads = "size"
+    headers = ("size",)
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the members."""
         return self.structure.members(key)
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return the members in their order."""
         group = self.structure.member
         members = sorted(found, key=_ordered)[:n]
         return Table(group.names, [group.check(member) for member in members], {"members": members})
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that adds the member."""
         key, member = self.structure.key, self.structure.member
         width = len(key.columns)
         return self.structure.add(key.value(values[:width]), member.value(values[width:]))
 
     def deletes(self, new: Structure) -> str:
-        """Say which members go."""
         old, said = self.structure, []
         if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
             said.append(f"members beyond the newest {new.keep} of each key are deleted")

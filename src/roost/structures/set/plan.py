@@ -11,45 +11,39 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress, groupby, islice
+from itertools import compress
 from typing import Any
 
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords, counted, has_head, lasting
 from roost.structures.clock import SECOND
-from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     SEQUENCE,
     Context,
     Facts,
-    Locked,
     N,
     Operations,
-    Plan,
     Rule,
-    Transaction,
-    Verb,
     each,
-    nth,
     same,
     seizing,
 )
-from roost.structures.program import MAKES, NOW, Ask, Calling, ProgramPlan, Write, first, in_json
+from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
+from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, sweep
+from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sweep
 from roost.structures.set.clients import SetWire
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.views.postgresql import newest_version
+from roost.structures.words.mysql import in_json
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
 NEWS = Column("news", ColumnType("text", 2**24))  # the numbers of new rows, as JSON
-CHANGE = "change"  # what adds and removes are together
 
 
 class SetPlan(ProgramPlan):
@@ -65,31 +59,26 @@ class SetPlan(ProgramPlan):
         self._pair_out: Callable[[Row], Row] = dialect.encoder(self.pair) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
         super().__init__(structure, dialect)
-        self.together = {**self.together, **dict.fromkeys(("add", "add_all", "remove"), CHANGE)}
+        self.apart = 0 if self.keep else len(self.pair)  # with `keep` the oldest one goes
         if not self.heads:
             self.lock_width = len(self.pair)
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables."""
-        key, name = self.structure.key.columns, self.structure.name
+        key = self.structure.key.columns
         if self.heads:
             yield self.create(self.head_table, [*key, N], self.dialect.names(key))
         more = [*([SEQUENCE] if self.keep else []), *([UNTIL] if self.expires else [])]
         yield self.create(self.rows_table, [*self.pair, *more], self.dialect.names(self.pair))
         if self.keep:
-            self.indexes += (f"roost_{name}_newest",)
-            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} ({self.dialect.names(key)}, sequence)"
+            yield self.index("newest", f"{self.dialect.names(key)}, sequence")
         if self.expires:
-            self.indexes += (f"roost_{name}_over",)
-            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} (until)"
+            yield self.index("over", "until")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
-        living = f" AND until > {self.now}" if self.expires else ""
-        self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{living}"
+        self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{self.living()}"
         before = f"SELECT 1 {self._there}"
         add = self._adding if self.heads else self._renewing
         plain = not self.structure.options
@@ -114,15 +103,14 @@ class SetPlan(ProgramPlan):
             yield Program("add_all", self.pair, rows, many=True)
             yield Program("count_all", given, heads, many=True)
         if self.heads:
-            yield from self.removals(counted=True)
+            yield from self.removals()
         else:
-            had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+            had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{self.living()}"
             yield Program("clear", self.structure.key.columns, self._clearing, [HAD], before=had)
         if self.expires:
             yield sweep(self.pair, head=self.heads)
 
     def lock_program(self) -> Program:
-        """Return the program that locks what operations of several kinds write: without heads, the members' rows."""
         if self.heads:
             return super().lock_program()
         given = [*self.pair, MAKES]
@@ -306,7 +294,6 @@ class SetPlan(ProgramPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             out = self._pair_out
@@ -319,14 +306,13 @@ class SetPlan(ProgramPlan):
             return sum([int(outcome or 0) for outcome in outcomes])
 
         return {
-            "add": Write("add", rows, changed),
-            "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes))),
-            "remove": Write("remove", rows, changed, makes=False),
+            "add": Write("add", rows, changed, together="change"),
+            "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes)), together="change"),
+            "remove": Write("remove", rows, changed, makes=False, together="change"),
             "forget": Write("forget" if self.heads else "clear", self.key_of, first, makes=False),
         }
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return what operations write, in order, each with whether it is made: keys, or the members' rows."""
         if self.heads:
             return super().locks(operations, context)
         made: dict[Row, int] = {}
@@ -336,38 +322,7 @@ class SetPlan(ProgramPlan):
                     made[row] = max(made.get(row, 0), int(self._makes(op)))
         return sorted([(*row, makes) for row, makes in made.items()])
 
-    def _changes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        # Adds and removes of different members can be told apart from their order, unless the oldest is to go.
-        if len({self.writes[op.verb].program for op in run}) == 1:
-            return (yield from self._writes(self.writes[run[0].verb], run, context, locked))
-        if locked is False:
-            yield from self.take_heads(run, context)
-        if self.keep:
-            results = []
-            for _, ops in groupby(run, lambda op: self.writes[op.verb].program):
-                part = list(ops)
-                results += yield from self._writes(self.writes[part[0].verb], part, context, True)
-            return results
-        rows = [(self.writes[op.verb].program, row) for op in run for row in self.writes[op.verb].rows(op)]
-        rounds: list[dict[str, list[int]]] = []
-        last: dict[Row, tuple[int, str]] = {}
-        for place, (program, row) in enumerate(rows):
-            number, before = last.get(row, (0, program))
-            last[row] = number, program = number + (before != program), program
-            if number == len(rounds):
-                rounds.append({})
-            rounds[number].setdefault(program, []).append(place)
-        outcomes: list[Any] = [None] * len(rows)
-        for each_round in rounds:
-            for program, places in each_round.items():
-                found = yield from self.call(program, [rows[place][1] for place in places], context)
-                for place, outcome in zip(places, found, strict=True):
-                    outcomes[place] = outcome
-        told = iter(outcomes)
-        return [how.result(op, list(islice(told, len(how.rows(op))))) for op in run if (how := self.writes[op.verb])]
-
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Add or remove many members. Which are there is asked before; the first of equal ones changes something."""
         if verb not in ("add", "remove") or (self.keep and verb == "add") or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
         given = [row + self.moment(context) for row in rows] if self.expires else rows
@@ -388,18 +343,7 @@ class SetPlan(ProgramPlan):
                 yield Statement(self._many[verb], [row + self.moment(context) for row in changed])
         return outcomes
 
-    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        if write.program != "add" or self.structure.options:
-            return (yield from super()._by_itself(write, op, given))
-        pair = given[: len(self.pair)]
-        if (yield self._find.sql, pair):
-            return write.result(op, [0])
-        yield self._many["add_all"].sql, pair
-        yield self._many["count_all"].sql, (*pair[: self.key_width], 1)
-        return write.result(op, [1])
-
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Add many members; MariaDB and MySQL give the numbers of those that are new."""
         different = list(dict.fromkeys(rows))
         if self.dialect.family == "postgresql":
             found = yield from super().call_all(program, different)
@@ -417,51 +361,40 @@ class SetPlan(ProgramPlan):
     # --- reads ----------------------------------------------------------------------------------------------------
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
-        key, member, timed = self.structure.key.columns, self.structure.member.columns, self.timed
-        timed = timed if self.expires else ()
-        living = f" AND until > {self.now}" if self.expires else ""
-        size = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+        member, mine = self.structure.member.columns, f"{self.mine()}{self.living()}"
+        size = f"SELECT count(*) FROM {self.rows_table} WHERE {mine}"
         if not self.expires:
             size = f"SELECT n FROM {self.head_table} WHERE {self.mine()}"
         value, convert = self.structure.member.value, self._member_in
-        contains = self.read(f"SELECT 1 {self._there}", [*self.pair, *timed])
+        contains = self.ask(f"SELECT 1 {self._there}", lambda _, rows: bool(rows), member)
         if self.dialect.family == "sqlite":
             now = self.now.replace(f":{NOW.name}", f"q.column{len(self.pair) + 2}")
-            same_pair = nth(self.dialect, self.pair) + (f" AND r.until > {now}" if self.expires else "")
+            same_pair = " AND ".join(
+                f"r.{self.dialect.name_of(each)} = q.column{place}" for place, each in enumerate(self.pair, 2)
+            ) + (f" AND r.until > {now}" if self.expires else "")
             find = f"SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {self.rows_table} r ON {same_pair}"
-            self._find = replace(each(contains.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
+            self._find = replace(each(contains.read.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
 
-        def of_key(op: Operation[Any], context: Context) -> Row:
-            return self.key_out(op.args[0]) + (self.moment(context) if self.expires else ())
-
-        def of_pair(op: Operation[Any], context: Context) -> Row:
-            return self._pair_out(op.args[0] + op.args[1]) + (self.moment(context) if self.expires else ())
-
-        names = self.dialect.names(member)
-        members = self.read(f"SELECT {names} FROM {self.rows_table} WHERE {self.mine()}{living}", [*key, *timed])
+        members = f"SELECT {self.dialect.names(member)} FROM {self.rows_table} WHERE {mine}"
         return {
-            "members": Ask(members, of_key, lambda _, rows: {value(convert(row)) for row in rows}),
-            "contains": Ask(contains, of_pair, lambda _, rows: bool(rows)),
-            "size": Ask(self.read(size, [*key, *timed]), of_key, lambda _, rows: rows[0][0] if rows else 0),
+            "members": self.ask(members, lambda _, rows: {value(convert(row)) for row in rows}),
+            "contains": contains,
+            "size": self.ask(size, lambda _, rows: rows[0][0] if rows else 0),
         }
 
-    def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys, and what runs adds and removes."""
-        listed = (self.rows_table, f"until > {self.now}") if self.expires else (self.head_table,)
-        return {"keys": self.list_keys(*listed)} | dict.fromkeys(("add", "add_all", "remove", CHANGE), self._changes)
+    @property
+    def listed(self) -> str:
+        return f"until > {self.now}" if self.expires else ""
 
     # --- SQL clients, check, alter --------------------------------------------------------------------------------
 
     def relation(self) -> Relation:
-        """Return what SQL clients see."""
         remove = "remove" if self.heads else ""
         counted = self.heads and not self.expires
         plain = not self.structure.options  # otherwise it renews the member
         return Relation(self.pair, "add", self.pair, remove=remove, skips=plain, counted=counted)
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: every row has a head, its count is right, and it is at most `keep`."""
         if self.heads:
             yield has_head(self)
             yield counted(self)

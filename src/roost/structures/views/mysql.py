@@ -71,7 +71,6 @@ class MySQLViewWords(ViewWords):
         self._given = given
 
     def new(self, column: Column) -> str:
-        """Return the variable that holds what is stored. Its name has a blank: a column cannot be called so."""
         return f"`new {column.name}`"
 
     def door(self, columns: Sequence[Column], body: Sequence[str], declared: Sequence[str] = ()) -> Door:

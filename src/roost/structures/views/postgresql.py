@@ -173,7 +173,8 @@ def _view(plan: StructurePlan, _: bool) -> View:
         tag = dollar_tag(text)
         make += [
             # Whoever drops the view leaves its functions.
-            f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
+            f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+            f"AS {tag}{text}{tag}",
             f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {view_name}\n"
             f"  FOR EACH ROW EXECUTE FUNCTION {function}()",
         ]
@@ -260,8 +261,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     if not any(MARK in text for text in objects.values()):
         return NO_VIEW
     return FoundView(
-        objects,
-        own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours),
+        objects, own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours)
     )
 
 

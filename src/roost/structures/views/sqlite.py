@@ -17,16 +17,7 @@ from roost.dialects.conditions import stored
 from roost.dialects.dialect import Statement
 from roost.structures.clock import SQLITE_CLOCK
 from roost.structures.plan import StructurePlan, each
-from roost.structures.views.view import (
-    MARK,
-    NO_VIEW,
-    NOTHING,
-    Case,
-    FoundView,
-    View,
-    ViewDialect,
-    ViewWords,
-)
+from roost.structures.views.view import MARK, NO_VIEW, NOTHING, Case, FoundView, View, ViewDialect, ViewWords
 from roost.types.columns import Column
 
 SWEPT = 4  # expired rows that an INSERT deletes
@@ -81,7 +72,6 @@ class SQLiteViewWords(ViewWords):
     differ = "IS NOT"
 
     def new(self, column: Column) -> str:
-        """Return the expression for the stored form of the value that a client gives for a column."""
         return stored(self.dialect, column, self.given(column))
 
     def same(self, columns: Iterable[Column], one: str, other: str) -> str:

@@ -29,24 +29,20 @@ class SQLiteWords(Words):
 
     @property
     def now(self) -> str:
-        """The structure's time, as an expression."""
         return f"(SELECT max({self.clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {self.times} t)"
 
     def new(self, name: str) -> str:
-        """Return the given value of a column."""
         return f"column{self._given.index(name) + 1}" if self._given else f'NEW."{name}"'
 
     def __getitem__(self, name: str) -> str:
-        """Return a remembered value: it is written out."""
         return self._lets[name]
 
     def default(self, column: Column) -> str:
-        """Return the default of a column that a row of `put` does not name, in its upsert."""
         return self.proposed(self.dialect.name_of(column))
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them. WHERE keeps ON CONFLICT from being read as the condition of a join."""
+        # WHERE keeps ON CONFLICT from being read as the condition of a join.
         return f"(VALUES ({', '.join('?' * len(self._given))})) WHERE true"
 
     def statement(self, program: Program) -> str | None:
