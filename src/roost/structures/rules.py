@@ -146,8 +146,8 @@ def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[St
     """
     if old.get("keep_for") is None:
         raise Invalid(
-            f"{plan.structure.name}: keep_for cannot change from None to {new['keep_for']}: the rows have no times; "
-            "create another structure and import into it"
+            f"{plan.structure.name}: keep_for cannot change from None to {in_words(new['keep_for'])}: the rows have no "
+            "times; create another structure and import into it"
         )
     less = old["keep_for"] - new["keep_for"]
     if less > 0:
