@@ -32,9 +32,8 @@ _NAMED = re.compile(r"\s*(\w+)\s*:(.*)\Z", re.DOTALL)
 # A type, its limits in brackets (which may contain strings with any characters), then a default.
 _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\??\s*)(?:=(.*))?\Z""", re.DOTALL)
 
-_EXAMPLES = {"per": "uid:int", "keep": "5", "unique": "egg:int", "limit": "5", "within": "15m"}
-
 GROUPS = ("key", "member")  # options whose columns form one value for the caller
+_EXAMPLES = {"per": "uid:int", "keep": "5", "unique": "egg:int", "limit": "5", "within": "15m"}
 
 _N, _TIME = {"type": int, "metavar": "N"}, {"type": Duration(), "metavar": "TIME"}
 _COLUMNS = {"multiple": True, "metavar": "NAME:TYPE"}
@@ -106,8 +105,9 @@ def declared(targets: Sequence[str], options: Options) -> list[Structure]:
             f"{targets[0]!r} is no kind of structure: {flag(next(iter(given)))} goes with a KIND ({kinds}) and a NAME;"
             " a module has its own"
         )
-    hint = f", and the kinds of structures are {kinds}"
-    found = [structure for target in targets for structure in imported(target, hint)]
+    found = [
+        structure for target in targets for structure in imported(target, f", and the kinds of structures are {kinds}")
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -185,15 +185,15 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
         *first, last = missing
         needed = " and ".join(filter(None, [", ".join(first), last]))
         raise click.UsageError(f"{_a(kind)} needs {needed}: {_example(kind, name)}")
-    facts = {  # as a definition has them
+    facts = {
         **takes,
         **given,
         **{option: _group(option, given.get(option, ())) for option in GROUPS if option in takes},
     }
     if "value" in given:
-        facts["value"] = [["value", given["value"]]]
+        facts["value"] = [("value", given["value"])]
     if "per" in takes:
-        facts |= {fact: value for fact, value in _columns(given).items() if fact in ("columns", *takes)}
+        facts |= {name: fact for name, fact in _columns(given).items() if name in (*takes, "columns")}
         del facts["column"]
     facts |= console_class(kind).facts(name, given)
     try:
@@ -209,7 +209,7 @@ def _example(kind: str, name: str = "NAME") -> str:
     return " ".join([f"roost create {kind} {name}", *(f"{flag(each)} {_EXAMPLES.get(each, '…')}" for each in needed)])
 
 
-def _group(option: str, given: Sequence[str]) -> list[list[str]]:
+def _group(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
     # The columns of --key or --member; a single column is named after its option.
     columns = [_named(each) if _NAMED.match(each) else (option, each) for each in given or ["text"]]
     if len(columns) == 1 and columns[0][0] != option:
@@ -242,12 +242,12 @@ def _named(text: str) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _once(columns: list[tuple[str, str]]) -> list[list[str]]:
+def _once(columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
     names = [name for name, _ in columns]
     for name in names:
         if names.count(name) > 1:
             raise click.UsageError(f"column {name} is declared twice")
-    return [[*each] for each in columns]
+    return columns
 
 
 def altered(stored: Structure, options: Options) -> Structure:

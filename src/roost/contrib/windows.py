@@ -19,7 +19,7 @@ from roost.structures.console import PeekConsole
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, Rule
 from roost.structures.program import Answering
 from roost.structures.reading import Read
-from roost.structures.rules import RuleWords, has_head
+from roost.structures.rules import has_head, rule
 from roost.structures.steps import INT, Fetch
 from roost.types.column_types import whole
 
@@ -358,13 +358,8 @@ class WindowsPlan(own.ProgramPlan):
     def rules(self) -> Iterator[Rule]:
         """Yield what `check` verifies: rows have a head, and their hits are among those that it has numbered."""
         yield has_head(self)
-        words = RuleWords(self)
-        wrong = words.message("hits up to ?, the head says ?", "r.last", "h.newest")
-        yield (
-            "last",
-            f"SELECT {words.r_key}, {wrong} FROM {words.rows} r JOIN {words.head} h ON {words.join}\n"
-            f"  WHERE r.last > h.newest OR r.n < 1 OR r.last < r.n",
-        )
+        wrong = "r.last > h.newest OR r.n < 1 OR r.last < r.n"
+        yield rule(self, "last", "hits up to ?, the head says ?", "r.last", "h.newest", where=wrong)
 
 
 def _window(op: own.Operation[Any], found: list[own.Row]) -> Window:

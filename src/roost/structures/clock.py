@@ -61,16 +61,8 @@ TRIGGER_CLOCK = """\
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', IF(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6)) BETWEEN 0 AND 3599,
     UTC_TIMESTAMP(6), CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00')))"""
 
-# The structure's time as an expression. On SQLite its row exists from the first write on. On PostgreSQL it is a query
-# that is evaluated once: with the clock itself, which advances, a condition could not use an index.
-NOW = {
-    "mariadb": "COALESCE((SELECT GREATEST({clock} + t.ahead, t.latest) FROM {table} t), {clock})",
-    "postgresql": "(SELECT greatest({clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {table} t)",
-}
-
 # For a view, which has no parameters: on SQLite the system's clock, whatever the store's is.
 SQLITE_CLOCK = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
-SQLITE_SHOWN = "(SELECT max({clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {table} t)"
 
 # A moment as a view shows it.
 SHOWN = {
@@ -116,14 +108,6 @@ def duration(where: str, value: Any, most: int) -> int:
 def at_moment(dialect: Dialect, moment: str) -> str:
     """Return the expression of a moment as a view shows it."""
     return dialect.choose(SHOWN).format(moment)
-
-
-def shown_now(plan: StructurePlan) -> str:
-    """Return the expression of the current moment for a view."""
-    dialect, table = plan.dialect, f"roost_{plan.structure.name}_clock"
-    if dialect.name == "sqlite":
-        return SQLITE_SHOWN.format(table=table, clock=SQLITE_CLOCK)
-    return dialect.choose(NOW).format(table=table, clock=dialect.choose(CLOCK))
 
 
 def time_table(plan: StructurePlan, more: Mapping[Column, str]) -> tuple[str, ...]:

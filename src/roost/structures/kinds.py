@@ -17,9 +17,8 @@ from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.rate_limit import RateLimit, RateLimitConsole, RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring import Ring, RingConsole, RingPlan
-from roost.structures.set.clients import SetConsole
 from roost.structures.set.declaration import Set
-from roost.structures.set.plan import SetPlan
+from roost.structures.set.plan import SetConsole, SetPlan
 
 __all__ = ["Adopted", "Cache", "Capped", "Counter", "Lease", "MemcachedSet", "RateLimit", "Ring", "Set"]
 

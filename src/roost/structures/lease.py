@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Generic
 
 from roost.dialects.dialect import Row
 from roost.errors import Invalid
-from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds, shown_now
+from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds
 from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Rule, Verb
 from roost.structures.program import Answering, ProgramPlan, Write, first
 from roost.structures.reading import Ask
 from roost.structures.relation import read_only
-from roost.structures.rules import RuleWords, sweep
+from roost.structures.rules import rule, sweep
 from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
@@ -236,8 +236,7 @@ class LeasePlan(ProgramPlan):
         yield self._beyond(w)
         living = f"{w[EXPIRES.name]} > {w['now']}"
         yield Leave(f"{living} AND {w[HOLDER.name]} <> {holder}", ["0", "0"])
-        least = "max" if self.dialect.family == "sqlite" else "GREATEST"
-        token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {least}({w['now']}, {w[TOKEN.name]} + 1) END"
+        token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {w.greatest}({w['now']}, {w[TOKEN.name]} + 1) END"
         yield Let("granted", INT, token)
         ttl = w.new(TTL.name)
         yield Do(
@@ -336,12 +335,8 @@ class LeasePlan(ProgramPlan):
         return {}
 
     def rules(self) -> Iterator[Rule]:
-        words = RuleWords(self)
-        yield (
-            "token",
-            f"SELECT {words.r_key}, {words.message('token ? of a lease that ends at ?', 'r.token', 'r.expires')}\n"
-            f"  FROM {words.rows} r WHERE r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)",
-        )
+        wrong = "r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)"
+        yield rule(self, "token", "token ? of a lease that ends at ?", "r.token", "r.expires", where=wrong)
 
 
 def _since(context: Context) -> int:
@@ -356,13 +351,13 @@ def _shown(plan: Any) -> str:
     names = plan.dialect.names([*plan.structure.key.columns, HOLDER], "r.")
     return (
         f"SELECT {names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {shown_now(plan)} AS moment) m WHERE r.expires > m.moment"
+        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.expires > m.moment"
     )
 
 
 def _end(plan: Any, which: str) -> str:
     # The row stays until its token can be forgotten.
-    now = shown_now(plan)
+    now = plan.shown_now
     return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
 
 

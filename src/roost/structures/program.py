@@ -14,33 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain, groupby, islice
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import (
-    Answer,
-    Dialect,
-    Exchange,
-    Gather,
-    Row,
-    Statement,
-    Template,
-    Together,
-    Wanted,
-)
+from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import (
-    Careful,
-    Context,
-    Locked,
-    Operations,
-    Plan,
-    Transaction,
-    Verb,
-    each,
-    seizing,
-)
+from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Transaction, Verb, each, seizing
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals
@@ -118,7 +99,8 @@ class ProgramPlan(ReadPlan):
         self.tables = tuple(self.made())
         if self.expires and self.own_time:
             self.tables += time_table(self, self.timing())
-        routines = []
+        routines: list[Routine] = []
+        self._refused_as: dict[str, Mapping[str, int]] = {}
         for program in self.programs():
             if program.many and isinstance(self.words, SQLiteWords):
                 if sql := self.words.statement(program):
@@ -126,25 +108,23 @@ class ProgramPlan(ReadPlan):
                     many = Template(sql.replace(f"VALUES ({values})", "VALUES {rows}"), Gather.VALUES)
                     self._many[program.verb] = Template(sql, many=many)
                 continue
-            self._programs[program.verb] = program
-            routines.append(self.words.routine(program))
-            if self.words.clock in routines[-1].text or NOW.name in program.before + program.after:
+            routine = self.words.routine(program)
+            routines.append(routine)
+            self._programs[program.verb], self._refused_as[program.verb] = program, routine.refusals
+            self._call(program.verb, program)
+            if self.words.clock in routine.text or NOW.name in program.before + program.after:
                 self._timed.add(program.verb)
             if (door := self.words.door(program)) is not None:
                 routines.append(door)
-        self.routines: tuple[Routine, ...] = tuple(routines)
+        self.routines = tuple(routines)
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
-        self._least = {verb: min(self.refusals(verb).values(), default=0) for verb in self._programs}
-        for verb, program in self._programs.items():
-            self._call(verb, program)
         if not self.heads:
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
         if self.heads and dialect.lock_table:  # in the order of the programs, and against SELECT FOR UPDATE, too
             self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "EXCLUSIVE")
-        removing = {
-            verb: Write(verb, self.key_of, first, makes=False) for verb in ("clear", "forget") if verb in self._programs
-        }
-        self.writes, self.asks = removing | dict(self.written()), dict(self.asked())
+        removing = {"clear", "forget"} & self._programs.keys()
+        self.writes = {verb: Write(verb, self.key_of, first, makes=False) for verb in removing} | dict(self.written())
+        self.asks = dict(self.asked())
         if dialect.singles:
             self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
             self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
@@ -242,8 +222,7 @@ class ProgramPlan(ReadPlan):
 
     def refusals(self, verb: str) -> Mapping[str, int]:
         """Return the outcomes with which a program refuses a row, by what a stranger is told."""
-        name = self.words.routine_name(self._programs[verb])
-        return next(each.refusals for each in self.routines if each.name == name)
+        return self._refused_as[verb]
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program for each row, on servers in the order of their keys; return an outcome for each."""
@@ -256,10 +235,7 @@ class ProgramPlan(ReadPlan):
             found = yield from self.call_all(many, ordered)
         else:
             found = yield from self.call_each(verb, ordered)
-        outcomes: list[Any] = [None] * len(rows)
-        for place, outcome in zip(order, found, strict=True):
-            outcomes[place] = outcome
-        return outcomes
+        return in_place(order, found)
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program on SQLite for each row, in their order; return the outcomes."""
@@ -273,12 +249,10 @@ class ProgramPlan(ReadPlan):
             rounds = [[*range(len(rows))]]
         elif not context.careful and not self.refusals(verb):
             rounds = in_rounds([row[: self.key_width] for row in rows])
-        outcomes: list[Any] = [None] * len(rows)
+        found: list[Any] = []
         for places in rounds:
-            found = yield from self._at_once(verb, [rows[place] + now for place in places])
-            for place, outcome in zip(places, found, strict=True):
-                outcomes[place] = outcome
-        return outcomes
+            found += yield from self._at_once(verb, [rows[place] + now for place in places])
+        return in_place(chain.from_iterable(rounds), found)
 
     def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
         # What the trigger does to rows is told by what is asked around the call.
@@ -380,10 +354,7 @@ class ProgramPlan(ReadPlan):
         else:
             locking = [("lock", locks)] if locks and "lock" in self._programs else []
             found = (yield from self.call_several([*locking, *given]))[len(locks) if locking else 0 :]
-        outcomes: list[Any] = [None] * len(calls)
-        for place, outcome in zip(chain.from_iterable(places for _, places in groups), found, strict=True):
-            outcomes[place] = outcome
-        return outcomes
+        return in_place(chain.from_iterable(places for _, places in groups), found)
 
     def _alone(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
         # One operation as a transaction of its own; None: a batch, if it has several rows, or expired ones are to go.
@@ -427,7 +398,7 @@ class ProgramPlan(ReadPlan):
             answer, source = _BOUNDED.format(found), f"FROM a WHERE ({found}) IS NOT NULL"
         elif gives:
             # A refusal is an answer, too. The application's transaction undoes it, with what was made before it.
-            least = 0 if context.joined else self._least[write.program]
+            least = 0 if context.joined else min(self.refusals(write.program).values(), default=0)
             answer, more = _BOUNDED.format(f"{outs[0]} - ({least})" if least else outs[0]), [None] * (len(gives) - 1)
             result = lambda outcome: write.result(op, [(outcome + least, *more) if more else outcome + least])  # noqa: E731
         if on_postgresql:
@@ -497,6 +468,11 @@ class ProgramPlan(ReadPlan):
             return {row[: self.key_width] for row in self.writes[op.verb].rows(op)}
         return super().heads_of(op)
 
+    def ends(self, w: Words) -> Mapping[str, str]:
+        """Return what a row that is written now has in its column `until`, where rows expire."""
+        lasts: int = getattr(self.structure, "keep_for", None) or 0
+        return {"until": f"{w['now']} + {lasts * SECOND}"} if self.expires else {}
+
     def remember(self, w: Words, mine: str) -> Iterable[Do]:
         """Return what is done before rows of a key are removed, given the condition of that key."""
         return ()
@@ -511,6 +487,15 @@ class ProgramPlan(ReadPlan):
 
 
 _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less than MOST_ANSWER
+
+
+def in_place(places: Iterable[int], found: Sequence[Any]) -> list[Any]:
+    """Return what was found in the order of the places to which it belongs.
+
+    >>> in_place([2, 0, 1], ["c", "a", "b"])
+    ['a', 'b', 'c']
+    """
+    return [each for _, each in sorted(zip(places, found, strict=True), key=itemgetter(0))]
 
 
 def in_turns(calls: Sequence[tuple[str, Row]], width: int) -> list[tuple[str, list[int]]]:

@@ -19,16 +19,15 @@ from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
-from roost.structures.clock import SECOND, at_moment, duration, shown_now
+from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
 from roost.structures.program import Answering, Calling, ProgramPlan, Write
-from roost.structures.rate_limit_many import TEXTS, taking_all
 from roost.structures.reading import Ask
 from roost.structures.relation import read_only
-from roost.structures.rules import RuleWords, sweep
-from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.rules import rule, sweep
+from roost.structures.steps import INT, OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
@@ -165,28 +164,18 @@ class RateLimitPlan(ProgramPlan):
         """Return the expression of the debt at a moment of a row: its `part` and its `tat`."""
         # A `tat` in the past counts as one microsecond ago, which keeps the product within 64 bits; one that lies
         # further ahead than possible, after the window was longer or a clock has jumped, as one window ahead.
-        least, most = ("min", "max") if self.dialect.family == "sqlite" else ("LEAST", "GREATEST")
-        part, tat = row
-        ahead = f"{least}({most}({tat} - {moment}, {self.whole(-1)}), {within})"
-        return f"{least}({most}({ahead} * {limit} + {part}, {self.whole(0)}), {limit} * {within})"
-
-    def whole(self, value: int) -> str:
-        """Return a number as a literal."""
-        return f"({value})::bigint" if self.dialect.family == "postgresql" else str(value)
-
-    def divided(self, value: str, by: str) -> str:
-        """Return the division of whole numbers."""
-        return f"({value}) {'DIV' if self.dialect.family == 'mariadb' else '/'} {by}"
+        w, (part, tat) = self.words, row
+        ahead = f"{w.least}({w.greatest}({tat} - {moment}, {w.whole(-1)}), {within})"
+        return f"{w.least}({w.greatest}({ahead} * {limit} + {part}, {w.whole(0)}), {limit} * {within})"
 
     def _judged(self, debt: str, n: str, limit: str, within: str) -> tuple[str, str, str]:
         # Whether fewer than `n` remain; how many remain; and the microseconds until `n` will. For more than the limit
         # that is the time in which all of it is restored.
         cap = f"{limit} * {within}"
-        least = "min" if self.dialect.family == "sqlite" else "LEAST"
-        over = f"{debt} - {cap} + {least}({n}, {limit}) * {within}"
+        over = f"{debt} - {cap} + {self.words.least}({n}, {limit}) * {within}"
         refused = f"({n} > {limit} OR {debt} > {cap} - {n} * {within})"
-        wait = self.divided(f"{over} + {limit} - {self.whole(1)}", limit)
-        return refused, self.divided(f"{cap} - {debt}", within), wait
+        wait = self.words.divided(f"{over} + {limit} - {self.words.whole(1)}", limit)
+        return refused, self.words.divided(f"{cap} - {debt}", within), wait
 
     def programs(self) -> Iterator[Program]:
         key, gives = self.structure.key.columns, [ALLOWED, REMAINING, WAIT]
@@ -218,7 +207,7 @@ class RateLimitPlan(ProgramPlan):
         if self.dialect.row_locks:
             yield Program("peek", key, self._peeking, gives, door=Door(gives=door.gives))
             yield self.lock_program()
-            told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", TEXTS)]
+            told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]
             yield Program("take_all", [*key, N], partial(taking_all, self), told, many=True)
         yield sweep(key, TAT, STAYS)
 
@@ -230,7 +219,7 @@ class RateLimitPlan(ProgramPlan):
         moment = f"(SELECT {w.now} AS moment) m"
         seen = self.debt(("r.part", "r.tat"), "m.moment", limit, within)
         # Where time stands still, the program goes on, to mend it.
-        sure = f"r.tat - m.moment <= {within} + {self.whole(SECOND)} AND NOT {w.stands}"
+        sure = f"r.tat - m.moment <= {within} + {self.words.whole(SECOND)} AND NOT {w.stands}"
         plain = f"SELECT CASE WHEN {sure} THEN {seen} END"
         yield Let("seen", INT, f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
@@ -240,16 +229,16 @@ class RateLimitPlan(ProgramPlan):
         row = w[PART.name], w[TAT.name]
         yield Let("debt", INT, self.debt(row, w["now"], limit, within))
         refused, remaining, wait = self._judged(w["debt"], n, limit, within)
-        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.whole(SECOND)}"
+        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.words.whole(SECOND)}"
         yield Do(
             f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {within} WHERE {w.mine()}",
             when=f"{beyond} AND {refused}",
         )
         yield Leave(refused, ["0", remaining, wait])
         debt = f"{w['debt']} + {n} * {within}"
-        tat, part = self.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
+        tat, part = self.words.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
         yield Do(f"UPDATE {w.rows} SET part = {part}, tat = {w['now']} + {tat} WHERE {w.mine()}")
-        yield Give(["1", self.divided(f"{limit} * {within} - ({debt})", within), "0"])
+        yield Give(["1", self.words.divided(f"{limit} * {within} - ({debt})", within), "0"])
 
     def _taking_on_file(self, w: Words, n: str) -> Iterator[Step]:
         # As what is remembered is computed wherever it is used, it is one statement; `before` has found refusals.
@@ -267,13 +256,9 @@ class RateLimitPlan(ProgramPlan):
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         found = yield from super().call_all(program, rows)
-        left = [place for place, remaining in enumerate(found) if remaining is None]
-        outcomes: list[Any] = [(1, remaining, 0) for remaining in found]
-        if left:
-            again = yield from self.call_each("take", [rows[place] for place in left])
-            for place, outcome in zip(left, again, strict=True):
-                outcomes[place] = outcome
-        return outcomes
+        left = [row for row, remaining in zip(rows, found, strict=True) if remaining is None]
+        again = iter((yield from self.call_each("take", left)) if left else ())
+        return [next(again) if remaining is None else (1, remaining, 0) for remaining in found]
 
     def _peeking(self, w: Words) -> Iterator[Step]:
         seen = self.debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)
@@ -295,7 +280,7 @@ class RateLimitPlan(ProgramPlan):
     def _found(self) -> str:
         # The query for a key's row, the moment, by how much time stands behind the clock, and what is stored of the
         # declaration: numbers for `_judged_by`. Computing with them there takes half as long as in the query.
-        most = "max" if self.dialect.family == "sqlite" else "GREATEST"
+        most = self.words.greatest
         clock = f"{self.clock} + t.ahead"
         stored = ", ".join(f"t.{self.dialect.name_of(each)}" for each in (LIMIT, WITHIN))
         return (
@@ -355,12 +340,8 @@ class RateLimitPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        words = RuleWords(self)
-        yield (
-            "tat",
-            f"SELECT {words.r_key}, {words.message('tat ? and part ? are no moment', 'r.tat', 'r.part')}\n"
-            f"  FROM {words.rows} r WHERE r.tat < 0 OR r.part NOT BETWEEN 0 AND {self.structure.limit - 1}",
-        )
+        wrong = f"r.tat < 0 OR r.part NOT BETWEEN 0 AND {self.structure.limit - 1}"
+        yield rule(self, "tat", "tat ? and part ? are no moment", "r.tat", "r.part", where=wrong)
 
 
 def _judged_by(found: Sequence[Any] | None) -> tuple[tuple[int, int, int], bool]:
@@ -396,17 +377,79 @@ def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, A
     yield Statement(Template(f"UPDATE {plan.words.times} SET {facts}"), [()])
 
 
+def taking_all(plan: Any, w: Words) -> Iterator[Step]:
+    """Yield the steps that take for the keys of which all is allowed that is asked; other rows have no outcome."""
+    limit, within = plan.limit, plan.within
+    names = [plan.dialect.name_of(each) for each in plan.structure.key.columns]
+    given = w.values(plan.structure.key.columns)
+    key, keys = ", ".join(names), ", ".join(f"{value} AS {name}" for name, value in given.items())
+    same = " AND ".join(f"r.{name} = t.{name}" for name in names)
+    part = ", ".join(given.values())
+
+    def fits(moment: str) -> str:
+        debt = plan.debt(("r.part", "r.tat"), moment, limit, within)
+        return f"t.total <= {limit} AND {debt} <= {limit} * {within} - t.total * {within}"
+
+    whole = "{}::bigint" if plan.dialect.family == "postgresql" else "CAST({} AS SIGNED)"
+    total = whole.format(f"sum({w.new('n')})")
+    debt = plan.debt(("r.part", "r.tat"), w["now"], limit, within)
+    left = plan.words.divided(f"{limit} * {within} - d.debt - t.upto * {within}", within)
+    upto = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part} ORDER BY q.ord)")
+    of_key = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part})")
+    numbered = f"SELECT {keys}, q.ord, {upto} AS upto, {of_key} AS total FROM {w.source}"
+    put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0"}
+    after = f"d.debt + d.total * {within}"
+    if plan.dialect.family == "postgresql":
+        yield Let("moment", INT, w.now)
+        beyond = f"EXISTS (SELECT 1 FROM {w.rows} r WHERE {same} AND NOT ({fits(w['moment'])}))"
+        totals = f"(SELECT {keys}, {total} AS total FROM {w.source} GROUP BY {part}) t"
+        free = f"{totals} WHERE t.total <= {limit} AND NOT {beyond} ORDER BY {key}"
+        yield Do(w.put(w.rows, put, names, source=free))
+        yield Now()
+        yield Give(
+            [
+                f"""WITH t AS MATERIALIZED ({numbered}),
+d AS MATERIALIZED (SELECT t.*, {debt} AS debt FROM (SELECT DISTINCT {key}, total FROM t) t
+JOIN {w.rows} r ON {same} WHERE {fits(w["now"])} FOR UPDATE OF r),
+u AS (UPDATE {w.rows} r SET part = {plan.dialect.modulo.format(f"({after})", limit)},
+tat = {w["now"]} + {plan.words.divided(after, limit)} FROM d WHERE {same.replace("t.", "d.")})
+SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
+            ]
+        )
+        return
+    moment = f"(SELECT {w.now} AS moment) m"
+    fit = f"(r.tat IS NULL AND t.total <= {limit} OR {fits('m.moment')})"
+    joined = f"({numbered}) t CROSS JOIN {moment} LEFT JOIN {w.rows} r ON {same}"
+    yield Let("kept", OUTCOMES, f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}")
+    yield Leave(f"{w['kept']} IS NULL", ["'{}'"])
+    kept = f"JSON_TABLE({w['kept']}, '$[*]' COLUMNS (ord BIGINT PATH '$')) k"
+    rows = f"(SELECT t.* FROM {kept} STRAIGHT_JOIN ({numbered}) t ON t.ord = k.ord)"
+    source = f"(SELECT DISTINCT {key} FROM {rows} t) t ORDER BY {key}"
+    yield Do(w.put(w.rows, put, names, {"part": f"{w.rows}.part"}, source))
+    yield Now()
+    locked = f"{rows} t STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY) ON {same}"
+    told = f"SELECT t.ord, {left.replace('d.debt', debt)} AS remaining FROM {locked} WHERE {fits(w['now'])} FOR UPDATE"
+    yield Let("told", OUTCOMES, f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o")
+    new = f"SELECT DISTINCT {', '.join(f't.{name}' for name in names)}, t.total, {debt} AS debt FROM {locked}"
+    yield Do(
+        f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"
+        f" ON {same.replace('t.', 'd.')}\n  SET r.part = {plan.dialect.modulo.format(f'({after})', limit)},"
+        f" r.tat = {w['now']} + {plan.words.divided(after, limit)}"
+    )
+    yield Give([w["told"]])
+
+
 # --- SQL, HandlerSocket, the command line --------------------------------------------------------------------------
 
 
 def _shown(plan: Any) -> str:
     # The key, how many remain, and when all are there again. As in the plan, but that only what is not over is shown.
     debt = plan.debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
-    remaining = plan.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
+    remaining = plan.words.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
     return (
         f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
         f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {shown_now(plan)} AS moment) m WHERE r.tat > m.moment"
+        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.tat > m.moment"
     )
 
 

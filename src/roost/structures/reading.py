@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template
-from roost.structures.clock import CLOCK, microseconds
+from roost.structures.clock import CLOCK, SQLITE_CLOCK, microseconds
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Locked, Operations, Plan, Question, StructurePlan, Verb, each, same
 from roost.structures.steps import number
@@ -81,6 +81,16 @@ class ReadPlan(StructurePlan):
     def now(self) -> str:
         """The structure's time in a query; on SQLite it has the parameter `:roost_now`."""
         return self.words.now.replace(self.words.clock, self.clock)
+
+    @property
+    def shown_clock(self) -> str:
+        """The clock in a view, which has no parameters."""
+        return SQLITE_CLOCK if self._by_store else CLOCK[self.dialect.family]
+
+    @property
+    def shown_now(self) -> str:
+        """The structure's time in a view."""
+        return self.words.now.replace(self.words.clock, self.shown_clock)
 
     @property
     def stands(self) -> str:

@@ -14,22 +14,20 @@ from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
-from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
-from roost.structures.relation import Relation
-from roost.structures.rows import Rows, RowStructure, keep_limit
-from roost.structures.rows_plan import EntriesWire, RowsConsole, RowsPlan
+from roost.structures.relation import LOCKED, Relation
+from roost.structures.rows import EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
 from roost.structures.rules import (
     UNTIL,
-    RuleWords,
     change_keep_for,
     has_head,
     lasting,
     leaves_earlier,
+    rule,
     seconds,
     sequences,
     sweep,
@@ -171,9 +169,7 @@ class RingPlan(RowsPlan):
     ) -> str:
         # Writes a row into the slot of its sequence.
         slot = w.dialect.modulo.format(sequence, keep)
-        values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
+        values = {**key, "slot": slot, "sequence": sequence, "at": w.at, **self.ends(w)}
         unknown, there = self.structure.rows.unknown, not source
         return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
 
@@ -286,7 +282,7 @@ class RingPlan(RowsPlan):
             found.sort(key=newest)
             return [self._entry(each) for each in found[: op.args[2]]]
 
-        least, most = ("max", "min") if self.dialect.family == "sqlite" else ("GREATEST", "LEAST")
+        least, most = self.words.greatest, self.words.least
         return {
             "latest": self.ask(asking(f"r.sequence, {values}", "0", " DESC"), latest, [MOST]),
             "entries": self.ask(asking(f"r.sequence, r.at, {values}", f":{AFTER.name}", ""), entries, [AFTER, MOST]),
@@ -300,13 +296,16 @@ class RingPlan(RowsPlan):
 
     def relation(self) -> Relation:
         key = self.structure.key.columns
-        keep = f"{self.structure.keep}{'::bigint' if self.dialect.family == 'postgresql' else ''}"
+        # MariaDB and MySQL replace an inlet's trigger after the rows have moved; elsewhere a transaction does both.
+        keep = str(self.structure.keep)
+        keep = {"mariadb": LOCKED, "postgresql": f"{keep}::bigint"}.get(self.dialect.family, keep)
         return Relation(
             [*key, SEQUENCE, AT, *self.others],
             insert="push",
             identity=[*key, SEQUENCE],
             changes=self.others,
             place=f"slot = {self.dialect.modulo.format('{sequence}', keep)}",
+            locked="MAX(h.keep)",
             query={"sqlite": self._shown_on_sqlite},
         )
 
@@ -316,7 +315,7 @@ class RingPlan(RowsPlan):
         shown += [words.shown(self.others, "r.")] if self.others else []
         run = (
             f"SELECT * FROM (SELECT {', '.join(shown)}\n  FROM {words.head} h CROSS JOIN {words.rows} r"
-            f" ON {words.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
+            f" ON {words.dialect.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
             f"  ORDER BY {', '.join(f'h.{words.dialect.name_of(each)} DESC' for each in words.key)}, r.slot DESC)"
         )
         return f"{run.format('<=')}\nUNION ALL\n{run.format('>')}"
@@ -326,23 +325,12 @@ class RingPlan(RowsPlan):
     def rules(self) -> Iterator[Rule]:
         yield has_head(self)
         yield from sequences(self)
-        words, keep = RuleWords(self), self.structure.keep
-        yield (
-            "slot",
-            f"SELECT {words.r_key}, {words.message(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
-            f"  FROM {words.rows} r WHERE slot <> {words.dialect.modulo.format('sequence', keep)}",
-        )
-        too_old = words.message("sequence ? should be gone, the head says ?", "r.sequence", "h.sequence")
-        yield (
-            "keep",
-            f"SELECT {words.r_key}, {too_old}\n"
-            f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.sequence - {keep}",
-        )
-        yield (
-            "keep",
-            f"SELECT {words.h_key}, {words.message(f'the head says keep ?, not {keep}', 'h.keep')}\n"
-            f"  FROM {words.head} h WHERE h.keep <> {keep}",
-        )
+        keep, slot = self.structure.keep, self.dialect.modulo.format("sequence", self.structure.keep)
+        said = f"slot ? holds sequence ?, keep is {keep}"
+        yield rule(self, "slot", said, "slot", "sequence", where=f"slot <> {slot}")
+        said, gone = "sequence ? should be gone, the head says ?", f"r.sequence <= h.sequence - {keep}"
+        yield rule(self, "keep", said, "r.sequence", "h.sequence", where=gone)
+        yield rule(self, "keep", f"the head says keep ?, not {keep}", "h.keep", where=f"h.keep <> {keep}")
         if self.expires:
             yield lasting(self)
 

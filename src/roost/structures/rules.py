@@ -159,12 +159,31 @@ class RuleWords:
 
     def __init__(self, plan: StructurePlan) -> None:
         dialect, key = plan.dialect, plan.structure.key.columns
-        self.dialect = dialect
         self.rows, self.head = plan.rows_table, plan.head_table
         self.key, self.first = dialect.names(key), dialect.name_of(key[0])
         self.r_key, self.h_key = dialect.names(key, "r."), dialect.names(key, "h.")
-        self.join = " AND ".join(f"h.{dialect.name_of(each)} = r.{dialect.name_of(each)}" for each in key)
+        self.join = dialect.same(key, "h.", "r.")
         self.message = dialect.message
+
+
+def rule(plan: StructurePlan, name: str, said: str, *parts: str, where: str = "", having: str = "") -> Rule:
+    """Return the rule that no row `r`, head `h`, or row with its head fulfils a condition.
+
+    said, parts: what is wrong, with a ? for each of these expressions.
+    having: the condition of the rows of a key together; or of those with equal values in columns: `a, b HAVING …`.
+    """
+    words, text = RuleWords(plan), " ".join([*parts, where])
+    key, source = words.r_key, f"{words.rows} r"
+    if "h." in text:
+        key, source = (key, f"{source} JOIN {words.head} h ON {words.join}") if "r." in text else (
+            words.h_key, f"{words.head} h"
+        )  # fmt: skip
+    if having:
+        by, _, condition = having.rpartition(" HAVING ")
+        tail = f"GROUP BY {', '.join(filter(None, [key, by]))} HAVING {condition}"
+    else:
+        tail = f"WHERE {where}"
+    return name, f"SELECT {key}, {words.message(said, *parts)}\n  FROM {source} {tail}"
 
 
 def has_head(plan: StructurePlan) -> Rule:
@@ -183,15 +202,10 @@ def sequences(plan: StructurePlan, last: bool = True) -> Iterator[Rule]:
 
     last: whether the head has the sequence of the newest row.
     """
-    words = RuleWords(plan)
     wrong = "r.sequence > h.sequence OR r.sequence < 1" if last else "r.sequence < 1"
-    yield (
-        "sequence",
-        f"SELECT {words.r_key}, {words.message('sequence ?, the head says ?', 'r.sequence', 'h.sequence')}\n"
-        f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE {wrong}",
-    )
+    yield rule(plan, "sequence", "sequence ?, the head says ?", "r.sequence", "h.sequence", where=wrong)
     if plan.dialect.name == "sqlite":
-        yield "at", f"SELECT {words.r_key}, 'at ' || at || ' is no moment' FROM {words.rows} r WHERE {no_moment('at')}"
+        yield rule(plan, "at", "at ? is no moment", "at", where=no_moment("at"))
 
 
 def counted(plan: StructurePlan) -> Rule:
@@ -208,9 +222,4 @@ def counted(plan: StructurePlan) -> Rule:
 
 def lasting(plan: StructurePlan) -> Rule:
     """Return the rule that every row has a moment at which it leaves."""
-    words = RuleWords(plan)
-    return (
-        "until",
-        f"SELECT {words.r_key}, {words.message('a row with the end ?', 'r.until')} FROM {words.rows} r\n"
-        f"  WHERE r.until <= 0",
-    )
+    return rule(plan, "until", "a row with the end ?", "r.until", where="r.until <= 0")

@@ -253,7 +253,11 @@ def difference(stored: str, declared: str) -> str:
 
 
 def _are_columns(fact: Any) -> bool:
-    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) and len(each) == 2 for each in fact)
+    return (
+        isinstance(fact, list)
+        and bool(fact)
+        and all(isinstance(each, (list, tuple)) and len(each) == 2 for each in fact)
+    )
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple, cast
 
 from roost.dialects import SQLITE
@@ -258,6 +258,31 @@ def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
     return [neutral(column, token) for token in tokens]
 
 
+def _whole(token: str) -> int:
+    found = number(token)
+    if type(found) is not int:
+        raise ValueError(token)
+    return found
+
+
+def _moment(token: str) -> dt.datetime:
+    moment = dt.datetime.fromisoformat(token)
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+# By kind of column; an enum's values are found by their texts.
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "text": str,
+    "int": _whole,
+    "bool": lambda token: {0: False, 1: True}[_whole(token)],
+    "float": lambda token: float(cast(float, number(token))),
+    "datetime": _moment,
+    "date": dt.date.fromisoformat,
+    "decimal": Decimal,
+    "uuid": uuid.UUID,
+}
+
+
 def neutral(column: Column, token: str | None) -> Any | Unheld:
     """Convert a token to a value of a structure's column, as SQL sees it; `UNHELD` if the column cannot hold it."""
     if token is None:
@@ -265,37 +290,10 @@ def neutral(column: Column, token: str | None) -> Any | Unheld:
     kind = column.type.kind
     if kind == "binary":
         return as_bytes(token)
-    if not is_utf8(token):
-        return UNHELD
     try:
-        match kind:
-            case "text":
-                return token
-            case "int" | "bool":
-                found = number(token)
-                if type(found) is not int or (kind == "bool" and found not in (0, 1)):
-                    return UNHELD
-                return bool(found) if kind == "bool" else found
-            case "float":
-                real = number(token)
-                return real if isinstance(real, Unheld) else float(real)
-            case "datetime":
-                moment = dt.datetime.fromisoformat(token)
-                return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-            case "date":
-                return dt.date.fromisoformat(token)
-            case "decimal":
-                return Decimal(token)
-            case "uuid":
-                return uuid.UUID(token)
-        return _member(column, token)
-    except (ValueError, InvalidOperation):
+        if not is_utf8(token):
+            return UNHELD
+        parse = _PARSERS.get(kind) or {str(each.value): each for each in column.type.enum or ()}.__getitem__
+        return parse(token)
+    except (ValueError, TypeError, ArithmeticError, LookupError):
         return UNHELD
-
-
-def _member(column: Column, token: str) -> Any | Unheld:
-    assert column.type.enum is not None
-    for member in column.type.enum:
-        if str(member.value) == token:
-            return member
-    return UNHELD

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache
 from roost.structures.cache.programs import INVALIDATES, TTL, WANTED
-from roost.structures.clock import shown_now
 from roost.structures.console import Console
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
@@ -84,7 +83,7 @@ def doors(plan: Any) -> MadeDoors:
         return words.door(key, *words.call("remove", REMOVED))
 
     shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
-    where = f"WHERE until > {shown_now(plan)}"
+    where = f"WHERE until > {plan.shown_now}"
     return MadeDoors(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
 
 

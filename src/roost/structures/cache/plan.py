@@ -30,7 +30,7 @@ from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
 from roost.structures.program import Calling, Write
-from roost.structures.rules import UNTIL, RuleWords
+from roost.structures.rules import UNTIL, RuleWords, rule
 from roost.structures.steps import FULL, Program
 from roost.types.columns import Column
 
@@ -382,16 +382,9 @@ class CachePlan(CacheReads):
                 f"    (SELECT count({first}) AS n, coalesce(sum(size), 0) AS b FROM {words.rows}) q\n"
                 f"  WHERE h.n <> q.n OR h.bytes <> q.b",
             )
-        yield (
-            "flags",
-            f"SELECT {words.r_key}, {words.message('flags are ?', 'r.flags')} FROM {words.rows} r\n"
-            f"  WHERE r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}",
-        )
-        yield (
-            "value",
-            f"SELECT {words.r_key}, {words.message('no value, with the end ?', 'r.until')} FROM {words.rows} r\n"
-            f"  WHERE r.value IS NULL",
-        )
+        beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"
+        yield rule(self, "flags", "flags are ?", "r.flags", where=beyond)
+        yield rule(self, "value", "no value, with the end ?", "r.until", where="r.value IS NULL")
 
 
 CachePlan.alterations = dict.fromkeys(BOUNDS, change_bounds)

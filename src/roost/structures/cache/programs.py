@@ -146,7 +146,7 @@ class CachePrograms(CacheBounds):
     def _issued(self, w: Words) -> str:
         # The token of a new value: the current time, or the former token plus one. Time never goes back, so a key that
         # was removed and stored again gets new tokens, though no record of it was kept.
-        return f"{self._greatest}({w['now']}, coalesce({w['token']}, 0) + 1)"
+        return f"{w.greatest}({w['now']}, coalesce({w['token']}, 0) + 1)"
 
     def _held(self, w: Words) -> str:
         return f"coalesce({w['until']}, 0) > {w['now']}"
@@ -193,7 +193,7 @@ class CachePrograms(CacheBounds):
             **more,
         }
         change = {name: w.proposed(name) for name in row if name not in key}
-        change["token"] = f"{self._greatest}({w.proposed('token')}, {w.rows}.token + 1)"
+        change["token"] = f"{w.greatest}({w.proposed('token')}, {w.rows}.token + 1)"
         return w.rows, row, [*key], change
 
     def _setting_all(self, w: Words) -> Iterator[Step]:
@@ -237,7 +237,7 @@ class CachePrograms(CacheBounds):
         marked = f"CASE WHEN {outcome} = {MARKED} THEN {w.new('flags')} | {STALE} | ({w['flags']} & {WON})"
         flags = f"{marked} ELSE {w.new('flags')} END"
         if self._mixed:
-            former = f"FROM {w.rows} WHERE {w.mine()}{self._current}"
+            former = f"FROM {w.rows} WHERE {w.mine()}{w.current}"
             yield Fetch([self._kept], ["value"], former, when=f"{mode} >= 3")
             behind, before = (self._joined(*each) for each in ((w["kept"], given), (given, w["kept"])))
             value = f"CASE {mode} WHEN 3 THEN {behind} WHEN 4 THEN {before} ELSE {given} END"
@@ -317,7 +317,7 @@ class CachePrograms(CacheBounds):
             yield Do(f"UPDATE {w.rows} SET until = {until}, flags = {marked} WHERE {w.mine()}")
             return
         yield Fetch(
-            [Column("kept", value.type, nullable=True)], ["value"], f"FROM {w.rows} WHERE {w.mine()}{self._current}"
+            [Column("kept", value.type, nullable=True)], ["value"], f"FROM {w.rows} WHERE {w.mine()}{w.current}"
         )
         yield Let("marked", INT, marked)
         yield Let("ends", INT, until)
@@ -331,7 +331,7 @@ class CachePrograms(CacheBounds):
         yield Let("outcome", INT, verdict)
         # A value that is there, but not the wanted one, is told by a token of -1.
         yield Leave(f"{w['outcome']} <> {STORED}", ["0", f"CASE {w['outcome']} WHEN {CHANGED} THEN -1 ELSE 0 END", "0"])
-        yield Fetch([self._kept], ["value"], f"FROM {w.rows} WHERE {w.mine()}{self._current}")
+        yield Fetch([self._kept], ["value"], f"FROM {w.rows} WHERE {w.mine()}{w.current}")
         kept, n, sign = w["kept"], w.new("roost_n"), w.new(SIGN.name)
         beyond, none = f"{self.cache.name}: the sum would leave 64 bits", f"{self.cache.name}: the value is no number"
         if not w.loops and not self._mixed:

@@ -52,9 +52,9 @@ def expiring(plan: CappedPlan, w: Words, full: str = "") -> Iterator[Step]:
 
     full: a condition for all of it.
     """
-    mine, rows, bound, n = w.mine(), plan.by_index(w, plan.newest), w[BOUND.name], w["n"]
-    lock = w.dialect.for_update if w.dialect.family == "mariadb" else ""
-    behind, delete, upto = f"{mine} AND sequence > {bound}", plan.delete(w, plan.newest), ""
+    mine, rows, bound, n = w.mine(), w.by_index("newest"), w[BOUND.name], w["n"]
+    lock = w.current
+    behind, delete, upto = f"{mine} AND sequence > {bound}", w.delete_by("newest"), ""
     first_living = f"{behind} AND until > {w['now']} ORDER BY sequence LIMIT 1"
     living = f"SELECT sequence FROM {rows} WHERE {first_living}{lock}"
     also = f" AND {full}" if full else ""
@@ -78,7 +78,8 @@ def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: st
 
     No row is protected by its sequence, so the rows are counted again: each time if they are few, else sometimes.
     """
-    structure, keep, mine, rows = plan.structure, plan.keep, w.mine(), plan.by_index(w, plan.best)
+    structure, mine, rows = plan.structure, w.mine(), w.by_index("best")
+    keep = w.whole(structure.keep)
     assert structure.score is not None
     score, n = w.dialect.name_of(structure.score), w["n"]
     if (structure.keep or 0) <= FEW:  # the last one that has a place, if all places are taken
@@ -91,7 +92,7 @@ def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: st
     yield Leave(f"{w.new(structure.score.name)} <= {w['worst']}", ["0"])
     yield Let("victim", INT, f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
     gone = f"{mine} AND {score} = {w['worst']} AND sequence = {w['victim']}"
-    yield Do(f"{plan.delete(w, plan.best)} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
+    yield Do(f"{w.delete_by('best')} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
 
 
 MOST_PASSED = 1_000  # rows of a key that MariaDB's set form passes to find the ones to evict; of more it adds singly
@@ -123,7 +124,7 @@ def adding_all(plan: CappedPlan, w: Words, add: Program) -> Iterator[Step]:
 
 
 def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
-    structure, rows, head = plan.structure, w.rows, w.head
+    structure, rows, head, keep = plan.structure, w.rows, w.head, w.whole(plan.structure.keep)
     key, ids = structure.key.columns, structure.id.columns
     names, q_key = w.names(key), w.names(key, "q.")
     arrays = [f"k{place}" for place in range(len(key))]
@@ -150,7 +151,7 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
     if structure.on_full == "reject":
         doubts.append(
             f"SELECT FROM {w.source} JOIN {head} h ON {same(key, 'h.', 'q.')} GROUP BY {w.names(key, 'h.')}"
-            f" HAVING max(h.n) + count(*) > {plan.keep}"
+            f" HAVING max(h.n) + count(*) > {keep}"
         )
     refused = ""
     if doubts:
@@ -161,7 +162,7 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
     RETURN;
   END IF;"""
     place = f"PARTITION BY {q_key} ORDER BY q.ord"
-    only = f' WHERE l."its rank" <= {plan.keep}' if structure.keep is not None else ""
+    only = f' WHERE l."its rank" <= {keep}' if structure.keep is not None else ""
     given = {plan.dialect.name_of(each): f"l.{plan.dialect.name_of(each)}" for each in plan.given}
     put = plan.put(
         w, 'h."its base" + l."its place"', given, f"l JOIN h ON {same(key, 'h.', 'l.')}{only} ORDER BY l.ord"
@@ -171,18 +172,18 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
     evicted = ""
     if structure.keep is not None:
         evicted = f"""
-  WITH k AS MATERIALIZED (SELECT k.*, k."its n" + k."its fresh" - {plan.keep} AS "its excess"
+  WITH k AS MATERIALIZED (SELECT k.*, k."its n" + k."its fresh" - {keep} AS "its excess"
       FROM unnest({columns}, its.fresh, its.n, its.bound, its.last)
         AS k ({names}, "its fresh", "its n", "its bound", "its last")
       WHERE k."its fresh" > 0),
     gone AS (DELETE FROM {rows} r USING (SELECT e.* FROM k CROSS JOIN LATERAL (
         SELECT {w.names([*key, *ids], "v.")} FROM {rows} v WHERE {same(key, "v.", "k.")}
-          AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {plan.keep}
+          AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {keep}
         ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) e) d
       WHERE {same([*key, *ids], "r.", "d.")} RETURNING {w.names(key, "r.")}, r.sequence),
     g AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names}),
     c AS (SELECT {w.names(key, "k.")}, coalesce(g."its last", k."its bound") AS "its bound", CASE
-        WHEN k."its excess" <= 0 THEN k."its n" + k."its fresh" WHEN g."its count" = k."its excess" THEN {plan.keep}
+        WHEN k."its excess" <= 0 THEN k."its n" + k."its fresh" WHEN g."its count" = k."its excess" THEN {keep}
         ELSE (SELECT count(*) FROM {rows} r WHERE {same(key, "r.", "k.")}) - coalesce(g."its count", 0) END AS "its n"
       FROM k LEFT JOIN g ON {same(key, "g.", "k.")})
   UPDATE {head} h SET n = c."its n", roost_bound = c."its bound" FROM c
@@ -215,7 +216,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     values = {name_of(column): w.new(column.name) for column in plan.given}
     own = {name_of(column): values[name_of(column)] for column in key}
     names, given = list(own), ", ".join(own.values())
-    by_index = f"FORCE INDEX ({plan.newest})"
+    by_index = f"FORCE INDEX (roost_{w.name}_newest)"
     joined = " AND ".join(f"h.{name} = {value}" for name, value in own.items())
     as_key = ", ".join(f"{value} AS {name}" for name, value in own.items())
     as_pair = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from roost.structures.capped.declaration import Capped
 from roost.structures.console import REQUIRED, Table
 from roost.structures.operation import Operation
-from roost.structures.rows import Entry
-from roost.structures.rows_plan import EntriesWire, RowsConsole
+from roost.structures.rows import EntriesWire, Entry, RowsConsole
 from roost.structures.rules import leaves_earlier
 from roost.structures.structure import Structure
 from roost.structures.wire import Values

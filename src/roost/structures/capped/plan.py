@@ -22,14 +22,13 @@ from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import BOUND, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
 from roost.structures.capped.clients import CappedWire
 from roost.structures.capped.declaration import Capped
-from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
 from roost.structures.program import Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
-from roost.structures.rows_plan import RowsPlan
-from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sequences, sweep
+from roost.structures.rows import RowsPlan
+from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
 from roost.structures.steps import (
     DUPLICATE,
     FULL,
@@ -66,8 +65,6 @@ class CappedPlan(RowsPlan):
         self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
         self._id_out = dialect.encoder(ids) or same
         self._take_id = structure.rows.taking([each.name for each in ids])
-        self.newest = f"roost_{structure.name}_newest"
-        self.best = f"roost_{structure.name}_best"
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
@@ -122,21 +119,6 @@ class CappedPlan(RowsPlan):
             newest = f"SELECT max(sequence) FROM {w.rows} WHERE {mine}"
             yield Do(f"UPDATE {w.head} SET sequence = greatest(sequence, ({newest})) WHERE {mine}")
 
-    @property
-    def keep(self) -> str:
-        """The number of rows of a key, with its type."""
-        return f"{self.structure.keep}::bigint" if self.dialect.family == "postgresql" else str(self.structure.keep)
-
-    def by_index(self, w: Words, index: str) -> str:
-        """Return the table of rows, as FROM has it, read by an index; MariaDB would scan one with few rows."""
-        return f"{w.rows} FORCE INDEX ({index})" if self.dialect.family == "mariadb" else w.rows
-
-    def delete(self, w: Words, index: str) -> str:
-        """Return the beginning of a DELETE of rows, found by an index."""
-        if self.dialect.family == "mariadb":
-            return f"DELETE {w.rows} FROM {self.by_index(w, index)}"
-        return f"DELETE FROM {w.rows}"
-
     def _adding(self, w: Words) -> Iterator[Step]:
         yield Head(["sequence", "n", *([BOUND.name] if w.loops else [])])
         if self.expires:
@@ -165,10 +147,7 @@ class CappedPlan(RowsPlan):
 
     def values_of(self, w: Words, sequence: str, given: Mapping[str, str]) -> dict[str, str]:
         """Return what a row has, by the quoted names of its columns."""
-        values = {**given, "sequence": sequence, "at": w.at}
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return values
+        return {**given, "sequence": sequence, "at": w.at, **self.ends(w)}
 
     # On SQLite what is remembered is evaluated where it is used, and the head is as the last statement has left it.
 
@@ -227,10 +206,10 @@ class CappedPlan(RowsPlan):
         yield Do(self.put(w, sequence, w.values(self.given)))
 
     def _adding_on_server(self, w: Words) -> Iterator[Step]:
-        structure, keep = self.structure, self.keep
-        head, mine, rows = w.head, w.mine(), self.by_index(w, self.newest)
+        structure, keep = self.structure, w.whole(self.structure.keep)
+        head, mine, rows = w.head, w.mine(), w.by_index("newest")
         this = w.mine([*structure.key.columns, *structure.id.columns])
-        lock = w.dialect.for_update if w.dialect.family == "mariadb" else ""
+        lock = w.current
         n, bound = w["n"], w[BOUND.name]
         behind = f"{mine} AND sequence > {bound}"
         refreshes = structure.on_duplicate != "error"
@@ -286,7 +265,7 @@ class CappedPlan(RowsPlan):
                 cut = f"CASE WHEN {wrong} THEN (SELECT sequence FROM {rows} WHERE {first_kept}{lock}) END"
                 yield Let("cut", INT, f"coalesce({w['victim']}, {cut})")
                 gone = f"{behind} AND sequence <= {w['cut']}"
-                yield Do(f"{self.delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
+                yield Do(f"{w.delete_by('newest')} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count_after} ELSE {keep} END"
             yield Let("stored", INT, f"CASE {unless_there}{known}")
         if not first:
@@ -430,27 +409,17 @@ class CappedPlan(RowsPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        keep, words = self.structure.keep, RuleWords(self)
+        keep = self.structure.keep
         yield has_head(self)
         yield from sequences(self, last=self.by_head)
         if keep is not None:
             yield counted(self)
-            yield (
-                "keep",
-                f"SELECT {words.r_key}, {words.message(f'? rows, keep is {keep}', 'count(*)')} FROM {words.rows} r\n"
-                f"  GROUP BY {words.r_key} HAVING count(*) > {keep}",
-            )
-        yield (
-            "order",
-            f"SELECT {words.r_key}, {words.message('? rows have sequence ?', 'count(*)', 'sequence')}\n"
-            f"  FROM {words.rows} r GROUP BY {words.r_key}, sequence HAVING count(*) > 1",
-        )
+            yield rule(self, "keep", f"? rows, keep is {keep}", "count(*)", having=f"count(*) > {keep}")
+        one_each = "sequence HAVING count(*) > 1"
+        yield rule(self, "order", "? rows have sequence ?", "count(*)", "sequence", having=one_each)
         if self.dialect.row_locks:
-            yield (
-                "bound",
-                f"SELECT {words.r_key}, {words.message('sequence ?, which the head says is gone', 'r.sequence')}\n"
-                f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.roost_bound",
-            )
+            said, gone = "sequence ?, which the head says is gone", "r.sequence <= h.roost_bound"
+            yield rule(self, "bound", said, "r.sequence", where=gone)
         if self.expires:
             yield lasting(self)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from roost.dialects.conditions import wanted
 from roost.errors import StatementFailed, worded
-from roost.structures.clock import CLOCK, SHOWN, SQLITE_CLOCK
+from roost.structures.clock import SHOWN
 from roost.structures.console import Console, Table
 from roost.structures.counter.declaration import Counter
 from roost.structures.index.values import number
@@ -37,8 +37,7 @@ def _view(plan: Any, total: str, group: bool = True) -> str:
     key, family = plan.dialect.names(plan.structure.key.columns), plan.dialect.family
     if not plan.structure.size:
         return f"SELECT {key}, {total} AS total FROM {plan.rows_table}" + (f" GROUP BY {key}" if group else "")
-    clock = SQLITE_CLOCK if family == "sqlite" else CLOCK[family]
-    kept = f"start >= {plan.start(clock)} - {(plan.structure.keep - 1) * plan.structure.size}"
+    kept = f"start >= {plan.start(plan.shown_clock)} - {(plan.structure.keep - 1) * plan.structure.size}"
     summed = f"SELECT {key}, start, {total} AS total FROM {plan.rows_table}\n    WHERE {kept}" + (
         f" GROUP BY {key}, start" if group else ""
     )
@@ -51,7 +50,7 @@ def on_sqlite(plan: Any) -> Made:
     # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
     low = "sum(n & 4294967295)"
     shown = "n" if one else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
-    there = f"{words.is_new(words.key)} AND slot = 0{f' AND start = {plan.start(SQLITE_CLOCK)}' if windows else ''}"
+    there = f"{words.is_new(words.key)} AND slot = 0{f' AND start = {plan.start(plan.shown_clock)}' if windows else ''}"
     beyond = [f"(SELECT typeof(n + {words.new(TOTAL)}) FROM {words.rows} WHERE {there})"]
     if not one and not windows:
         beyond.append(

@@ -20,21 +20,8 @@ from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
-from roost.structures.rules import RuleWords, gone
-from roost.structures.steps import (
-    BY_INDEX,
-    IN_ORDER,
-    INT,
-    TOTAL,
-    Do,
-    Door,
-    Give,
-    Let,
-    Program,
-    Step,
-    Take,
-    number,
-)
+from roost.structures.rules import gone, rule
+from roost.structures.steps import BY_INDEX, IN_ORDER, INT, TOTAL, Do, Door, Give, Let, Program, Step, Take, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -334,18 +321,12 @@ class CounterPlan(ProgramPlan):
     # --- alter and check --------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        words = RuleWords(self)
-        yield (  # a slot beyond the declared ones is counted, and allowed
-            "slot",
-            f"SELECT {words.r_key}, {words.message('slot ? of ?', 'slot', str(MAX_SLOTS))} FROM {words.rows} r\n"
-            f"  WHERE slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}",
-        )
+        # A slot beyond the declared ones is counted, and allowed.
+        beyond = f"slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}"
+        yield rule(self, "slot", "slot ? of ?", "slot", str(MAX_SLOTS), where=beyond)
         if self.structure.size:
-            yield (
-                "start",
-                f"SELECT {words.r_key}, {words.message('no window begins at ?', 'start')} FROM {words.rows} r\n"
-                f"  WHERE {words.dialect.modulo.format('start', self.structure.size)} <> 0",
-            )
+            wrong = f"{self.dialect.modulo.format('start', self.structure.size)} <> 0"
+            yield rule(self, "start", "no window begins at ?", "start", where=wrong)
 
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:

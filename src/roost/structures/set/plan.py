@@ -7,49 +7,103 @@ other. With `keep` the rows have a sequence, by which the oldest one goes: a mom
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import Any
+from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.clock import SECOND
+from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import (
-    SEQUENCE,
-    Context,
-    Facts,
-    N,
-    Operations,
-    Rule,
-    each,
-    same,
-    seizing,
-)
+from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, each, same
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
 from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, RuleWords, change_keep_for, counted, has_head, lasting, sweep
-from roost.structures.set.clients import SetWire
+from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, leaves_earlier, rule, sweep
 from roost.structures.set.declaration import Set
-from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.steps import (
+    BY_INDEX,
+    IN_ORDER,
+    INT,
+    OUTCOMES,
+    Do,
+    Give,
+    Head,
+    Let,
+    Now,
+    Program,
+    Put,
+    Step,
+    number,
+)
+from roost.structures.structure import Structure
 from roost.structures.views.postgresql import newest_version
-from roost.structures.words.mysql import in_json
+from roost.structures.wire import Values, Wire
 from roost.structures.words.words import Words
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
-NEWS = Column("news", ColumnType("text", 2**24))  # the numbers of new rows, as JSON
+NEWS = Column("news", OUTCOMES)
+
+
+class SetWire(Wire):
+    """A set over HandlerSocket: its members, or one of them; an insert adds, a delete removes.
+
+    The columns of the member follow those of the key.
+    """
+
+    of_key, of_id = "members", "contains"
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        if isinstance(found, bool):
+            return [key] if found else []
+        return sorted([(*key, *self.structure.member.check(member)) for member in found], key=repr)
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
+
+
+class SetConsole(Console[Set[Any, Any]]):
+    """Keys with their sizes, and the members of one; an imported record is a member that is added now."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": (), "member": (), "keep": None, "keep_for": None}
+    changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
+    reads = "size"
+    headers = ("size",)
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        return self.structure.members(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        group = self.structure.member
+        members = sorted(found, key=_ordered)[:n]
+        return Table(group.names, [group.check(member) for member in members], {"members": members})
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        key, member = self.structure.key, self.structure.member
+        width = len(key.columns)
+        return self.structure.add(key.value(values[:width]), member.value(values[width:]))
+
+    def deletes(self, new: Structure) -> str:
+        old, said = self.structure, []
+        if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
+            said.append(f"members beyond the newest {new.keep} of each key are deleted")
+        return " and ".join(filter(None, [*said, leaves_earlier("members", old, new)]))
+
+
+def _ordered(member: Any) -> Any:
+    # Members of one set are of one type; of the types, only an Enum's values have no order of their own.
+    return [getattr(part, "value", part) for part in (member if isinstance(member, tuple) else (member,))]
 
 
 class SetPlan(ProgramPlan):
     """A set in one dialect's words."""
 
     structure: Set[Any, Any]
+    wire = SetWire
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
         member = structure.member.columns
@@ -62,7 +116,6 @@ class SetPlan(ProgramPlan):
         self.apart = 0 if self.keep else len(self.pair)  # with `keep` the oldest one goes
         if not self.heads:
             self.lock_width = len(self.pair)
-            self.seize = seizing(dialect, self.rows_table, structure.key.columns)
 
     def made(self) -> Iterator[str]:
         key = self.structure.key.columns
@@ -128,12 +181,8 @@ class SetPlan(ProgramPlan):
 
     def _values(self, w: Words) -> dict[str, str]:
         # A row as it is added now.
-        values = w.values(self.pair)
-        if self.keep:
-            values["sequence"] = w["sequence"]
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return values
+        sequence = {"sequence": w["sequence"]} if self.keep else {}
+        return {**w.values(self.pair), **sequence, **self.ends(w)}
 
     def _adding(self, w: Words) -> Iterator[Step]:
         # Of a set with heads: adds the member, counts it if it is new, and deletes the oldest one beyond `keep`.
@@ -155,8 +204,7 @@ class SetPlan(ProgramPlan):
         change: dict[str, str] = {}
         if keep:
             newest = f"(SELECT max(sequence) + 1 FROM {w.rows} WHERE {w.mine()})"
-            greatest = "max" if not w.loops else "greatest"
-            yield Let("sequence", INT, f"{greatest}(coalesce({newest}, 0), {w.clock})")
+            yield Let("sequence", INT, f"{w.greatest}(coalesce({newest}, 0), {w.clock})")
             change = {name: w.proposed(name) for name in self._values(w) if name not in pair}
         if not w.loops:
             yield Do(f"UPDATE {w.head} SET n = n + 1 WHERE {w.mine()} AND NOT EXISTS ({there})")
@@ -282,9 +330,9 @@ class SetPlan(ProgramPlan):
         )
 
     def _counting(self, w: Words, missing: str) -> Iterator[Step]:
-        # MariaDB and MySQL: the numbers of the rows that are new, as a JSON array.
+        # MariaDB and MySQL.
         pair, key = w.values(self.pair), w.values(w.key)
-        yield Let("news", NEWS.type, f"SELECT JSON_ARRAYAGG(q.ord) FROM {missing}")
+        yield Let("news", NEWS.type, f"SELECT JSON_OBJECTAGG(q.ord, 1) FROM {missing}")
         counts = f"{missing} GROUP BY {', '.join(key.values())}"
         more = {"n": f"{w.head}.n + VALUES(n)"}
         yield Do(w.put(w.head, {**key, "n": "COUNT(*)"}, [*key], more, counts))
@@ -345,17 +393,8 @@ class SetPlan(ProgramPlan):
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         different = list(dict.fromkeys(rows))
-        if self.dialect.family == "postgresql":
-            found = yield from super().call_all(program, different)
-            outcomes = dict(zip(different, found, strict=True))
-        else:
-            outcomes, begin = {}, 0
-            for text, number in in_json(different):
-                call = Statement(self._many[program.verb], [(text,)])
-                _, ((news,),) = yield Together((call, Statement(each("SELECT @roost_0"), [()])))
-                part = different[begin : begin + number]
-                outcomes.update({part[place - 1]: 1 for place in json.loads(news[0] or "[]")})
-                begin += number
+        found = yield from super().call_all(program, different)
+        outcomes = dict(zip(different, found, strict=True))
         return [outcomes.pop(row, 0) for row in rows]
 
     # --- reads ----------------------------------------------------------------------------------------------------
@@ -399,9 +438,7 @@ class SetPlan(ProgramPlan):
             yield has_head(self)
             yield counted(self)
         if self.keep:
-            words = RuleWords(self)
-            more = words.message(f"? members, keep is {self.keep}", "h.n")
-            yield "keep", f"SELECT {words.h_key}, {more} FROM {words.head} h WHERE h.n > {self.keep}"
+            yield rule(self, "keep", f"? members, keep is {self.keep}", "h.n", where=f"h.n > {self.keep}")
         if self.expires:
             yield lasting(self)
 
@@ -421,6 +458,5 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
         yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
 
 
-SetPlan.wire = SetWire
 SetPlan.settled = frozenset(["keep"])
 SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

@@ -162,7 +162,7 @@ SELECT 'function ' || proname FROM pg_proc
 def _view(plan: StructurePlan, _: bool) -> View:
     made = plan.views["postgresql"](plan)
     name = plan.structure.name
-    view_name, literal = quoted(name), plan.dialect.literal
+    view_name, literal = plan.dialect.quoted(name), plan.dialect.literal
     view = f"CREATE VIEW {view_name} AS {MARK}\n{made.view}"
     make, drop = [view], [f"DROP VIEW {view_name}"]
     hash_ = hashlib.sha256(view.encode()).hexdigest()
@@ -268,7 +268,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
 def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
     rows = yield Statement(each(GOES_WITH), [(name,)])
-    only_given = ONLY_GIVEN.format(literal=plan.dialect.literal(quoted(name)), quoted=quoted(name))
+    quoted = plan.dialect.quoted(name)
+    only_given = ONLY_GIVEN.format(literal=plan.dialect.literal(quoted), quoted=quoted)
     return replace(
         found,
         said=(only_given, *(text for kind, text in rows[0] if kind == "said")),
@@ -330,11 +331,6 @@ class PostgreSQLViewWords(ViewWords):
         raised = f"RAISE EXCEPTION USING ERRCODE = CASE{states} END, MESSAGE = CASE{messages} END;"
         return f"IF {any_} THEN\n  {raised}\nEND IF;"
 
-    def stop(self, state: str, message: str) -> str:
-        """Return the statement that refuses the row."""
-        text = self.dialect.literal(f"{self.name}{message}")
-        return f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {text};"
-
     def normal(self, columns: Iterable[Column]) -> list[str]:
         """Return the statements that convert values which can be written in several ways to the stored form."""
         as_stored = {self.given(each): stored(self.dialect, each, self.given(each)) for each in columns}
@@ -367,7 +363,8 @@ class PostgreSQLViewWords(ViewWords):
 
     def unless_changed(self, place: str) -> str:
         """Return the statement after a write to an unchanged row: an error if it has changed, nothing if it is gone."""
-        refused = self.stop("40001", ": another client changes this row at the same time; try again")
+        text = self.dialect.literal(f"{self.name}: another client changes this row at the same time; try again")
+        refused = f"RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = {text};"
         return (
             "IF NOT FOUND THEN\n"
             f"  PERFORM 1 FROM {self.rows} WHERE {place};\n"
@@ -386,11 +383,6 @@ class PostgreSQLViewWords(ViewWords):
             self.unless_changed(place) if changes else GONE,
             *([f"PERFORM {self.name}_{verb}({', '.join(self.called(verb, {}, self.old))});"] if verb else ()),
         ]
-
-
-def quoted(name: str) -> str:
-    """Return a name that needs no escape, quoted."""
-    return f'"{name}"'
 
 
 POSTGRESQL_VIEWS = ViewDialect(_view, _found, _taken, goes_with=_goes_with)

@@ -45,6 +45,19 @@ class MySQLWords(ServerWords):
     def now(self) -> str:
         return f"COALESCE((SELECT GREATEST({self.clock} + t.ahead, t.latest) FROM {self.times} t), {self.clock})"
 
+    @property
+    def current(self) -> str:  # type: ignore[override]
+        return self.dialect.for_update
+
+    def divided(self, value: str, by: str) -> str:
+        return f"({value}) DIV {by}"
+
+    def by_index(self, index: str) -> str:
+        return f"{self.rows} FORCE INDEX (roost_{self.name}_{index})"
+
+    def delete_by(self, index: str) -> str:
+        return f"DELETE {self.rows} FROM {self.by_index(index)}"
+
     def new(self, name: str) -> str:
         if not self._program.many:
             return f"`new {name}`"

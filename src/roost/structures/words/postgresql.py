@@ -61,7 +61,11 @@ class PostgreSQLWords(ServerWords):
 
     @property
     def now(self) -> str:
+        # A query that is evaluated once: with the clock itself, which advances, a condition could not use an index.
         return f"(SELECT greatest({self.clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {self.times} t)"
+
+    def whole(self, value: int | None) -> str:
+        return f"{value}::bigint" if value is None or value >= 0 else f"({value})::bigint"
 
     def type_of(self, column: Column) -> str:
         return re.split(r"\(| COLLATE", super().type_of(column))[0]
@@ -105,13 +109,6 @@ class PostgreSQLWords(ServerWords):
         """
         keys = ", ".join(f"{values[name]} AS {name}" for name in key)
         yield self._locking(table, keys, key)
-        queries, insert = self._writing(table, values, key, change, self.source)
-        yield steps.Do(f"WITH {queries}\n  {insert}")
-
-    def _writing(
-        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], source: str
-    ) -> tuple[str, str]:
-        # The parts of a WITH, and the INSERT, that together do it to locked rows.
         given = ", ".join(f"{value} AS {name}" for name, value in values.items())
         newest = newest_version({name: f"w.{name}" for name in key})
         assigned = ", ".join(
@@ -119,12 +116,12 @@ class PostgreSQLWords(ServerWords):
             for name, value in change.items()
         )
         names = ", ".join(values)
-        queries = f"""given AS MATERIALIZED (SELECT {given} FROM {source}),
+        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
+        yield steps.Do(f"""WITH given AS MATERIALIZED (SELECT {given} FROM {self.source}),
   w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
     LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
-  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")"""
-        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
-        return queries, f"INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}"
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")
+  INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}""")
 
     def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
         key = self.values(self.key)

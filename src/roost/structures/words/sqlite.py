@@ -21,6 +21,7 @@ class SQLiteWords(Words):
     clock = 'NEW."roost_now"'
     at = f"strftime('%Y-%m-%d %H:%M:%S.', {clock} / 1000000, 'unixepoch') || substr({clock} % 1000000 + 1000000, 2)"
     loops = False
+    least, greatest = "min", "max"
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         super().__init__(name, dialect, key)

@@ -24,11 +24,14 @@ class Words(ABC):
     now: the same by the structure's time, which never goes back.
     at: the clock as the column `at` has it.
     loops: whether there are `Each`, `Put`, and variables.
+    least, greatest: the functions of that.
+    current: what ends a query that a write depends on, so that it does not read an older snapshot.
     """
 
     clock: str
     at: str
     loops = True
+    least, greatest, current = "LEAST", "GREATEST", ""
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
@@ -80,6 +83,22 @@ class Words(ABC):
     @abstractmethod
     def __getitem__(self, name: str) -> str:
         """Return a remembered value."""
+
+    def whole(self, value: int | None) -> str:
+        """Return a number as a literal of 64 bits."""
+        return str(value)
+
+    def divided(self, value: str, by: str) -> str:
+        """Return the division of whole numbers."""
+        return f"({value}) / {by}"
+
+    def by_index(self, index: str) -> str:
+        """Return the table of rows, as FROM has it, read by an index: MariaDB would scan one with few rows."""
+        return self.rows
+
+    def delete_by(self, index: str) -> str:
+        """Return the beginning of a DELETE of rows that are found by an index."""
+        return f"DELETE FROM {self.rows}"
 
     def put(
         self,
