@@ -446,11 +446,13 @@ class Core:
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection), connection)
             finally:
-                if limits:
-                    connection.raw.set_progress_handler(None, 0)
-                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
-                if alone:
-                    link.drop()
+                try:
+                    if limits:
+                        connection.raw.set_progress_handler(None, 0)
+                    connection.settle()  # a pooler closes the session of a client that leaves inside a transaction
+                finally:
+                    if alone:
+                        link.drop()
 
         return link.use(look)
 
