@@ -28,16 +28,7 @@ from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
-from roost.errors import (
-    Busy,
-    Conflict,
-    ConnectionLost,
-    Error,
-    Invalid,
-    Missing,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, ReadOnly, StatementFailed
 from roost.structures.plan import Careful
 
 # Values as literals that mean the same under every setting of a session: what has a backslash is written as E'…', so
