@@ -30,17 +30,7 @@ from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
 from roost.dialects import Control, Wanted
-from roost.errors import (
-    Busy,
-    Closed,
-    Conflict,
-    Error,
-    Invalid,
-    Missing,
-    OutcomeUnknown,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, Closed, Conflict, Error, Invalid, Missing, OutcomeUnknown, ReadOnly, StatementFailed
 from roost.store.links import Link, Patience, alive, cores, threads
 from roost.structures.operation import READS, Operation
 from roost.structures.plan import Careful, Context, Question, StructurePlan
