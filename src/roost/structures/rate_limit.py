@@ -28,7 +28,7 @@ from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
 from roost.structures.steps import INT, OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Key, Structure, column_facts
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
@@ -99,11 +99,8 @@ class RateLimit(Structure[Key]):
         within: dt.timedelta | float,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key), RESERVED)
-        found = whole(limit, 1, MOST_ANSWER - 1)
-        if found is None:
-            raise Invalid(f"{name}: limit is a whole number from 1 on, not {limit!r}")
-        self.limit = found
-        self.microseconds = duration(f"{name}: within", within, MOST // found)
+        self.limit = checked_whole(f"{name}: limit is a whole number from 1 on", limit, 1, MOST_ANSWER - 1)
+        self.microseconds = duration(f"{name}: within", within, MOST // self.limit)
         self._define(
             {"name": name, "key": key, "limit": limit, "within": within},
             key=column_facts(self.key.columns),

@@ -212,10 +212,15 @@ class Structure(Target, Generic[AnyKey]):
         return values if isinstance(values, (list, tuple)) else list(values)
 
     def _n(self, n: Any, least: int = 1) -> int:
-        found = whole(n, least, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: n is a whole number from {least} on, not {n!r}")
-        return found
+        return checked_whole(f"{self.name}: n is a whole number from {least} on", n, least, INT_MAX)
+
+
+def checked_whole(what: str, value: Any, least: int, most: int) -> int:
+    """Return a value that is a whole number in these limits, or raise `Invalid`, which begins with `what`."""
+    found = whole(value, least, most)
+    if found is None:
+        raise Invalid(f"{what}, not {shown(value)}")
+    return found
 
 
 def facts_of(definition: str) -> dict[str, Any]:
