@@ -23,7 +23,7 @@ from roost.structures.program import Answering, ProgramPlan, Write, first
 from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
-from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.steps import Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
@@ -196,7 +196,7 @@ class LeasePlan(ProgramPlan):
         source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')} AND r.expires > m.moment"
         values = {HOLDER: "r.holder", TOKEN: "r.token", EXPIRES: self._ends}
         for column, value in values.items():
-            yield Let(column.name, column.type, f"SELECT {value} FROM {source}")
+            yield Let(column.name, f"SELECT {value} FROM {source}", column.type)
         yield Give([w[column.name] for column in values])
 
     @property
@@ -225,7 +225,6 @@ class LeasePlan(ProgramPlan):
         holder = w.new(HOLDER.name)
         yield Let(
             "held",
-            INT,
             f"SELECT count(*) FROM {w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}\n"
             f"  AND r.holder <> {holder} AND r.expires > m.moment AND r.expires - m.moment <= r.ttl + {SECOND}"
             f" AND NOT {w.stands}",
@@ -237,7 +236,7 @@ class LeasePlan(ProgramPlan):
         living = f"{w[EXPIRES.name]} > {w['now']}"
         yield Leave(f"{living} AND {w[HOLDER.name]} <> {holder}", ["0", "0"])
         token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {w.greatest}({w['now']}, {w[TOKEN.name]} + 1) END"
-        yield Let("granted", INT, token)
+        yield Let("granted", token)
         ttl = w.new(TTL.name)
         yield Do(
             f"UPDATE {w.rows} SET holder = {holder}, token = {w['granted']}, ttl = {ttl}, expires = {w['now']} + {ttl}"
@@ -260,7 +259,7 @@ class LeasePlan(ProgramPlan):
         held = f"{w[EXPIRES.name]} > {w['now']}"
         if mine:
             held += f" AND {w[TOKEN.name]} = {mine}"
-        yield Let("had", INT, f"CASE WHEN {held} THEN 1 ELSE 0 END")
+        yield Let("had", f"CASE WHEN {held} THEN 1 ELSE 0 END")
         yield Do(f"UPDATE {w.rows} SET expires = {w['now']} WHERE {w.mine()}", when=f"{w['had']} = 1")
         yield Give([w["had"]])
 

@@ -25,7 +25,7 @@ from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Tr
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals
-from roost.structures.steps import INT, Do, Head, Let, Program, Routine, Step, number
+from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import in_json
 from roost.structures.words.sqlite import SQLiteWords
 from roost.structures.words.words import Words, digest
@@ -442,7 +442,7 @@ class ProgramPlan(ReadPlan):
         """Yield the program that locks the row of a key that is written, where the rows are their own heads."""
 
         def steps(w: Words) -> Iterator[Step]:
-            yield Let("there", INT, f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
+            yield Let("there", f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
 
         if self.dialect.row_locks:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)

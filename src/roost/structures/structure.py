@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -120,7 +121,8 @@ class Structure(Target, Generic[AnyKey]):
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from what its definition says; rows get a dataclass of their own."""
-        arguments = {fact: value for fact, value in facts.items() if fact not in ("kind", "name")}
+        takes = {*inspect.signature(cls.__init__).parameters} - {"name"}
+        arguments = {fact: value for fact, value in facts.items() if fact in takes}
         arguments |= {fact: key_from(name, fact, value) for fact, value in arguments.items() if _are_columns(value)}
         return cls(name=name, **arguments)
 
@@ -258,7 +260,8 @@ def difference(stored: str, declared: str) -> str:
 
 
 def _are_columns(fact: Any) -> bool:
-    return isinstance(fact, list) and bool(fact) and all(isinstance(each, list) and len(each) == 2 for each in fact)
+    pairs = list, tuple
+    return isinstance(fact, pairs) and bool(fact) and all(isinstance(each, pairs) and len(each) == 2 for each in fact)
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
