@@ -74,40 +74,50 @@ def test_a_count_that_is_too_high_is_mended_by_the_next_add(open_store: Open, na
     assert [each.row.egg for each in store.run(capped.entries(5))] == [*range(6, KEEP + 5), 100]
 
 
-# What is declared with a `keep`, how SQL inserts a row of the key 5, and what is read of it: the last row is in it.
-ALTERED: dict[str, tuple[Callable[[int], Any], str, Callable[[Any], Any]]] = {
+# What is declared with a `keep`, the columns of a row and those that identify it, and how the last rows are read.
+ALTERED: dict[str, tuple[Callable[[int], Any], str, str, Callable[[Any], Any]]] = {
     "ring": (
         lambda keep: roost.Ring("altered", Visit, per="uid", keep=keep),
-        "(uid, visitor) VALUES (5, {})",
+        *("uid, visitor", "uid, sequence"),
         lambda ring: ring.latest(5, 1),
     ),
     "capped": (
         lambda keep: roost.Capped("altered", Visit, per="uid", keep=keep, unique="visitor"),
-        "(uid, visitor) VALUES (5, {})",
+        *("uid, visitor", "uid, visitor"),
         lambda capped: capped.latest(5, 1),
     ),
     "set": (
         lambda keep: roost.Set("altered", key=int, member=int, keep=keep),
-        "VALUES (5, {})",
+        *("`key`, member", "`key`, member"),
         lambda members: members.members(5),
     ),
 }
 
 
+@pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize("name", ALTERED)
 @pytest.mark.needs("programs for SQL", "readable views")
-def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_declaration(
-    name: str, open_store: Open, sql: Any, store_url: str
+def test_a_row_at_any_statement_of_alter_comes_and_goes_by_the_one_or_the_other_declaration(
+    name: str, removed: bool, open_store: Open, sql: Any, store_url: str
 ) -> None:
-    declare, row, read = ALTERED[name]
-    left, found = [0], list[threading.Thread]()
-    numbers, errors = count(1), list[BaseException]()
-    into = f"INSERT INTO altered{'_in' if isinstance(sql, MariaDBClient) else ''} "
+    declare, row, identity, read = ALTERED[name]
+    left, last = [0], 0
+    found, errors = list[threading.Thread](), list[BaseException]()
+    inlets = isinstance(sql, MariaDBClient)
+    row, identity = (each if inlets else each.replace("`", "") for each in (row, identity))
 
-    def insert() -> None:
+    def insert(n: int) -> str:
+        return f"INSERT INTO altered{'_in' if inlets else ''} ({row}) VALUES (5, {n})"
+
+    def remove(n: int) -> str:
+        if inlets:
+            return f"INSERT INTO altered_out ({identity}) VALUES (5, {n})"
+        return f"DELETE FROM altered WHERE ({identity}) = (5, {n})"
+
+    def write() -> None:
         client = connect(store_url)
         try:
-            until_done(client.execute, into + row.format(next(numbers)))
+            until_done(client.execute, remove(last) if removed else insert(last + 1))
         except BaseException as error:
             errors.append(error)
         finally:
@@ -116,14 +126,15 @@ def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_dec
     def trace(text: str, _: Any) -> None:
         left[0] -= 1
         if left[0] == 0:
-            found.append(threading.Thread(target=insert))
+            found.append(threading.Thread(target=write))
             found[-1].start()
             found[-1].join(0.03)  # it is over, or waits for what alter has
 
     store = open_store(declare(7), trace=trace)
     for boundary in count(1, length(4, 1)):
         for _ in range(7):
-            until_done(sql.execute, into + row.format(next(numbers)))
+            last += 1
+            until_done(sql.execute, insert(last))
         left[0] = boundary
         store.alter(declare(3))
         reached, left[0] = left[0] <= 0, 0
@@ -131,9 +142,10 @@ def test_an_insert_at_any_statement_of_alter_is_kept_by_the_one_or_the_other_dec
             thread.join(60)
             assert not thread.is_alive()
         assert (store.check(), errors) == ([], []), boundary
-        newest = next(numbers) - 1
-        last = store.run(read(declare(3)))
-        assert newest in last or last == [Visit(5, newest)], boundary
+        last += reached and not removed
+        newest = store.run(read(declare(3)))
+        is_there = last in newest or newest == [Visit(5, last)]
+        assert is_there is not (reached and removed), boundary
         if not reached:
             break
         store.alter(declare(7))

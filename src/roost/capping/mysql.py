@@ -30,7 +30,6 @@ class MySQLWords(MariaDBWords):
         return sql.replace("DELETE", f"DELETE {ZONED}", 1) if in_utc else sql
 
     def delete_all(self, rows: Sequence[Row], in_utc: bool) -> Statement:
-        """Return the statement that deletes rows by the columns that identify them."""
         if not all(type(value) is int for value in rows[0]):
             return Statement(Template(self.deleting(self._delete_by("%s"), in_utc)), rows)
         delete = f"DELETE FROM {self.table} WHERE ({self.columns(self.cap.id)}) IN ({{rows}})"
@@ -38,12 +37,10 @@ class MySQLWords(MariaDBWords):
 
     @property
     def make_index_sql(self) -> str:
-        """The statement that creates the index while others write."""
         return f"{self.index_sql} ALGORITHM=INPLACE LOCK=NONE"
 
     @property
     def drop_index_sql(self) -> str:
-        """The statement that drops the index."""
         return f"ALTER TABLE {self.table} DROP INDEX {self.dialect.quoted(self.cap.index_name)}"
 
     def lenient(self, insert: str) -> str:
@@ -53,7 +50,6 @@ class MySQLWords(MariaDBWords):
 
     @property
     def triggers(self) -> dict[str, str]:
-        """The statements that create the triggers which write the notes, by name."""
         return {name: sql.replace("CREATE OR REPLACE", "CREATE", 1) for name, sql in super().triggers.items()}
 
     def _equal(self, row: str, key: str) -> str:

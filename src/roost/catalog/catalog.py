@@ -238,7 +238,6 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
 
 
 def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
-    """Take the lock on creating and altering structures."""
     if (yield Control.LOCK_CATALOG):
         yield from make_private(catalog)
         yield Control.LOCK_CLUSTER

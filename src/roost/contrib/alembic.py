@@ -28,7 +28,8 @@ from roost.catalog import alter as altering
 from roost.catalog import catalog
 from roost.databases.engine import drive
 from roost.databases.sqlite import engine as sqlite
-from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted, exchange
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted
+from roost.dialects.dialect import collect, render
 from roost.errors import Busy, Invalid, Missing
 from roost.structures.plan import StructurePlan
 from roost.structures.structure import Structure
@@ -160,13 +161,7 @@ class _Executor:
             if wanted is Control.LOCK_CATALOG:
                 self._lock()
             return None
-        work = exchange(wanted)
-        try:
-            sql, row = next(work)
-            while True:
-                sql, row = work.send(self._answer(*self._sent(sql, row)))
-        except StopIteration as stop:
-            return stop.value
+        return collect(wanted, [self._answer(*self._sent(sql, row)) for sql, row in render(wanted)])
 
     def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         # On servers the values are in the text: each driver has other placeholders.
@@ -174,10 +169,10 @@ class _Executor:
             case "sqlite":
                 return sql, row
             case "mariadb":
-                from roost.databases.mariadb.session import joined_text
+                from roost.databases.mariadb.statements import joined_text
 
                 return joined_text(self._dialect, sql, row), ()
-        from roost.databases.postgresql.values import filled_in
+        from roost.databases.postgresql.connection import filled_in
 
         return filled_in(sql, row), ()
 

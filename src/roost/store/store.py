@@ -1,7 +1,4 @@
-"""Stores, which run operations. `Store` is for threads; `AsyncStore` is the same with `await`.
-
-Longer than 500 lines: the two stand side by side, with the documentation of every call.
-"""
+"""Stores, which run operations. `Store` is for threads; `AsyncStore` is the same with `await`."""
 
 from __future__ import annotations
 
@@ -15,18 +12,17 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, TypeVar
 
-from roost.batching.atoms import Atom
+from roost.batching.atoms import Atom, Stats
 from roost.batching.once import Once
-from roost.batching.stats import Stats
 from roost.catalog.alter import alter
 from roost.catalog.catalog import create, ddl, drop, former_definitions, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
-from roost.databases.engine import Trace, whole
+from roost.databases.engine import Trace, adrive, drive, whole
 from roost.databases.urls import redacted
 from roost.dialects.dialect import Wanted
 from roost.errors import Closed, Invalid
@@ -326,29 +322,20 @@ class Store(_Base, Runner):
         stale: seconds before the expiry in which one caller computes a new value, while the others still get the old.
         lease: seconds after which another caller computes, since the first one may have died.
         """
-        work = get_or_set(cache, key, ttl, stale, lease)
-        answer: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                wanted = work.send(answer) if error is None else work.throw(error)
-            except StopIteration as stop:
-                result: V = stop.value
-                return result
-            answer, error = None, None
-            try:
-                if wanted is MAKE:
-                    answer = make()
-                elif isinstance(wanted, Operation) and wanted.verb == "lease":
-                    answer = acquired(self, wanted, partial(cache.release, key))
-                elif isinstance(wanted, Operation):
-                    answer = apart(self, wanted) if wanted.verb == "release" else self.run(wanted)
-                elif isinstance(wanted, tuple):
-                    answer = self.run_all(*wanted)
-                else:
-                    time.sleep(wanted)
-            except BaseException as failed:  # passed to `work`, which releases the lease
-                error = failed
+
+        def execute(wanted: Any) -> Any:
+            if wanted is MAKE:
+                return make()
+            if isinstance(wanted, tuple):
+                return self.run_all(*wanted)
+            if not isinstance(wanted, Operation):
+                return time.sleep(wanted)
+            if wanted.verb == "lease":
+                return acquired(self, wanted, partial(cache.release, key))
+            return apart(self, wanted) if wanted.verb == "release" else self.run(wanted)
+
+        work = get_or_set(cache, key, ttl, stale, lease)  # releases the lease after any error, an interrupt included
+        return drive(work, SimpleNamespace(execute=execute), BaseException)
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         if atom.once is None:
@@ -447,33 +434,26 @@ class AsyncStore(_Base, AsyncRunner):
         lease: float = 30.0,
     ) -> V:
         """Return the value of a key, or compute it with `make()`, which may be async; see `Store.get_or_set`."""
+
+        async def execute(wanted: Any) -> Any:
+            if wanted is MAKE:
+                made = make()
+                return await made if inspect.isawaitable(made) else made
+            if isinstance(wanted, tuple):
+                return await self.run_all(*wanted)
+            if not isinstance(wanted, Operation):
+                return await asyncio.sleep(wanted)
+            if wanted.verb == "lease":
+                return await aacquired(self, wanted, partial(cache.release, key))
+            if wanted.verb != "release":
+                return await self.run(wanted)
+            answer, cancelled = await whole(self.run(wanted))
+            if cancelled is not None:
+                raise cancelled
+            return answer
+
         work = get_or_set(cache, key, ttl, stale, lease)
-        answer: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                wanted = work.send(answer) if error is None else work.throw(error)
-            except StopIteration as stop:
-                result: V = stop.value
-                return result
-            answer, error = None, None
-            try:
-                if wanted is MAKE:
-                    answer = make()
-                    if inspect.isawaitable(answer):
-                        answer = await answer
-                elif isinstance(wanted, Operation) and wanted.verb == "lease":
-                    answer = await aacquired(self, wanted, partial(cache.release, key))
-                elif isinstance(wanted, Operation) and wanted.verb == "release":
-                    answer, error = await whole(self.run(wanted))
-                elif isinstance(wanted, Operation):
-                    answer = await self.run(wanted)
-                elif isinstance(wanted, tuple):
-                    answer = await self.run_all(*wanted)
-                else:
-                    await asyncio.sleep(wanted)
-            except BaseException as failed:  # passed to `work`, which releases the lease
-                error = failed
+        return await adrive(work, SimpleNamespace(execute=execute), BaseException)
 
     async def close(self) -> None:
         """Answer the waiting operations and close the connections. Later operations are refused with `Closed`.
@@ -510,7 +490,7 @@ class AsyncStore(_Base, AsyncRunner):
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._working.threads.executor, call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._working.threads, call, *args)
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work

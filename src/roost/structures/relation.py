@@ -18,6 +18,8 @@ from roost.types.columns import Column
 
 OWN = "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL", STATEMENT, ": sequence and at are set by Roost; leave them out"
 
+LOCKED = "`of the head`"
+
 
 class Relation(NamedTuple):
     """What the relation of a structure shows, and what it lets clients do.
@@ -30,6 +32,7 @@ class Relation(NamedTuple):
     skips: whether an INSERT with the outcome 0 changes nothing; on PostgreSQL it then counts, and returns, no row.
     counted: whether the heads have a count, which a row's deletion by somebody else must keep right.
     place: a further condition that finds the row of an `identity`, by an index; `{sequence}` is its sequence.
+    locked: on MariaDB and MySQL what `place` reads of the key's head as `LOCKED`; an aggregate, as there may be none.
     query: by dialect the query of the view, where it is not just the columns.
     """
 
@@ -41,6 +44,7 @@ class Relation(NamedTuple):
     skips: bool = False
     counted: bool = False
     place: str = ""
+    locked: str = "COUNT(*)"
     query: Mapping[str, Callable[[Any], str]] = {}
 
     def placed(self, condition: str, sequence: str) -> str:
@@ -85,9 +89,10 @@ def _doors(plan: Any) -> MadeDoors:
     def remove(words: MySQLViewWords) -> Door:
         if relation.remove:
             return words.door(plan.program(relation.remove).given, *words.call(relation.remove))
-        lock = f"SELECT COUNT(*) INTO `locked` FROM {words.head} h WHERE {words.is_new(words.key, 'h.')} FOR UPDATE"
+        head = f"{words.head} h WHERE {words.is_new(words.key, 'h.')}"
+        lock = f"SELECT {relation.locked} INTO {LOCKED} FROM {head} FOR UPDATE"
         row = relation.placed(words.is_new(relation.identity, f"{words.rows}."), "`new sequence`")
-        delete, locked = f"DELETE FROM {words.rows} WHERE {row}", "DECLARE `locked` BIGINT"
+        delete, locked = f"DELETE FROM {words.rows} WHERE {row}", f"DECLARE {LOCKED} BIGINT"
         return (
             words.door(relation.identity, [lock, delete], [locked])
             if plan.heads

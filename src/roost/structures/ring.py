@@ -19,7 +19,7 @@ from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
-from roost.structures.relation import Relation
+from roost.structures.relation import LOCKED, Relation
 from roost.structures.rows import EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
 from roost.structures.rules import (
     UNTIL,
@@ -296,13 +296,16 @@ class RingPlan(RowsPlan):
 
     def relation(self) -> Relation:
         key = self.structure.key.columns
-        keep = f"{self.structure.keep}{'::bigint' if self.dialect.family == 'postgresql' else ''}"
+        # MariaDB and MySQL replace an inlet's trigger after the rows have moved; elsewhere a transaction does both.
+        keep = str(self.structure.keep)
+        keep = {"mariadb": LOCKED, "postgresql": f"{keep}::bigint"}.get(self.dialect.family, keep)
         return Relation(
             [*key, SEQUENCE, AT, *self.others],
             insert="push",
             identity=[*key, SEQUENCE],
             changes=self.others,
             place=f"slot = {self.dialect.modulo.format('{sequence}', keep)}",
+            locked="MAX(h.keep)",
             query={"sqlite": self._shown_on_sqlite},
         )
 

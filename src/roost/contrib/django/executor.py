@@ -19,14 +19,14 @@ from roost.batching.atoms import Atom
 from roost.batching.batch import joined
 from roost.batching.known import Known
 from roost.contrib.django.address import dialect_of
-from roost.databases.callers.caller import turn
+from roost.databases.callers.caller import Caller, now, turn
 from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
 from roost.databases.engine import drive
 from roost.databases.sqlite import engine as sqlite
 from roost.dialects import Control, Statement, Together, Wanted
-from roost.dialects.dialect import Exchange, Row, exchange
+from roost.dialects.dialect import Exchange, Row, collect, render
 from roost.dialects.mariadb import written
-from roost.errors import Busy, Conflict, ConnectionLost, Missing
+from roost.errors import Busy, Conflict, Missing
 from roost.structures.plan import Context
 
 T = TypeVar("T")
@@ -66,14 +66,11 @@ class DjangoExecutor:
             return self.at_once(wanted)
         if not isinstance(wanted, Statement):
             return self.obey(wanted)
-        work = exchange(wanted)
-        try:
-            sql, row = next(work)
-            while True:
-                self.say(sql, row)
-                sql, row = work.send(self._fetched(sql) if wanted.template.returns else self._cursor.rowcount)
-        except StopIteration as stop:
-            return stop.value
+        answers = []
+        for sql, row in render(wanted):
+            self.say(sql, row)
+            answers.append(self._fetched(sql) if wanted.template.returns else self._cursor.rowcount)
+        return collect(wanted, answers)
 
     def _fetched(self, sql: str) -> Any:
         # A value that the driver cannot read raises an error like a server's.
@@ -92,11 +89,11 @@ class DjangoExecutor:
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a statement in the form for Django's cursor, which changes nothing in one without parameters."""
         if self._vendor == "mysql":
-            from roost.databases.mariadb.session import joined_text
+            from roost.databases.mariadb.statements import joined_text
 
             return joined_text(self._dialect, sql, row), None
         if self._vendor == "postgresql":  # with its values in the text, as in Django's logs
-            from roost.databases.postgresql.values import filled_in
+            from roost.databases.postgresql.connection import filled_in
 
             return filled_in(sql, row), None
         return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
@@ -110,7 +107,7 @@ class DjangoExecutor:
     def _look(self) -> None:
         # Whether Roost's statements can run in this session.
         if self._vendor == "mysql":
-            from roost.databases.mariadb.session import judge, question
+            from roost.databases.mariadb.statements import judge, question
 
             raw = self._connection.connection
             if asked := question(raw, self._dialect):
@@ -124,41 +121,34 @@ class DjangoExecutor:
         """
         if self._vendor == "sqlite":
             return None
-        texts = self._texts(wanted)
-        try:
-            text = next(texts)
-            while True:
-                try:
-                    rows = self._rows(text)
-                except DjangoError as error:
-                    found = self._failed_at_once(error, text)
-                    if self._vendor == "postgresql" and isinstance(found, (Conflict, ConnectionLost)):
-                        raise found from error  # the whole transaction is lost
-                    found.__cause__ = error
-                    text = texts.throw(found)
-                else:
-                    text = texts.send(rows)
-        except StopIteration as stop:
-            row: Row | None = stop.value
-            return row
-
-    def _texts(self, exchange: Exchange) -> Generator[str, Any, Any]:
-        raw = self._connection.connection
+        raw, place = self._connection.connection, _place(self._connection)
+        made: Any
         if self._vendor == "mysql":
-            from roost.databases.callers.mariadb import at_once, attempted
+            from roost.databases.callers.mariadb import MariaDBCaller
 
-            self._look()
-            return (yield from attempted(raw, at_once(self._dialect, exchange)))
-        from roost.databases.callers.postgresql import PostgreSQLCaller
+            made = _on_django(MariaDBCaller)(raw, place, True, self, None, dialect=self._dialect)
+            made.where = place
+        else:
+            from roost.databases.callers.postgresql import PostgreSQLCaller
+
+            made = _on_django(PostgreSQLCaller)(raw, place, True, self, None)
+        row: Row | None = now(made.at_once(wanted))
+        return row
+
+    def answered(self, text: str) -> Sequence[Row]:
+        """Send a text of several statements; return the rows of the one that has any."""
+        if self._vendor != "postgresql":
+            return self._rows(text)
         from roost.databases.postgresql.session import BINARY, TEXT
 
         self._cursor.cursor.format = TEXT
         try:
-            return (yield from PostgreSQLCaller(raw, _place(self._connection), True).at_once(exchange))
+            return self._rows(text)
         finally:
             self._cursor.cursor.format = BINARY
 
-    def _failed_at_once(self, error: DjangoError, text: str) -> Exception:
+    def failed_at_once(self, error: DjangoError, text: str) -> Exception:
+        """Return our error for one of an operation by itself."""
         if self._vendor == "mysql" and error.__cause__ is not None:
             from roost.databases.callers.mariadb import GONE, is_gone
 
@@ -224,6 +214,11 @@ class DjangoExecutor:
         if savepoint is not None and not self._lost:
             self._connection.savepoint_commit(savepoint)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the whole transaction was rolled back."""
+        return self._lost
+
     def lose(self) -> None:
         """Abandon the transaction: Django refuses further queries in the block and rolls it back."""
         self._lost = True
@@ -265,6 +260,26 @@ class DjangoExecutor:
                 self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
         finally:
             self._cursor.close()
+
+
+@functools.cache
+def _on_django(kind: type[Caller]) -> Any:
+    # A driver's call, whose texts are sent on Django's cursor.
+    class OnDjango(kind):  # type: ignore[misc,valid-type]
+        failures = DjangoError
+
+        async def answer(self, sql: str, row: Row, returns: bool | None, several: bool) -> Any:
+            return self.cursor.answered(sql)
+
+        def failed(self, error: Any, sql: str) -> Exception:
+            found: Exception = self.cursor.failed_at_once(error, sql)
+            return found
+
+        def is_lost(self) -> bool:
+            lost: bool = self.cursor.lost
+            return lost
+
+    return OnDjango
 
 
 def run_joined(atom: Atom, connection: BaseDatabaseWrapper, known: Known, context: Context) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from roost.databases.failures import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
+from roost.databases.engine import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
 from roost.errors import (
     Busy,
     CannotOpen,

@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import methodcaller
 from typing import Any
 from urllib.parse import unquote
@@ -156,8 +156,7 @@ class MemcachedEngine:
         self.trace = trace
         self._servers = [Server(host, port, timeout) for host, port in addresses]
         self._by_name = {server.name: server for server in self._servers}
-        self._hash = RendezvousHash([server.name for server in self._servers])
-        self._places: dict[str, Server] = {}
+        self._node = lru_cache(MANY_PLACES)(RendezvousHash([server.name for server in self._servers]).get_node)
         self._silent: set[Server] | None = None  # in a turn of several callers: servers that have not answered in time
 
     def for_turn(self) -> MemcachedEngine:
@@ -167,7 +166,6 @@ class MemcachedEngine:
         return found
 
     def forget(self) -> None:
-        """Forget connections that belong to the parent process."""
         for server in self._servers:
             server.drop()
 
@@ -231,12 +229,7 @@ class MemcachedEngine:
     def _server(self, item: str) -> Server:
         if len(self._servers) == 1:
             return self._servers[0]
-        server = self._places.get(item)
-        if server is None:
-            if len(self._places) >= MANY_PLACES:
-                self._places.clear()
-            server = self._places[item] = self._by_name[self._hash.get_node(item)]
-        return server
+        return self._by_name[self._node(item)]
 
     def _by_server(self, items: Sequence[str]) -> Iterable[tuple[Server, list[str]]]:
         if len(self._servers) == 1:
