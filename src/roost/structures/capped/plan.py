@@ -8,8 +8,6 @@ of theirs. Elsewhere the head has the sequence of the newest row.
 The search for the oldest row begins behind those that were evicted: the head has a sequence up to which none is left
 (`roost_bound`), which is written from time to time. Otherwise it would pass everything that was ever evicted and still
 is in the index.
-
-Longer than 500 lines: a program's steps are read beside its tables and its reads.
 """
 
 from __future__ import annotations
