@@ -220,12 +220,7 @@ class CounterPlan(ProgramPlan):
         return (yield from self.call_all(self._programs["add_all"], sorted(rows)))
 
     def _increments(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        if self.dialect.exchanges or len(run) == 1:
-            return (yield from self._caught(run, self._writes(run, context, locked)))
-        results = []
-        for op in run:
-            results += yield from self._caught([op], self._writes([op], context, locked))
-        return results
+        return (yield from self._caught(run, self._writes(run, context, locked)))
 
     def _caught(self, run: Operations, work: Plan) -> Plan:
         # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.
