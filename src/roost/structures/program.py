@@ -78,14 +78,12 @@ class ProgramPlan(ReadPlan):
 
     first: values of a created head that are not zero.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
-    apart: the width of the columns by which calls of different programs that run together are told apart: those in
-        which these differ can be in any order.
+    apart: the width of the columns by which calls are told apart: those in which these differ can be in any order.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     first: Mapping[str, str] = {}
     own_time = True
-    apart = 0
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -95,7 +93,7 @@ class ProgramPlan(ReadPlan):
         # On MariaDB and MySQL each form has its own name: an inlet's trigger goes on calling the one that it knows.
         if rows is not None and (rows.unknown or dialect.family == "mariadb"):
             self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
-        self.lock_width = self.key_width  # of the columns that identify what a call locks
+        self.lock_width = self.apart = self.key_width  # of the columns that identify what a call locks
         self._programs: dict[str, Program] = {}
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
@@ -249,7 +247,7 @@ class ProgramPlan(ReadPlan):
         rounds = [[place] for place in range(len(rows))]
         if not context.careful and verb not in self._around:
             rounds = [[*range(len(rows))]]
-        elif not context.careful and not self.refusals(verb):
+        elif not context.careful and not self.refusals(verb) and self.apart:
             rounds = in_rounds([row[: self.key_width] for row in rows])
         found: list[Any] = []
         for places in rounds:

@@ -99,7 +99,7 @@ class SetPlan(ProgramPlan):
         self._pair_out: Callable[[Row], Row] = dialect.encoder(self.pair) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
         super().__init__(structure, dialect)
-        self.apart = 0 if self.keep else len(self.pair)  # with `keep` the oldest one goes
+        self.apart = self.key_width if self.keep else len(self.pair)  # with `keep` the oldest one goes
         if not self.heads:
             self.lock_width = len(self.pair)
 
