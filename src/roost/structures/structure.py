@@ -174,8 +174,7 @@ class Structure(Target, Generic[AnyKey]):
         if verb == "keys":
             after, n = args
             return [f"after={after and self.key.value(after)!r}", f"n={n}"]
-        # A tuple of one value is that of a column.
-        others = [arg[0] if type(arg) is tuple and len(arg) == 1 else arg for arg in args[1:]]
+        others = [self.second.value(arg) if self.second and type(arg) is tuple else arg for arg in args[1:]]
         return [repr(self.key.value(args[0])), *map(repr, others)]
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
