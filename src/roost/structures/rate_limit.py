@@ -22,9 +22,10 @@ from roost.errors import Invalid
 from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Calling, ProgramPlan, Write
+from roost.structures.plan import Context, Facts, Rule
+from roost.structures.program import Answering, Calling, Write
 from roost.structures.reading import Ask
+from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
@@ -134,7 +135,7 @@ class RateLimit(Structure[Key]):
         return super().from_facts(name, {**facts, "within": facts["within"] * _MICROSECOND})
 
 
-class RateLimitPlan(ProgramPlan):
+class RateLimitPlan(RefusingPlan):
     """A rate limit in one dialect's words: one table, whose row is its own head."""
 
     structure: RateLimit[Any]
@@ -308,31 +309,15 @@ class RateLimitPlan(ProgramPlan):
     def listed(self) -> str:
         return f"tat > {self.now}"
 
-    def verbs(self) -> dict[str, Verb]:
-        if self.dialect.singles:
-            self.questions["take"] = self._asking
-        return {}
-
-    def _asking(self, op: Operation[Any], context: Context) -> Question | None:
-        (row,) = self._n_of(op)
-        if self.dialect.row_locks and not context.was_refused(self.structure.name, row[:-1]):
-            return None
-
-        def refused(_: Operation[Any], found: list[Row]) -> Taken:
+    def refusing(self) -> Mapping[str, Ask]:
+        def refused(op: Operation[Any], found: list[Row]) -> Taken | None:
             outcome, final = _judged_by((op.args[1], *found[0]))
-            if outcome[0] or not final:
-                raise Careful
-            context.remember_refused(self.structure.name, row[:-1])
-            return _taken(*outcome)
+            return _taken(*outcome) if final and not outcome[0] else None
 
-        return self._question(self.asks["peek"]._replace(result=refused), op, context)
+        return {"take": self.asks["peek"]._replace(result=refused)}
 
-    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        results = yield from super()._writes(run, context, locked)
-        for op, taken in zip(run, results, strict=True):
-            if op.verb == "take" and not taken.allowed:
-                context.remember_refused(self.structure.name, self.key_out(op.args[0]))
-        return results
+    def is_refusal(self, result: Any) -> bool:
+        return not result.allowed
 
     # --- check and alter ------------------------------------------------------------------------------------------
 
