@@ -26,16 +26,7 @@ from roost.batching.atoms import Atom, SlowPath, Stats, answer, refuse_all
 from roost.batching.known import Known
 from roost.databases.engine import GRACE, Connection, drive
 from roost.dialects.dialect import LEAVES, Control, Dialect, Wanted
-from roost.errors import (
-    Busy,
-    CannotOpen,
-    Conflict,
-    ConnectionLost,
-    DiskFull,
-    Error,
-    OutcomeUnknown,
-    ReadOnly,
-)
+from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, DiskFull, Error, OutcomeUnknown, ReadOnly
 from roost.structures.plan import Careful, Context, Operations, Plan
 
 Work = Generator[Wanted, Any, None]

@@ -247,7 +247,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         structure = from_definition(found[0][0][0])
         if not isinstance(structure, Adopted):
             raise Invalid(
-                f"there is a structure {structure.name} already, and the catalog can have but one of that name"
+                f"{structure.name} is a {structure.kind} of Roost's, which keeps itself short, and no table of yours"
             )
         if self.folded(structure.name) != self.folded(table):
             raise Invalid(f"{table}: its definition is that of {structure.name}")

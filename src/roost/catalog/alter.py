@@ -67,7 +67,8 @@ def alter(
     for fact in dict.fromkeys(["kind", *old, *new]):
         if old.get(fact) != new.get(fact) and fact not in (*structure.options, "columns"):
             reason = _REASONS.get(fact, _COPY)
-            raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
+            before, after = (fact_in_words(fact, facts.get(fact)) for facts in (old, new))
+            raise Invalid(f"{structure.name}: {fact} cannot change from {before} to {after}: {reason}")
     added = _added(structure, old, new, defaults or {})
     stored = yield from found_view(plan)
     had_view = bool(stored.objects)

@@ -30,6 +30,7 @@ from rich.text import Text
 
 import roost
 from roost.cli.values import printable, words
+from roost.databases.urls import parse_file
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
@@ -44,7 +45,7 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it on stderr, escaped: text from a file or a database must not control the terminal."""
-        message = "\n".join(map(printable, self.format_message().split("\n")))
+        message = "\n".join(map(printable, self.format_message().expandtabs(2).split("\n")))
         click.echo(f"error: {message}", file=file, err=True)
 
 
@@ -87,12 +88,25 @@ class GlobalOptions:
             )
         return self.url
 
-    def open(self, *, catalog: bool = True, timeout: float = 5.0) -> roost.Store:
+    def open(self, *, catalog: bool = True, create: bool = False, timeout: float = 5.0) -> roost.Store:
         """Make the store, which connects on first use.
 
         catalog: whether the command needs a catalog to find structures.
+        create: whether the command makes a file that is not there.
         """
-        return roost.Store(self.database if catalog else self.url, timeout=timeout)
+        store = roost.Store(self.database if catalog else self.url, timeout=timeout)
+        if not create:
+            must_be_there(self.url)
+        return store
+
+
+def must_be_there(url: str) -> None:
+    """Fail if the URL is that of a file that is not there."""
+    path = parse_file(url)[0] if url.startswith("sqlite:") else None
+    if path is not None and not os.path.exists(path):
+        raise Failure(
+            f"there is no database at {url}; `roost create` makes one, and --store or ROOST_STORE names another"
+        )
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -144,18 +158,14 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # so that characters outside its encoding are no failure
 
 
-def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structure]:
-    """Return the structures of the store, or fail with a message for the command line."""
+def stored(store: roost.Store) -> list[Structure]:
+    """Return the structures of the store, or fail with a message for the command line; none if there is no file."""
     try:
         return store.structures()
     except roost.Missing:
         if not store.url.startswith("sqlite"):  # a server: the error names the right that the account lacks
             raise
-        if may_be_missing:
-            return []
-        raise Failure(
-            f"there is no database at {store.url}; `roost create` makes one, and --store or ROOST_STORE names another"
-        ) from None
+        return []
     except roost.Invalid as error:
         raise Failure(f"the catalog of {store.url} cannot be read ({error}); `roost check` tells more") from error
 

@@ -33,6 +33,7 @@ _NAMED = re.compile(r"\s*(\w+)\s*:(.*)\Z", re.DOTALL)
 _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\??\s*)(?:=(.*))?\Z""", re.DOTALL)
 
 GROUPS = ("key", "member")  # options whose columns form one value for the caller
+_EXAMPLES = {"per": "uid:int", "keep": "5", "unique": "egg:int", "limit": "5", "within": "15m"}
 
 _N, _TIME = {"type": int, "metavar": "N"}, {"type": Duration(), "metavar": "TIME"}
 _COLUMNS = {"multiple": True, "metavar": "NAME:TYPE"}
@@ -96,12 +97,17 @@ def declared(targets: Sequence[str], options: Options) -> list[Structure]:
     given = _given(options)
     if _is_kind(targets[0]):
         if len(targets) != 2:
-            raise click.UsageError(f"a {targets[0]} takes one NAME: roost create {targets[0]} NAME --…")
+            raise click.UsageError(f"{_a(targets[0])} takes one NAME: {_example(targets[0])}")
         return [_in_words(targets[0], targets[1], given)]
+    kinds = ", ".join(filter(_is_kind, DECLARATIONS))
     if given:
-        kinds = ", ".join(filter(_is_kind, DECLARATIONS))
-        raise click.UsageError(f"{flag(next(iter(given)))} goes with a KIND ({kinds}) and a NAME; a module has its own")
-    found = [structure for target in targets for structure in imported(target)]
+        raise click.UsageError(
+            f"{targets[0]!r} is no kind of structure: {flag(next(iter(given)))} goes with a KIND ({kinds}) and a NAME;"
+            " a module has its own"
+        )
+    found = [
+        structure for target in targets for structure in imported(target, f", and the kinds of structures are {kinds}")
+    ]
     return list(dict.fromkeys(found))
 
 
@@ -113,12 +119,15 @@ def _is_kind(word: str) -> bool:
         return False
 
 
-def imported(target: str) -> list[Structure]:
-    """Return the structures at the top level of `module`, or the one named by `module:name`."""
+def imported(target: str, hint: str) -> list[Structure]:
+    """Return the structures at the top level of `module`, or the one named by `module:name`.
+
+    hint: what else to tell if there is no module of that name.
+    """
     path, _, name = target.partition(":")
     if path.endswith(".py") or not all([part.isidentifier() for part in path.split(".")]):
         raise click.UsageError(f"{target!r} is not a module: write its name as an import does, such as app.structures")
-    found = {word: value for word, value in vars(_module(path)).items() if isinstance(value, Structure)}
+    found = {word: value for word, value in vars(_module(path, hint)).items() if isinstance(value, Structure)}
     if not found:
         raise Failure(f"{path} has no structures at its top level, such as hits = roost.Counter('hits')")
     if not name:
@@ -128,7 +137,7 @@ def imported(target: str) -> list[Structure]:
     return [found[name]]
 
 
-def _module(path: str) -> Any:
+def _module(path: str, hint: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -137,7 +146,7 @@ def _module(path: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{path}.".startswith(f"{error.name}."):
             raise Failure(f"{path} cannot be imported: {error}") from error
-        raise Failure(f"there is no module {error.name}; the current directory is searched first") from error
+        raise Failure(f"there is no module {error.name}; the current directory is searched first{hint}") from error
     except (Exception, SystemExit) as error:
         raise Failure(f"{path} cannot be imported: {type(error).__name__}: {error}{_place(error)}") from error
 
@@ -174,7 +183,8 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
     _only(kind, given, takes)
     if missing := [flag(option) for option, default in takes.items() if default is REQUIRED and option not in given]:
         *first, last = missing
-        raise click.UsageError(f"{_a(kind)} needs {' and '.join(filter(None, [', '.join(first), last]))}")
+        needed = " and ".join(filter(None, [", ".join(first), last]))
+        raise click.UsageError(f"{_a(kind)} needs {needed}: {_example(kind, name)}")
     facts = {
         **takes,
         **given,
@@ -192,6 +202,11 @@ def _in_words(kind: str, name: str, given: Options) -> Structure:
         raise
     except (TypeError, ValueError) as error:  # for example, a column name that dataclasses refuse
         raise roost.Invalid(f"{name}: {error}") from error
+
+
+def _example(kind: str, name: str = "NAME") -> str:
+    needed = [option for option, default in console_class(kind).takes.items() if default is REQUIRED]
+    return " ".join([f"roost create {kind} {name}", *(f"{flag(each)} {_EXAMPLES.get(each, '…')}" for each in needed)])
 
 
 def _group(option: str, given: Sequence[str]) -> list[tuple[str, str]]:
@@ -212,6 +227,11 @@ def _columns(given: Options) -> Options:
                 columns.append(_named(each))
             names.append(columns[-1][0] if ":" in each else each)
     columns += [_named(each) for each in given.get("column", ())]
+    named = [*((option, name) for option, names in keys.items() for name in names), ("order", given.get("order"))]
+    for option, name in named:
+        if name is not None and name not in dict(columns):
+            where = "column" if option == "order" else option
+            raise click.UsageError(f"--{option} {name}: which type has it? Write --{where} {name}:int, for example")
     return {"columns": _once(columns), **keys}
 
 
@@ -267,9 +287,9 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
     """Make structures, and the database file if there is none.
 
     Existing structures stay as they are. Structures are declared in a module of yours (the current directory is
-    searched first), or by options. A TYPE is int, float, bool, text(n), binary(n), decimal(digits,scale), datetime,
-    date, uuid or enum("a","b"), followed by ? if NULL is allowed. --per and --unique may also name a column that
-    --column declares.
+    searched first), or by options. A KIND is cache, counter, ring, capped, set, lease or rate_limit. A TYPE is int,
+    float, bool, text(n), binary(n), decimal(digits,scale), datetime, date, uuid or enum("a","b"), followed by ? if NULL
+    is allowed. --per and --unique may also name a column that --column declares.
 
     \b
     Examples:
@@ -289,8 +309,8 @@ def create(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **o
       roost create lease jobs --key 'text(40)'
     """
     structures = declared(targets, options)
-    with settings.open() as store:
-        there = {each.name: each for each in stored(store, may_be_missing=True)}
+    with settings.open(create=True) as store:
+        there = {each.name: each for each in stored(store)}
         for structure in structures:
             _must_agree_with(there.get(structure.name), structure)
         store.create(*structures, view=view)
@@ -333,7 +353,8 @@ def alter(settings: GlobalOptions, /, target: str, view: bool | None, yes: bool,
       roost alter likes --view
     """
     by_option = view is not None or any([value not in (None, ()) for value in options.values()])
-    wanted = [] if by_option else _declared_now(target)
+    hint = f"; to change a structure of this name say what: roost alter {target} --keep 10"
+    wanted = [] if by_option else imported(target, hint if target.isidentifier() else "")
     with settings.open() as store:
         if by_option:
             wanted = [altered(lookup(store, target, to_write=True), options)]
@@ -342,16 +363,6 @@ def alter(settings: GlobalOptions, /, target: str, view: bool | None, yes: bool,
     answer(
         settings, changes, [f"{each['name']}: {'; '.join(each['changes']) or 'nothing to change'}" for each in changes]
     )
-
-
-def _declared_now(target: str) -> list[Structure]:
-    try:
-        return imported(target)
-    except Failure as failure:
-        if not target.isidentifier():
-            raise
-        hint = f"to change a structure of this name say what: roost alter {target} --keep 10"
-        raise Failure(f"{failure.message}; {hint}") from None
 
 
 def _may_delete(pairs: Sequence[tuple[Structure, Structure]], yes: bool) -> None:

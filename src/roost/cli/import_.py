@@ -26,6 +26,7 @@ import roost
 from roost.batching.atoms import Atom
 from roost.cli.app import Failure, GlobalOptions, answer, counted, lookup, progress_bar, shared, uninterrupted
 from roost.cli.values import json_parser, load_json, printable, text_parser
+from roost.structures.console import Console
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 from roost.types.column_types import MOST_BINARY
@@ -370,6 +371,9 @@ def import_(
             bar.console.print(Text(printable(problem)), soft_wrap=True)
 
         structure = lookup(store, name, to_write=True)
+        console = console_of(structure)
+        if type(console).insertion is Console.insertion:
+            console.insertion([])  # says that nothing can be
         insertion = Insertion([structure, *store._formerly(structure)])
         found = records(file, format_, name, insertion.fields(maps))
         done = Import(store, insertion.make, report, skips=on_error == "skip", from_line=from_line)

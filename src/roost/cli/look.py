@@ -110,7 +110,7 @@ def check(settings: GlobalOptions, names: tuple[str, ...]) -> None:
       roost check visits baskets
     """
     with settings.open() as store:
-        found = store.check(*[lookup(store, name) for name in names]) if names else _check_all(store)
+        found = store.check(*[lookup(store, name) for name in names])
     documents = [
         {"structure": each.structure, "rule": each.rule, "key": plain(each.key), "detail": each.detail}
         for each in found
@@ -121,15 +121,6 @@ def check(settings: GlobalOptions, names: tuple[str, ...]) -> None:
         answer_table(settings, documents, counted(len(found), "violation"), headers, rows)
         raise click.exceptions.Exit(1)
     answer(settings, documents, ["every promise is kept"])
-
-
-def _check_all(store: roost.Store) -> list[roost.Violation]:
-    try:
-        return store.check()
-    except roost.Missing:
-        if not store.url.startswith("sqlite"):
-            raise
-        raise Failure(f"there is no database at {store.url}, so there is nothing to check") from None
 
 
 @click.command()

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from roost.cli.app import Failure, GlobalOptions, flag, shared, stored
+from roost.cli.app import Failure, GlobalOptions, flag, must_be_there, shared, stored
 from roost.databases import open_engine
 from roost.databases.addresses import Address
 from roost.server import settings as serving
@@ -175,8 +175,8 @@ def _must_be_servable(settings: serving.Settings) -> None:
         open_engine(
             settings.url, timeout=settings.timeout, trace=None, random=Random()
         )  # checks the URL; does not connect
-    elif not os.path.exists(settings.path):
-        raise Failure(f"there is no database {settings.path}; `roost create` makes one, or any other program")
+    else:
+        must_be_there(settings.url)
 
 
 async def _run(

@@ -192,7 +192,7 @@ class WindowsPlan(own.RefusingPlan):
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         n, now, fresh = w.new(N.name), w["now"], f"{w['now']} + {w.new(WITHIN.name)}"
-        yield own.Let("told", own.INT, f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
+        yield own.Let("told", f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
         yield own.Do(
             f"UPDATE {w.head} SET counted = CASE WHEN ends > {now} THEN counted + {n} ELSE {n} END,\n"
             f"    {self._lasting(fresh)}, ends = CASE WHEN ends > {now} THEN ends ELSE {fresh} END WHERE {w.mine()}"
@@ -201,7 +201,7 @@ class WindowsPlan(own.RefusingPlan):
 
     def _taking(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", own.INT, self._over_limit("take", self._words(w)))
+        yield own.Let("refused", self._over_limit("take", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
@@ -219,13 +219,13 @@ class WindowsPlan(own.RefusingPlan):
 
     def _sliding(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", own.INT, self._over_limit("slide", self._words(w)))
+        yield own.Let("refused", self._over_limit("slide", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         now = w["now"]
         over = f"SELECT {self._weight('h.', now, within)} FROM {w.head} h WHERE {w.mine((), 'h.')}"
-        yield own.Let("weight", own.INT, over, locking=True)
+        yield own.Let("weight", over, locking=True)
         yield own.Leave(f"{w['weight']} + {n} > {limit}", ["0"])
         first, second = f"{now} - started < {within}", f"{now} - started < 2 * {within}"
         yield own.Do(

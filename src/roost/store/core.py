@@ -13,6 +13,7 @@ import logging
 import random as random_module
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
@@ -29,17 +30,7 @@ from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
 from roost.dialects import Control, Wanted
-from roost.errors import (
-    Busy,
-    Closed,
-    Conflict,
-    Error,
-    Invalid,
-    Missing,
-    OutcomeUnknown,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, Closed, Conflict, Error, Invalid, Missing, OutcomeUnknown, ReadOnly, StatementFailed
 from roost.store.links import Link, Patience, alive, cores, threads
 from roost.structures.operation import READS, Operation
 from roost.structures.plan import Careful, Context, Question, StructurePlan
@@ -440,17 +431,15 @@ class Core:
                 link.connection = self.engine.connect(wait, writes=False)
             connection = link.connection
             connection.wait = wait
-            try:
+            with ExitStack() as last:  # all of it, also if some is interrupted
+                if alone:
+                    last.callback(link.drop)
+                last.callback(connection.settle)  # a pooler closes the session of who leaves inside a transaction
                 if limits:
                     connection.raw.set_progress_handler(lambda: monotonic() > wait.deadline, STEPS)
+                    last.callback(connection.raw.set_progress_handler, None, 0)
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection), connection)
-            finally:
-                if limits:
-                    connection.raw.set_progress_handler(None, 0)
-                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
-                if alone:
-                    link.drop()
 
         return link.use(look)
 

@@ -28,8 +28,8 @@ from roost.structures.reading import Ask
 from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
-from roost.structures.steps import INT, OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Key, Structure, column_facts
+from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
@@ -100,11 +100,8 @@ class RateLimit(Structure[Key]):
         within: dt.timedelta | float,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key), RESERVED)
-        found = whole(limit, 1, MOST_ANSWER - 1)
-        if found is None:
-            raise Invalid(f"{name}: limit is a whole number from 1 on, not {limit!r}")
-        self.limit = found
-        self.microseconds = duration(f"{name}: within", within, MOST // found)
+        self.limit = checked_whole(f"{name}: limit is a whole number from 1 on", limit, 1, MOST_ANSWER - 1)
+        self.microseconds = duration(f"{name}: within", within, MOST // self.limit)
         self._define(
             {"name": name, "key": key, "limit": limit, "within": within},
             key=column_facts(self.key.columns),
@@ -222,13 +219,13 @@ class RateLimitPlan(RefusingPlan):
         # Where time stands still, the program goes on, to mend it.
         sure = f"r.tat - m.moment <= {within} + {self.words.whole(SECOND)} AND NOT {w.stands}"
         plain = f"SELECT CASE WHEN {sure} THEN {seen} END"
-        yield Let("seen", INT, f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
+        yield Let("seen", f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
         yield Leave(f"{w['seen']} IS NOT NULL AND {refused}", ["0", remaining, wait])
         yield Head([PART.name, TAT.name])
         yield Now()
         row = w[PART.name], w[TAT.name]
-        yield Let("debt", INT, self.debt(row, w["now"], limit, within))
+        yield Let("debt", self.debt(row, w["now"], limit, within))
         refused, remaining, wait = self._judged(w["debt"], n, limit, within)
         beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.words.whole(SECOND)}"
         yield Do(
@@ -264,7 +261,7 @@ class RateLimitPlan(RefusingPlan):
     def _peeking(self, w: Words) -> Iterator[Step]:
         seen = self.debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)
         source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}"
-        yield Let("debt", INT, f"SELECT COALESCE(MAX({seen}), 0) FROM {source}")
+        yield Let("debt", f"SELECT COALESCE(MAX({seen}), 0) FROM {source}")
         refused, remaining, wait = self._judged(w["debt"], "1", self.limit, self.within)
         allowed, wait = (f"CASE WHEN {refused} THEN {one} ELSE {other} END" for one, other in (("0", "1"), (wait, "0")))
         yield Give([allowed, remaining, wait])
@@ -272,7 +269,7 @@ class RateLimitPlan(RefusingPlan):
     def _clearing(self, w: Words) -> Iterator[Step]:
         yield Head([TAT.name], makes=False)
         yield Now()
-        yield Let("had", INT, f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
+        yield Let("had", f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
         yield Give([w["had"]])
 
@@ -385,7 +382,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0"}
     after = f"d.debt + d.total * {within}"
     if plan.dialect.family == "postgresql":
-        yield Let("moment", INT, w.now)
+        yield Let("moment", w.now)
         beyond = f"EXISTS (SELECT 1 FROM {w.rows} r WHERE {same} AND NOT ({fits(w['moment'])}))"
         totals = f"(SELECT {keys}, {total} AS total FROM {w.source} GROUP BY {part}) t"
         free = f"{totals} WHERE t.total <= {limit} AND NOT {beyond} ORDER BY {key}"
@@ -405,7 +402,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     moment = f"(SELECT {w.now} AS moment) m"
     fit = f"(r.tat IS NULL AND t.total <= {limit} OR {fits('m.moment')})"
     joined = f"({numbered}) t CROSS JOIN {moment} LEFT JOIN {w.rows} r ON {same}"
-    yield Let("kept", OUTCOMES, f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}")
+    yield Let("kept", f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}", OUTCOMES)
     yield Leave(f"{w['kept']} IS NULL", ["'{}'"])
     kept = f"JSON_TABLE({w['kept']}, '$[*]' COLUMNS (ord BIGINT PATH '$')) k"
     rows = f"(SELECT t.* FROM {kept} STRAIGHT_JOIN ({numbered}) t ON t.ord = k.ord)"
@@ -414,7 +411,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     yield Now()
     locked = f"{rows} t STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY) ON {same}"
     told = f"SELECT t.ord, {left.replace('d.debt', debt)} AS remaining FROM {locked} WHERE {fits(w['now'])} FOR UPDATE"
-    yield Let("told", OUTCOMES, f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o")
+    yield Let("told", f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o", OUTCOMES)
     new = f"SELECT DISTINCT {', '.join(f't.{name}' for name in names)}, t.total, {debt} AS debt FROM {locked}"
     yield Do(
         f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"

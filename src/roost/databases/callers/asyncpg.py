@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.databases.callers.caller import NO_TRANSACTION, Caller, Play, Work
+from roost.databases.callers.caller import NO_TRANSACTION, Caller, Work
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import spelt_out
@@ -117,8 +117,6 @@ def _read(value: Any) -> Any:
     return value
 
 
-def asyncpg_caller(raw: Any, engine: Engine) -> Play:
-    async def play(work: Work, writes: bool) -> None:
-        await _AsyncpgCaller(raw, engine.place, writes, None, engine.trace).play(work)
-
-    return play
+async def asyncpg_call(raw: Any, engine: Engine, _: bool, work: Work, writes: bool) -> None:
+    """Run a call on an asyncpg connection, or on one from its pool."""
+    await _AsyncpgCaller(raw, engine.place, writes, None, engine.trace).play(work)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Play, Work
+from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work
 from roost.databases.engine import Engine
 from roost.databases.mariadb.connection import (
     AUTOCOMMIT,
@@ -101,20 +101,17 @@ class MariaDBCaller(Caller):
             return rows[0]
         except Busy as error:
             if number_of(error) in INTERRUPTED:  # no handler has run
-                await self._go_back(error)
+                try:
+                    await self.say(BACK)
+                except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
+                    unknown = f"{error}; whether the operation was done is not known: roll back, and do all again"
+                    raise Conflict(unknown) from error
+                await self.say(RELEASE)
             raise
         except (Conflict, ConnectionLost):
             raise
         except Error:
             return None
-
-    async def _go_back(self, error: Busy) -> None:
-        try:
-            await self.say(BACK)
-        except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
-            unknown = f"{error}; whether the operation was done is not known: roll back, and do all again"
-            raise Conflict(unknown) from error
-        await self.say(RELEASE)
 
     def is_lost(self) -> bool:
         return not getattr(self.raw, "open", True) or not getattr(self.raw, "connected", True)  # PyMySQL's, asyncmy's
@@ -159,29 +156,22 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
             setattr(raw, f"{prefix}{name}", value)
 
 
-def pymysql_caller(raw: Any, engine: Engine) -> Play:
+async def pymysql_call(raw: Any, engine: Engine, _: bool, work: Work, writes: bool) -> None:
+    """Run a call on a PyMySQL connection."""
     cast(MariaDBEngine, engine).met(raw.get_server_info())
-
-    async def play(work: Work, writes: bool) -> None:
-        with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
-            caller = MariaDBCaller(raw, engine.place, writes, cursor, engine.trace, dialect=engine.dialect)
-            await caller.play(work)
-
-    return play
+    with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
+        caller = MariaDBCaller(raw, engine.place, writes, cursor, engine.trace, dialect=engine.dialect)
+        await caller.play(work)
 
 
-def asyncmy_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for an asyncmy connection, which is lost if a call is cancelled while it waits."""
+async def asyncmy_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
+    """Run a call on an asyncmy connection, which is lost if a call is cancelled while it waits."""
     from asyncmy.converters import conversions
     from asyncmy.cursors import Cursor as Plain
     from asyncmy.errors import MySQLError
 
     cast(MariaDBEngine, engine).met(raw.get_server_info())
-
-    async def play(work: Work, writes: bool) -> None:
-        with plain(raw, "_", conversions):
-            caller = MariaDBCaller(raw, engine.place, writes, Plain(raw), engine.trace, dialect=engine.dialect)
-            caller.failures, caller.awaits = MySQLError, True
-            await caller.play(work)
-
-    return play
+    with plain(raw, "_", conversions):
+        caller = MariaDBCaller(raw, engine.place, writes, Plain(raw), engine.trace, dialect=engine.dialect)
+        caller.failures, caller.awaits = MySQLError, awaits
+        await caller.play(work)

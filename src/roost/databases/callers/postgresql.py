@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
-
-from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Play, Work, settled
+from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work, settled
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import FAILURES, literal
 from roost.databases.postgresql.errors import translate
@@ -157,16 +155,12 @@ class PostgreSQLCaller(Caller):
         return await super().answer(sql, row, returns, several)
 
 
-def psycopg_caller(raw: Any, engine: Engine) -> Play:
-    awaits = isinstance(raw, psycopg.AsyncConnection)
-
-    async def play(work: Work, writes: bool) -> None:
-        cursor: Any = AsyncPlainCursor(raw) if awaits else PlainCursor(raw)
-        caller = PostgreSQLCaller(raw, engine.place, writes, cursor, engine.trace)
-        caller.apart = caller.awaits = awaits
-        try:
-            await caller.play(work)
-        finally:
-            await settled(cursor.close())
-
-    return play
+async def psycopg_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
+    """Run a call on a psycopg connection, sync or async."""
+    cursor: Any = AsyncPlainCursor(raw) if awaits else PlainCursor(raw)
+    caller = PostgreSQLCaller(raw, engine.place, writes, cursor, engine.trace)
+    caller.apart = caller.awaits = awaits
+    try:
+        await caller.play(work)
+    finally:
+        await settled(cursor.close())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from roost.databases.callers.caller import NO_TRANSACTION, SAVEPOINT, Caller, Play, Work, log, nested, now
+from roost.databases.callers.caller import NO_TRANSACTION, SAVEPOINT, Caller, Work, log, nested, now
 from roost.databases.engine import Engine
 from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, run, translate
 from roost.dialects import Control, Statement
@@ -88,35 +88,27 @@ class SQLiteCaller(Caller):
         return translate(error, self.place, sql)
 
 
-def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
-    """Return the caller for a sqlite3 connection, which blocks an event loop while its statements run."""
-
-    async def play(work: Work, writes: bool) -> None:
-        if writes:
-            _begin_as_the_driver_does(raw)
-        with _plain_text(raw):
-            cursor = raw.cursor(sqlite3.Cursor)
-            cursor.row_factory = None
-            try:
-                await SQLiteCaller(raw, file_of(raw) or ":memory:", writes, cursor, engine.trace).play(work)
-            finally:
-                with suppress(sqlite3.ProgrammingError):  # the connection was closed
-                    cursor.close()
-
-    return play
+async def sqlite3_call(raw: sqlite3.Connection, engine: Engine, _: bool, work: Work, writes: bool) -> None:
+    """Run a call on a sqlite3 connection, which blocks an event loop while its statements run."""
+    if writes:
+        _begin_as_the_driver_does(raw)
+    with _plain_text(raw):
+        cursor = raw.cursor(sqlite3.Cursor)
+        cursor.row_factory = None
+        try:
+            await SQLiteCaller(raw, file_of(raw) or ":memory:", writes, cursor, engine.trace).play(work)
+        finally:
+            with suppress(sqlite3.ProgrammingError):  # the connection was closed
+                cursor.close()
 
 
-def aiosqlite_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for an aiosqlite connection: it runs a whole call in one task of the connection's thread.
+async def aiosqlite_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
+    """Run a whole call in one task of an aiosqlite connection's thread.
 
     The public API would need one task per statement, and would use the application's row factory. A call that is
     cancelled still runs to its end in that thread.
     """
-
-    async def play(work: Work, writes: bool) -> None:
-        await raw._execute(lambda: now(sqlite3_caller(raw._conn, engine)(work, writes)))
-
-    return play
+    await raw._execute(lambda: now(sqlite3_call(raw._conn, engine, awaits, work, writes)))
 
 
 def _begin_as_the_driver_does(raw: sqlite3.Connection) -> None:

@@ -27,16 +27,7 @@ from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.dialects.mariadb import written
-from roost.errors import (
-    Busy,
-    Conflict,
-    ConnectionLost,
-    Error,
-    Invalid,
-    Missing,
-    StatementFailed,
-    worded,
-)
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")

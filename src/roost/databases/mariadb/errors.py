@@ -5,17 +5,7 @@ from __future__ import annotations
 import re
 
 from roost.databases.engine import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
-from roost.errors import (
-    Busy,
-    CannotOpen,
-    Conflict,
-    ConnectionLost,
-    DiskFull,
-    Error,
-    Missing,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, DiskFull, Error, Missing, ReadOnly, StatementFailed
 
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
 HIDDEN = re.compile("[`']roost_(writers|catalog|once)[`']")  # as 1142 names them, even if they do not exist

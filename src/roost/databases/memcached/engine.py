@@ -239,19 +239,6 @@ class MemcachedEngine:
             groups.setdefault(self._server(item), []).append(item)
         return groups.items()
 
-    def _take(self, server: Server) -> Client:
-        if self._silent and server in self._silent:
-            raise CannotOpen(f"memcached at {server.name} cannot be reached: it has just let the time pass")
-        try:
-            return server.take()
-        except CannotOpen as error:
-            self._judge(server, error.__cause__)
-            raise
-
-    def _judge(self, server: Server, error: BaseException | None) -> None:
-        if self._silent is not None and isinstance(error, SILENCE):
-            self._silent.add(server)
-
     def _ask(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # Reads: if the connection breaks, a new one may work, so it is tried once.
         for last in (False, True):
@@ -283,14 +270,19 @@ class MemcachedEngine:
 
     def _call(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # After an error the connection is closed, as the answer may still arrive and be taken for the next one.
-        client = self._take(server)
+        if self._silent and server in self._silent:
+            raise CannotOpen(f"memcached at {server.name} cannot be reached: it has just let the time pass")
+        client: Client | None = None
         try:
+            client = server.take()
             answer = call(client)
         except BaseException as error:
-            client.close()
-            if isinstance(error, (OSError, MemcacheUnexpectedCloseError)):
-                self._judge(server, error)
-            elif isinstance(error, MemcacheError):
+            if client is not None:
+                client.close()
+            cause = error.__cause__ if isinstance(error, CannotOpen) else error
+            if self._silent is not None and isinstance(cause, SILENCE):
+                self._silent.add(server)
+            if isinstance(error, MemcacheError) and not isinstance(error, MemcacheUnexpectedCloseError):
                 raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
             raise
         server.give(client)

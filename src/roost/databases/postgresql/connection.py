@@ -28,16 +28,7 @@ from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
-from roost.errors import (
-    Busy,
-    Conflict,
-    ConnectionLost,
-    Error,
-    Invalid,
-    Missing,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, ReadOnly, StatementFailed
 from roost.structures.plan import Careful
 
 # Values as literals that mean the same under every setting of a session: what has a backslash is written as E'…', so
@@ -389,8 +380,12 @@ class PostgreSQLConnection(ServerConnection):
         if word is Control.BEGIN_ALONE:
             self.say(begin)
             return
-        if not self._noted:
-            self._enrol()
+        if not self._noted:  # who comes anew removes the rows of processes that were killed
+            try:
+                self.say(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
+                self._noted = True
+            except Missing:
+                pass  # nothing was created yet: the plans tell better what is missing
         former = self._next_batch()
         self._mark = self._name
         self._begin = [begin]
@@ -412,14 +407,6 @@ class PostgreSQLConnection(ServerConnection):
                 raise self.failed(error, settings) from error
             self._settings, self._session_timeout = settings, wait
         return []
-
-    def _enrol(self) -> None:
-        # With the first batch; who comes anew removes those of processes that were killed.
-        try:
-            self.say(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
-            self._noted = True
-        except Missing:
-            pass  # nothing was created yet: the plans tell better what is missing
 
     def commit(self) -> None:
         """Commit; a transaction that has failed cannot be."""

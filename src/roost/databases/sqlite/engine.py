@@ -22,17 +22,7 @@ from roost.databases.sqlite.filelock import SUFFIX, FileLock
 from roost.databases.urls import parse_file
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
 from roost.dialects.dialect import Answer, Gather, Row, Template, scatter
-from roost.errors import (
-    Busy,
-    CannotOpen,
-    Conflict,
-    DatabaseError,
-    DiskFull,
-    Error,
-    Missing,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, CannotOpen, Conflict, DatabaseError, DiskFull, Error, Missing, ReadOnly, StatementFailed
 from roost.structures.plan import Transaction
 
 OLDEST = (3, 37, 0)  # STRICT tables
