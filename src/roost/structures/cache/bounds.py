@@ -124,14 +124,11 @@ class CacheBounds:
         )
         old, full = f"used > {w['low']} AND used <= {w['cut']}", f"{w['cut']} > {w['low']}"
         yield Fetch([GONE, FREED], counts, f"FROM {self._by(w, 'used')} WHERE {old}{self._current}", when=full)
-        yield Do(f"{self._deleting_by(w, 'used')} WHERE {old}", when=full)
+        yield Do(f"DELETE FROM {self._by(w, 'used')} WHERE {old}", when=full)
         change = f"CASE WHEN {full} THEN {{}} ELSE 0 END"
         yield from self._tally(w, f"0 - {change.format(w['gone'])}", f"0 - {change.format(w['freed'])}", 0)
         yield Let("low", INT, f"{self._greatest}({w['low']}, coalesce({w['cut']}, 0))")
         yield from self._closing(w)
-
-    def _deleting_by(self, w: Words, index: str) -> str:
-        return f"DELETE {f'{w.rows} ' if self.family == 'mariadb' else ''}FROM {self._by(w, index)}"
 
     def _by(self, w: Words, index: str) -> str:
         # The rows by an index, where the planner would scan a small table, and lock all of it.

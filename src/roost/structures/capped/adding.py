@@ -49,7 +49,7 @@ def expiring(plan: CappedPlan, w: Words, full: str = "") -> Iterator[Step]:
     """
     mine, rows, bound, n = w.mine(), plan.by_index(w, plan.newest), w[BOUND.name], w["n"]
     lock = w.dialect.for_update if w.dialect.family == "mariadb" else ""
-    behind, delete, upto = f"{mine} AND sequence > {bound}", plan.delete(w, plan.newest), ""
+    behind, delete, upto = f"{mine} AND sequence > {bound}", f"DELETE FROM {plan.by_index(w, plan.newest)}", ""
     first_living = f"{behind} AND until > {w['now']} ORDER BY sequence LIMIT 1"
     living = f"SELECT sequence FROM {rows} WHERE {first_living}{lock}"
     also = f" AND {full}" if full else ""
@@ -86,4 +86,4 @@ def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: st
     yield Leave(f"{w.new(structure.score.name)} <= {w['worst']}", ["0"])
     yield Let("victim", INT, f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
     gone = f"{mine} AND {score} = {w['worst']} AND sequence = {w['victim']}"
-    yield Do(f"{plan.delete(w, plan.best)} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
+    yield Do(f"DELETE FROM {plan.by_index(w, plan.best)} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")

@@ -155,12 +155,6 @@ class CappedPlan(ProgramPlan):
         """Return the table of rows, as FROM has it, read by an index; MariaDB would scan one with few rows."""
         return f"{w.rows} FORCE INDEX ({index})" if self.dialect.family == "mariadb" else w.rows
 
-    def delete(self, w: Words, index: str) -> str:
-        """Return the beginning of a DELETE of rows, found by an index."""
-        if self.dialect.family == "mariadb":
-            return f"DELETE {w.rows} FROM {self.by_index(w, index)}"
-        return f"DELETE FROM {w.rows}"
-
     def _adding(self, w: Words) -> Iterator[Step]:
         yield Head(["sequence", "n", *([BOUND.name] if w.loops else [])])
         if self.expires:
@@ -310,7 +304,7 @@ class CappedPlan(ProgramPlan):
                 cut = f"CASE WHEN {wrong} THEN (SELECT sequence FROM {rows} WHERE {first_kept}{lock}) END"
                 yield Let("cut", INT, f"coalesce({w['victim']}, {cut})")
                 gone = f"{behind} AND sequence <= {w['cut']}"
-                yield Do(f"{self.delete(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
+                yield Do(f"DELETE FROM {self.by_index(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count_after} ELSE {keep} END"
             yield Let("stored", INT, f"CASE {unless_there}{known}")
         if not first:

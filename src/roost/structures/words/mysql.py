@@ -172,7 +172,7 @@ class MySQLWords(Words):
                     work = f"SET {nothing}; SELECT {', '.join(selected)} INTO {', '.join(variables)} {source}"
                     lines.append(f"IF {when} THEN {work}; END IF" if when else work)
                 case steps.Do(sql, when, counts):
-                    work = _by_key(sql)
+                    work = self._by_index(sql)
                     if counts:
                         self._declare(Column(counts, ColumnType("int")), declared)
                         work += f"; SET `the {counts}` = ROW_COUNT()"
@@ -197,7 +197,7 @@ class MySQLWords(Words):
                     declared[variable] = f"DECLARE `the {variable}` DECIMAL(65)"
                     lines += [
                         f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
-                        _by_key(f"DELETE FROM {table} WHERE {where}"),
+                        self._by_index(f"DELETE FROM {table} WHERE {where}"),
                     ]
                 case steps.Each(columns, select, inner):
                     lines.append(self._loop(columns, select, inner))
@@ -264,8 +264,16 @@ class MySQLWords(Words):
         ]
         return "BEGIN\n" + "".join(f"    {line};\n" for line in work) + "  END"
 
-
-def _by_key(sql: str) -> str:
-    # A table with few rows would be scanned, and all of them locked; a sweep names its own index.
-    sql = re.sub(r"\ADELETE FROM (\S+) WHERE", r"DELETE \1 FROM \1 FORCE INDEX (PRIMARY) WHERE", sql)
-    return re.sub(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)
+    def _by_index(self, sql: str) -> str:
+        # A table with few rows would be scanned, and all of them locked. A DELETE can name an index only where it names
+        # its table twice; there MySQL scans all the same where the table has one row, or where there are many ranges.
+        found = re.match(r"(DELETE FROM|UPDATE) (\S+)(?: FORCE INDEX \((\w+)\))?(?=\s+(WHERE|SET)\b)", sql)
+        if not found:
+            return sql
+        verb, table, index = found[1], found[2], found[3] or "PRIMARY"
+        begin = f"{verb} {table} FORCE INDEX ({index})"
+        if verb == "DELETE FROM":
+            begin = f"DELETE {table} FROM {table} FORCE INDEX ({index})"
+            if self.dialect.name == "mysql":
+                begin = f"DELETE /*+ INDEX({table} {index}) */ FROM {table}"
+        return begin + sql[found.end() :]
