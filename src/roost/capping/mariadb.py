@@ -288,7 +288,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             columns, values = words.columns(words.cap.per), self.dialect.holes(len(key))
             yield write(f"INSERT INTO {words.notes} ({NUMBER}, {columns}) VALUES (UUID_SHORT(), {values})", *key)
         elif notes and not left[0][0][0]:
-            delete = f"DELETE FROM {words.notes} WHERE {NUMBER} IN ({{rows}})"
+            delete = words.by_key(words.notes, [NUMBER])
             yield Statement(Template(delete, Gather.VALUES), [(n,) for n in notes])
 
     def added(self, cap: Cap, key: Row) -> Asking:
@@ -299,7 +299,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
                 yield from self._cut(self.words(cap), values, lambda: False)
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
-        """Return the next notes behind a number, gathered by key, as `waiting` does."""
+        """Return the next notes behind a number, gathered by key, as `waiting` does, and the number of the last one."""
         yield from self.as_made(cap)
         words = self.words(cap)
         found = yield read(
@@ -310,7 +310,8 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         keys: dict[Row, list[int]] = {}
         for number, *key in found[0]:
             keys.setdefault(tuple(key), []).append(number)
-        return deque(keys.items())
+        newest = yield read(f"SELECT COALESCE(MAX({NUMBER}), 0) FROM {words.notes}")
+        return deque(keys.items()), newest[0][0][0]
 
     def claim(self, cap: Cap, seconds: int) -> Asking:
         """Take the lock for running passes, for the lifetime of the connection; return whether it was granted."""

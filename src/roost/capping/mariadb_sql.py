@@ -182,12 +182,14 @@ class MariaDBWords(Words):
 
         in_utc: the rows were read in UTC.
         """
-        quoted = self.dialect.quoted
         if not all(type(value) is int for value in rows[0]):  # texts in a list would have another character set
             return Statement(Template(self.deleting(self._delete_by("%s"), in_utc)), rows)
-        same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
-        joined = CUT_JOINED.format(pairs=self.columns(self.cap.id), rows=self.table, same_pair=same)
-        return Statement(Template(self.deleting(joined, in_utc), Gather.VALUES), rows)
+        return Statement(Template(self.deleting(self.by_key(self.table, self.cap.id), in_utc), Gather.VALUES), rows)
+
+    def by_key(self, table: str, key: Sequence[str]) -> str:
+        """Return the DELETE of many rows of a table by its primary key, of whole numbers."""
+        same = " AND ".join(f"r.{name} = q.{name}" for name in map(self.dialect.quoted, key))
+        return CUT_JOINED.format(pairs=self.columns(key), rows=table, same_pair=same)
 
     def _delete_by(self, hole: str = "") -> str:
         # By parameters, or in the event by the values of `roostcap_gone`.

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import CUT, IN_UTC, NTH, NUMBER, PAUSE, MariaDBWords
-from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.dialects.mysql import MYSQL
 
 MOST_WAITS = 5  # of a pass, a second each, for rows that go too
-ZONED = f"/*+ SET_VAR({IN_UTC.replace(' ', '')}) */"
+BY_KEY = "DELETE /*+ INDEX(r PRIMARY) */"  # or a scan would wait for whoever is writing
+IN_ZONE = f"SET_VAR({IN_UTC.replace(' ', '')})"
 
 
 class MySQLWords(MariaDBWords):
@@ -23,18 +23,17 @@ class MySQLWords(MariaDBWords):
 
     def reading(self, sql: str, in_utc: bool) -> str:
         """Return a query, in UTC if that is wanted."""
-        return sql.replace("SELECT", f"SELECT {ZONED}", 1) if in_utc else sql
+        return sql.replace("SELECT", f"SELECT /*+ {IN_ZONE} */", 1) if in_utc else sql
 
     def deleting(self, sql: str, in_utc: bool) -> str:
         """Return a DELETE, in UTC if what it is given was read so; it waits for a lock for a second at most."""
-        return sql.replace("DELETE", f"DELETE {ZONED}", 1) if in_utc else sql
+        if in_utc and sql.startswith(BY_KEY):
+            return sql.replace("*/", f"{IN_ZONE} */", 1)
+        return sql.replace("DELETE", f"DELETE /*+ {IN_ZONE} */", 1) if in_utc else sql
 
-    def delete_all(self, rows: Sequence[Row], in_utc: bool) -> Statement:
-        """Return the statement that deletes rows by the columns that identify them."""
-        if not all(type(value) is int for value in rows[0]):
-            return Statement(Template(self.deleting(self._delete_by("%s"), in_utc)), rows)
-        delete = f"DELETE FROM {self.table} WHERE ({self.columns(self.cap.id)}) IN ({{rows}})"
-        return Statement(Template(self.deleting(delete, in_utc), Gather.VALUES), rows)
+    def by_key(self, table: str, key: Sequence[str]) -> str:
+        """Return the DELETE of many rows of a table by its primary key, of whole numbers."""
+        return f"{BY_KEY} FROM {table} AS r WHERE ({self.columns(key)}) IN ({{rows}})"
 
     @property
     def make_index_sql(self) -> str:

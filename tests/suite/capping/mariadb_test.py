@@ -164,6 +164,25 @@ def test_a_row_that_somebody_holds_is_passed_over_and_its_note_stays(
     assert (visitors(visits), aged.numbers(visits)) == ([0, 3], [-1])
 
 
+def test_a_pass_waits_for_no_writer_and_leaves_what_is_noted_meanwhile_to_the_next(
+    open_store: Open, visits: Application, connect: Connect
+) -> None:
+    store, other = open_store(timeout=0.3), connect()
+    cap(store, keep=2)
+    several(visits, 20)  # of which nearly all go, which could be found by a scan
+    other("BEGIN")
+    several(other, 2, uid=2)
+    deleted = []
+    for gone in bursts.work_off(store, bursts.inspect(store, "visits").cap):
+        deleted.append(gone)
+        several(visits, 3)
+        assert len(deleted) < 5
+    assert sum(deleted) == 18
+    other("COMMIT")
+    settle(store)
+    assert visits("SELECT uid, count(*) FROM visits GROUP BY 1") == [(1, 2), (2, 2)]
+
+
 def test_rows_of_other_tables_that_somebody_holds_are_not_waited_for(
     open_store: Open, visits: Application, connect: Connect
 ) -> None:
