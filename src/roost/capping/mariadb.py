@@ -327,14 +327,12 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         return bool(found[0] and found[0][0][0] and not (yield from self.idle(cap)))
 
     def grace(self, cap: Cap) -> Asking:
-        """Return the seconds until the next pass should be over; 0 without passes, None while one is under way."""
-        if (yield from self._is_passing(cap)):
-            return None
-        return LATE if (yield from self.has_event(cap)) else 0
+        """Return the seconds after which a pass should have come; 0 without passes.
 
-    def _is_passing(self, cap: Cap) -> Asking:
-        found = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
-        return bool(found[0][0][0])
+        The lock for passes says that they are claimed, and not that they are made.
+        """
+        claimed = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
+        return LATE if claimed[0][0][0] or (yield from self.has_event(cap)) else 0
 
     def idle(self, cap: Cap) -> Asking:
         """Return the name of the event, where there is one that is not as Roost makes it, or has lost its rights."""
@@ -386,7 +384,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
     def _overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         # The keys without a note, and those that a pass should have trimmed; all keys if no passes are run.
         words = self.words(cap)
-        if not keys or changed or not ((yield from self._is_passing(cap)) or (yield from self.has_event(cap))):
+        if not keys or changed or not (yield from self.grace(cap)):
             return keys
         where = " AND ".join(f"{self.dialect.quoted(name)} = %s" for name in cap.per)
         recent = f"SELECT MIN({AT}) > CURRENT_TIMESTAMP - INTERVAL {LATE} SECOND FROM {words.notes} WHERE {where}"

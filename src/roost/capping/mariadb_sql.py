@@ -7,6 +7,7 @@ are too old by the index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_hex
 
 from roost.capping.cap import Words
 from roost.dialects.dialect import Gather, Row, Statement, Template
@@ -85,9 +86,18 @@ class MariaDBWords(Words):
 
     @property
     def lock(self) -> str:
-        """The expression for the name of the lock that a pass holds."""
-        named = f"CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)})"
+        """The expression for the name of the lock that a pass holds.
+
+        Any account may hold any name, so it is made of what only this database's accounts can read: the event's secret.
+        """
+        secret = "SELECT EVENT_COMMENT FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME"
+        of_event = f"COALESCE(({secret} = {self.dialect.literal(self.cap.index_name)}), '')"
+        named = f"CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)}, {of_event})"
         return f"CONCAT('roostcap ', LEFT(SHA2({named}, 256), 32))"
+
+    @property
+    def _scheduled(self) -> str:
+        return f"{self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND COMMENT '{token_hex(16)}' DO"
 
     @property
     def bodies(self) -> dict[str, str]:
@@ -243,15 +253,16 @@ class MariaDBWords(Words):
       END IF;
     END FOR;"""
         return f"""\
-CREATE OR REPLACE{self._definer} EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
+CREATE OR REPLACE{self._definer} EVENT {self._scheduled}
 BEGIN
   DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
   DECLARE roostcap_cut INT DEFAULT 0;
   DECLARE roostcap_past INT DEFAULT 0;
   DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
+  DECLARE roostcap_lock VARCHAR(64) DEFAULT {self.lock};
   DECLARE roostcap_may BOOLEAN DEFAULT {self.may};
   DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
-  IF roostcap_may AND GET_LOCK({self.lock}, 0) <=> 1 THEN
+  IF roostcap_may AND GET_LOCK(roostcap_lock, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;{begin}
       SET roostcap_held = FALSE;
@@ -271,6 +282,6 @@ BEGIN
 {PAUSE}
       UNTIL roostcap_cut < {CUT} OR roostcap_held END REPEAT;{end}
     COMMIT;
-    DO RELEASE_LOCK({self.lock});
+    DO RELEASE_LOCK(roostcap_lock);
   END IF;
 END"""

@@ -91,16 +91,17 @@ class MySQLWords(MariaDBWords):
         declared = "".join(f"\n  DECLARE {name} {type_};" for name, type_ in zip(variables, types, strict=True))
         this = " AND ".join(f"{self.column(name)} = {each}" for name, each in zip(self.cap.id, variables, strict=True))
         return f"""\
-CREATE{self._definer} EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
+CREATE{self._definer} EVENT {self._scheduled}
 BEGIN
   DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
   DECLARE roostcap_note BIGINT UNSIGNED;
   DECLARE roostcap_turn BIGINT;{declared}
   DECLARE roostcap_cut, roostcap_past, roostcap_waits INT DEFAULT 0;
   DECLARE roostcap_held, roostcap_end BOOLEAN DEFAULT FALSE;
+  DECLARE roostcap_lock VARCHAR(64) DEFAULT {self.lock};
   DECLARE roostcap_may BOOLEAN DEFAULT {self.may};{cursor}
   DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE, roostcap_waits = roostcap_waits + 1;
-  IF roostcap_may AND GET_LOCK({self.lock}, 0) <=> 1 THEN
+  IF roostcap_may AND GET_LOCK(roostcap_lock, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET SESSION innodb_lock_wait_timeout = 1;
     START TRANSACTION;{begin}
@@ -130,7 +131,7 @@ BEGIN
 {PAUSE}
       UNTIL roostcap_cut < {CUT} OR roostcap_waits >= {MOST_WAITS} END REPEAT;{end}
     COMMIT;
-    DO RELEASE_LOCK({self.lock});
+    DO RELEASE_LOCK(roostcap_lock);
   END IF;
 END"""
 
