@@ -144,6 +144,7 @@ class RingPlan(ProgramPlan):
         self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._at_in, self._at_out = dialect.decoder([AT]) or same, dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
+        self.late = f"SELECT 1 FROM {self.head_table} WHERE keep <> {structure.keep} LIMIT 1"
 
     def made(self) -> Iterator[str]:
         """Yield the statements that make its tables; room on PostgreSQL's pages makes all updates HOT."""
