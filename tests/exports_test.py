@@ -221,7 +221,7 @@ OPTIONAL = {
     "greenlet": {"server.tasks"},
     "uvloop": {"server"},
     "prometheus_client": {"console.app", "contrib.prometheus", "server.http"},
-    "typing_extensions": {"structures.capped"},  # for type checkers alone
+    "typing_extensions": {"structures"},  # for type checkers alone
     "asgiref": {"contrib.django"},  # comes with Django
 }
 
@@ -280,7 +280,7 @@ def test_the_server_and_protocols_know_no_database() -> None:
         "databases.urls",
         "databases.waits",
         "batching.batch",
-        "batching.slow_path",
+        "batching.atoms",
     }
     below |= {"store.served_file", "store.served_server"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}

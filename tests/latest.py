@@ -18,16 +18,12 @@ class Latest(own.Structure, Generic[K, V]):
 
     def __init__(self, name: str, *, key: type[K] | own.ColumnType[K], value: type[V] | own.ColumnType[V]) -> None:
         super().__init__(name, own.Group.declared(name, "key", key))
-        self.value: own.Group[V] = own.Group.declared(name, "value", value)
+        self.value: own.Group[V]
+        self.value = self.second = own.Group.declared(name, "value", value)
         if len(self.value.columns) != 1 or self.value.names[0] in self.key.names:
             raise own.Invalid(f"{name}: a value is one column, and not one of the key's")
         facts = {"key": own.column_facts(self.key.columns), "value": own.column_facts(self.value.columns)}
         self._define({"name": name, "key": key, "value": value}, **facts)
-
-    @property
-    def columns(self) -> tuple[own.Column, ...]:
-        """The columns of the key and of the value."""
-        return self.key.columns + self.value.columns
 
     def set(self, key: K, value: V) -> own.Operation[None]:
         """Set the value, whatever it was."""
@@ -36,16 +32,6 @@ class Latest(own.Structure, Generic[K, V]):
     def get(self, key: K) -> own.Operation[V | None]:
         """Read the value; None where there is none."""
         return own.Operation(self, "get", (self.key.check(key),))
-
-    def column_at(self, operation: own.Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
-        return (self.value if path[0] else self.key).names[path[-1]]
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Latest[Any, Any]:
-        """Make the declaration from the facts that the catalog has."""
-        key, value = (own.key_from(name, what, facts[what]) for what in ("key", "value"))
-        return cls(name, key=key, value=value)
 
 
 class LatestPlan(own.ProgramPlan):
@@ -89,10 +75,6 @@ class LatestPlan(own.ProgramPlan):
 
         read = self.read(sql, self.structure.key.columns)
         return {"get": own.Ask(read, lambda op, _: self.key_out(op.args[0]), result)}
-
-    def verbs(self) -> dict[str, Any]:
-        """Return what lists keys."""
-        return {"keys": self.list_keys(self.rows_table)}
 
     def relation(self) -> own.Relation:
         """Return what SQL clients see, and the program that an INSERT calls."""

@@ -402,7 +402,7 @@ def test_what_the_types_forbid_is_refused() -> None:
         lambda: seen.latest("a"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         lambda: likes.add("7", "ada"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         lambda: tagged.add("a", "white"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        lambda: roost.Ring("r", Visit, per=5, keep=1),  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        lambda: roost.Ring("r", Visit, per=5, keep=1),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         lambda: roost.Capped("c", Visit, per="uid", keep=1, unique="visitor", on_full="drop"),  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     ]  # fmt: skip
     for mistake in mistakes:

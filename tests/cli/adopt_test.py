@@ -299,7 +299,7 @@ def test_rows_go_by_age_or_by_their_number(events: Shell) -> None:
 
 def test_without_a_database_nothing_is_made(shell: Shell) -> None:
     assert shell(*CAP, code=1) == ""
-    assert "there is no database" in shell.error
+    assert "there is no database at sqlite:///roost.db; `roost create` makes one" in shell.error
     assert shell.files() == []
 
 

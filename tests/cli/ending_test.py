@@ -20,7 +20,7 @@ def test_a_rate_limit(shell: Shell) -> None:
     shown = shell.json("show", "logins", "bob")
     assert shown["remaining"] == 0
     assert DAY - 600 < shown["retry_after"] <= DAY
-    shell.write("logins.csv", "key\nada\n")
+    shell.write("logins.csv", "who\nada\n")
     shell("import", "logins", "logins.csv", code=1)
     assert "nothing can be imported into a rate_limit" in shell.error
     assert shell("clear", "logins", "bob", "--yes") == "logins: 1 row removed from key bob\n"

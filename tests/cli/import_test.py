@@ -196,6 +196,32 @@ def test_a_column_that_may_be_empty_may_be_missing(shell: Shell) -> None:
     assert {row["n_2"] for row in rows} == {None}
 
 
+def test_a_column_that_was_added_has_its_default_where_a_file_lacks_it(shell: Shell) -> None:
+    for name in ("ring", "capped"):
+        unique = ("--unique", "visitor:int") if name == "capped" else ("--column", "visitor:int")
+        shell("create", name, "visits", "--per", "uid:int", "--keep", "8", *unique)
+        shell("alter", "visits", "--add", "score:int=3", "--add", "note:text?=new")
+        shell("alter", "visits", "--add", "mood:text(9)=it's", "--keep", "9")
+        shell("import", "visits", "-", "--format", "csv", stdin="uid,visitor\n1,1\n1,2\n")
+        lines = [
+            '{"uid": 1, "visitor": 3, "score": 8, "note": null}',
+            '{"uid": 1, "visitor": 4, "score": 9}',
+            '{"uid": 1, "visitor": 5, "score": 7, "note": "x", "mood": "y"}',
+        ]
+        shell("import", "visits", "-", "--format", "jsonl", stdin="\n".join(lines))
+        shell("import", "visits", "-", "--format", "csv", code=1, stdin="uid,score\n1,1\n")
+        assert "the file has no field visitor; it has uid, score" in shell.error
+        found = [each["row"] for each in shell.json("show", "visits", "1")["entries"]][::-1]
+        assert [[*row.values()] for row in found] == [
+            [1, 1, 3, "new", "it's"],
+            [1, 2, 3, "new", "it's"],
+            [1, 3, 8, None, "it's"],
+            [1, 4, 9, None, "it's"],
+            [1, 5, 7, "x", "y"],
+        ]
+        shell("drop", "visits", "--yes")
+
+
 # fields
 
 

@@ -57,7 +57,9 @@ def by_sql(url: str, tally: Tally, end: float) -> None:
                     try:
                         cursor.execute(sql)
                     except MySQLError as error:
-                        if error.args[0] != DEADLOCK and not UNREAD.search(str(error)):
+                        if UNREAD.search(str(error)):  # until it is flushed; a store does so by itself
+                            cursor.execute("FLUSH LOCAL TABLES")
+                        elif error.args[0] != DEADLOCK:
                             raise
                     else:
                         break

@@ -83,8 +83,8 @@ def test_a_catalog_that_somebody_has_changed_is_shown_and_told(url: str) -> None
         store.create(likes)
         by_hand(
             store,
-            "INSERT INTO roost_catalog VALUES ('<b>x</b>', 1, '{\"kind\": \"<i>none</i>\"}')",
-            "INSERT INTO roost_catalog VALUES ('torn', 1, '{')",
+            "INSERT INTO roost_catalog VALUES ('<b>x</b>', 1, '{\"kind\": \"<i>none</i>\"}', NULL)",
+            "INSERT INTO roost_catalog VALUES ('torn', 1, '{', NULL)",
         )
         browser = Browser(store)
         page = browser.get("/").text

@@ -88,7 +88,7 @@ def test_values_are_hidden_unless_they_may_be_shown(store: roost.Store) -> None:
         page = browser.text(f"/structure?name={name}&key={KEYS[name]}")
         assert "hidden" in page
         for value in values:
-            assert value not in page
+            assert not re.search(rf"(?<!\d){re.escape(value)}(?!\d)", page)  # a port or a database may have its digits
     assert "worker 1" in browser.text("/structure?name=jobs&key=daily")
 
 

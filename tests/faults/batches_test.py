@@ -160,7 +160,7 @@ def test_f84_a_key_that_was_blocked_goes_the_usual_way_again(server_url: str) ->
         store.run(visits.push(Visit(1, 0)))
         with held(server_url, HEAD):
             waiting, answers = in_thread(lambda: store.run(visits.push(Visit(1, 1))))
-            until(lambda: any(queue.led for queue, _ in store._core._slow_queues), "it waits on the slow path")
+            until(lambda: any(queue.led for queue in store._core._slow_queues), "it waits on the slow path")
         waiting.join(PATIENCE)
         assert answers == [2]
         atom = Atom([visits.push(Visit(1, 2))])

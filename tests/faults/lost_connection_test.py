@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from roost.databases import reconnecting, server
+from roost.databases import replicas, server
 from tests.campaigns.processes import until
 from tests.faults.messages import expected
 from tests.proxy import Cut, Proxy
@@ -26,7 +26,7 @@ CUTS = (Cut.BEFORE, Cut.AFTER, Cut.ORPHAN)
 @pytest.fixture(autouse=True)
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no server asked again for its role, which would be one message more."""
-    monkeypatch.setattr(reconnecting, "ROLE", 3600.0)
+    monkeypatch.setattr(replicas, "ROLE", 3600.0)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import roost
 from roost.catalog.catalog import entry
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Answer, Dialect, Gather, Statement, Template
-from roost.dialects.dialect import MOST_ROWS, exchange, render, scatter
+from roost.dialects.dialect import MOST_ROWS, collect, render, scatter
 from roost.structures.registry import plan_for
 from roost.types.column_types import ColumnType
 from roost.types.columns import Column, parse_column
@@ -109,12 +109,8 @@ def test_the_answers_of_several_texts_find_their_rows() -> None:
     statement = Statement(
         Template("{i}", Gather.UNION, Answer.ORDINAL), [(n,) for n in range(MOST_ROWS[Gather.UNION] + 2)]
     )
-    work = exchange(statement)
-    assert next(work)[1] == tuple(range(250))
-    assert work.send([(3, "a")])[1] == (250, 251)
-    with pytest.raises(StopIteration) as stop:
-        work.send([(251, "b")])
-    answers = stop.value.value
+    assert [row for _, row in render(statement)] == [tuple(range(250)), (250, 251)]
+    answers = collect(statement, [[(3, "a")], [(251, "b")]])
     assert {place: rows for place, rows in enumerate(answers) if rows} == {3: [("a",)], 251: [("b",)]}
 
 
@@ -220,11 +216,11 @@ def test_the_array_of_a_type_has_neither_limits_nor_a_collation() -> None:
 
 
 def test_an_entry_of_the_catalog_quotes_what_it_must() -> None:
-    assert entry(plan_for(visits, SQLITE)).splitlines() == [
-        "INSERT INTO roost_catalog (name, version, definition)",
-        f"  VALUES ('visits', 1, '{visits.definition}')",
+    assert entry(plan_for(visits, SQLITE), view=True).splitlines() == [
+        "INSERT INTO roost_catalog (name, version, definition, has_view)",
+        f"  VALUES ('visits', 1, '{visits.definition}', true)",
     ]
     odd = enum.Enum("odd", {"A": "it's"})
     counter = roost.Counter("c", key=odd)
-    assert """enum(\\"it''s\\")""" in entry(plan_for(counter, SQLITE))
-    assert f"_utf8mb4 X'{counter.definition.encode().hex().upper()}'" in entry(plan_for(counter, MARIADB))
+    assert """enum(\\"it''s\\")""" in entry(plan_for(counter, SQLITE), view=True)
+    assert f"_utf8mb4 X'{counter.definition.encode().hex().upper()}'" in entry(plan_for(counter, MARIADB), view=True)

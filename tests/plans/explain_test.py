@@ -81,7 +81,7 @@ def reads(operation: roost.Operation[Any]) -> tuple[Template, Any]:
     """Return the first statement of an operation, with its row."""
     assert isinstance(operation.structure, roost.Structure)
     plan = plan_for(operation.structure, SQLITE)
-    work = plan.run([operation], Context(lambda: NOW, 0))
+    work = plan.run([operation], Context(lambda: NOW))
     statement = next(work)
     work.close()
     assert isinstance(statement, Statement)

@@ -308,7 +308,7 @@ def test_a_signal_before_it_is_ready_ends_it(tmp_path: Path, serve: Serve) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sqlite:///nowhere.db"], "error: there is no database nowhere.db; `roost create` makes one"),
+        (["sqlite:///nowhere.db"], "error: there is no database at sqlite:///nowhere.db; `roost create` makes one"),
         (
             ["memcached://root:geheim@db"],
             "error: roost serve works on sqlite, mysql, mariadb, postgresql, postgres, and",

@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 import roost
-from roost.databases.mariadb.session import judge, looked_at, own, question
+from roost.databases.mariadb.statements import judge, looked_at, own, question
 from roost.dialects import MARIADB, MYSQL
 from tests.strange import behaviour
 from tests.strange.mariadb import Client, connection, default_mode, strange

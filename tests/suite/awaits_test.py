@@ -1,6 +1,7 @@
 """Every await of every coroutine of an `AsyncStore` is cancelled in turn; afterwards nobody holds anything.
 
 Neither a lease, nor a lock, nor a transaction, nor a place in a queue, nor a task; and every promise is kept.
+So is every call of a `Store` interrupted at each of its blocking calls: what it did is whole, or nothing.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import sys
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from itertools import count
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -184,3 +188,120 @@ def test_a_joined_call_that_is_cancelled_at_any_await_is_whole_or_not_there(
             if not work.reached:
                 assert not lost
                 break
+
+
+# --- threads -----------------------------------------------------------------------------------------------------
+
+# What may wait for somebody else: functions in C, and the one in which psycopg's, that no profile shows, are called.
+BLOCKING = frozenset(
+    ["acquire", "sleep", "flock", "connect", "recv_into", "sendall", "poll", "execute", "Limited.wait"]
+)
+EVENTS = {HOW[0]: ("c_call", "call"), HOW[1]: ("c_return", "return")}
+
+
+class Interrupted:
+    """While it is entered, this thread is interrupted at one of its blocking calls: before it, or behind it."""
+
+    def __init__(self, at: int, how: str) -> None:
+        self._left, self._events = at, EVENTS[how]
+
+    @property
+    def reached(self) -> bool:
+        return self._left <= 0
+
+    def __enter__(self) -> Interrupted:
+        sys.setprofile(self._seen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _seen(self, frame: FrameType, event: str, called: Any) -> None:
+        if event not in self._events:
+            return
+        name = called.__name__ if event.startswith("c_") else frame.f_code.co_qualname
+        if name in BLOCKING:
+            self._left -= 1
+            if not self._left:
+                raise KeyboardInterrupt
+
+
+def soon(work: Callable[[], Any]) -> Any:
+    """Return what a call in another thread returns, which nobody may keep waiting."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
+    thread.start()
+    thread.join(SOON)
+    assert found
+    return found[0]
+
+
+def done(store: roost.Store, n: int) -> tuple[Any, ...]:
+    """What the calls of a number have stored."""
+    return store.run_all(pageviews.total("/"), likes.members(n), visits.latest(n), jobs.holder(n))
+
+
+# What a call stores, beside the total that was there: each of `CALLS` that begins with "run" is here.
+STORED: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
+    "run": lambda total, n: (total + 1, set(), [], None),
+    "run what reads": lambda total, n: (total, set(), [], None),
+    "run what is refused": lambda total, n: (total, set(), [], None),
+    "run a lease": lambda total, n: (total, set(), [], "ada"),
+    "run_all": lambda total, n: (total + 1, {"a"}, [Visit(n, n)], None),
+    "run once": lambda total, n: (total + 1, set(), [], None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket")  # of socket.create_connection, which closes none then
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "behind another"])
+@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("run")])
+@pytest.mark.needs("second store", "cache")
+def test_a_call_that_is_interrupted_at_any_blocking_call_is_whole_or_not_there(
+    name: str, behind: bool, store_url: str
+) -> None:
+    call: Any = CALLS[name]
+    numbers = count(1)
+
+    def cut(at: int, how: str, connected: bool) -> bool:
+        n, over = next(numbers), threading.Event()
+
+        def trace(_: str, __: Any) -> None:
+            if threading.current_thread() is other and not over.is_set():  # the call is to wait for this batch
+                until(lambda: over.is_set() or store._core.writers._waiting, "a call that waits, or is over")
+                over.set()
+
+        with roost.Store(store_url, trace=trace) as store:
+            other = threading.Thread(target=lambda: store.run_all(likes.add(0, str(n)), likes.size(0)))
+            total = soon(lambda: done(first, n)[0])
+            if connected:
+                store.run_all(pageviews.add("/other"), likes.members(0))
+            if behind:
+                other.start()
+                until(lambda: over.is_set() or store._core.writers.led, "the other call leads")
+            interrupted, cutting = True, Interrupted(at, how)
+            with contextlib.suppress(KeyboardInterrupt, roost.Duplicate):
+                with cutting:
+                    call(store, n)
+                interrupted = name == "run what is refused"
+            over.set()
+            if behind:
+                other.join(SOON)
+                assert not other.is_alive()
+            assert soon(lambda: store.run(likes.add(-n, "b"))) == 1
+            assert soon(lambda: done(store, n)) in (
+                STORED[name](total, n),
+                *([(total, set(), [], None)] if interrupted else []),
+            )
+            if name == "run once":
+                soon(lambda: [call(store, n)])
+                assert done(store, n) == STORED[name](total, n)
+        return cutting.reached
+
+    with roost.Store(store_url) as first:
+        first.create(jobs, pages, baskets, likes, pageviews, visits)
+        first.run_all(jobs.acquire(0, "eve", 3600), baskets.add(Egg(1, 1)))
+        for how in HOW[:2]:
+            for connected in [True] if behind else [False, True]:
+                assert next(at for at in count(1) if not cut(at, how, connected)) > 1
+        assert first.check() == []
+    until_nobody_works(store_url)

@@ -22,6 +22,11 @@ from tests.suite.views_mixed_test import until_done
 
 Open = Callable[..., Any]
 KEEP, IDS = 20, [7 * n % 61 for n in range(60)]  # in an order that is not theirs
+numbers = roost.Counter("numbers", key=int, slots=1)
+evicting: Any = roost.Capped("evicting", Egg, per="basket", keep=2, unique="egg", on_duplicate="refresh")
+members: Any = roost.Set("members", key=int, member=int)
+fading: Any = roost.Set("fading", key=int, member=int, keep_for=3600)
+pages = roost.Cache("pages", key=int, value=int)
 CAPPED: dict[str, Any] = {
     "evicting": {},
     "refreshing": {"on_duplicate": "refresh"},
@@ -217,3 +222,47 @@ def test_a_lease_whose_answer_comes_late_counts_from_its_request(open_store: Ope
 
     with pytest.raises(roost.LeaseLost):
         hold()
+
+
+OPPOSITE: dict[str, Callable[[int], roost.Operation[Any]]] = {
+    "counter": lambda key: numbers.add(key),
+    "ring": lambda key: visits.push(Visit(key, 1)),
+    "capped": lambda key: evicting.add(Egg(key, 1)),
+    "set": lambda key: members.add(key, 1),
+    "fading set": lambda key: fading.add(key, 1),
+    "cache": lambda key: pages.set(key, 1),
+    "limit": lambda key: limits.take(key),
+}
+
+
+@pytest.mark.parametrize("name", OPPOSITE)
+def test_opposite_calls_with_a_reader_of_all_keys_in_the_middle_wait_for_each_other(name: str, server_url: str) -> None:
+    make = OPPOSITE[name]
+    structure: Any = make(1).structure
+    others: list[threading.Thread] = []
+
+    def trace(text: str, _: Any) -> None:
+        if others and "LIMIT" in text and threading.current_thread() is threading.main_thread():
+            opposite = others.pop()
+            opposite.start()
+            until(lambda: application(f"SELECT count(*) FROM {waits}") == [(1,)], "the opposite call waits")
+
+    application = Application(server_url)
+    waits = WAITS[application.kind]
+    with (
+        roost.Store(server_url, lock_wait=60, timeout=60, trace=trace) as store,
+        roost.Store(server_url, lock_wait=60, timeout=60) as other,
+    ):
+        store.create(structure)
+        for each in (store, other):
+            each.run_all(make(1), structure.keys(), make(2))
+        before = store.stats().retries, other.stats().retries
+        opposite = threading.Thread(target=other.run_all, args=[make(2), structure.keys(), make(1)])
+        others.append(opposite)
+        assert store.run_all(make(1), structure.keys(), make(2))[1] == [1, 2]
+        opposite.join(60)
+        assert not opposite.is_alive()
+        assert (store.stats().retries, other.stats().retries) == before
+        assert store.run_all(make(3), structure.keys(), make(4), structure.keys())[1::2] == ([1, 2, 3], [1, 2, 3, 4])
+        assert store.check() == []
+    application.close()

@@ -93,11 +93,11 @@ BROKEN = [
         "visits",
         "tables",
         None,
-        "DROP VIEW visits; DROP VIEW roost_visits_push; DROP VIEW roost_visits_place; "
-        "ALTER TABLE roost_visits_rows DROP COLUMN visitor",
+        "DROP VIEW visits; DROP VIEW roost_visits_push; ALTER TABLE roost_visits_rows DROP COLUMN visitor",
     ),
     ("baskets", "tables", None, "DROP INDEX roost_baskets_newest"),
     ("visits", "view", None, "DROP TRIGGER roost_visits_insert"),
+    ("visits", "view", None, "DROP VIEW visits"),
     ("likes", "view", None, "DROP VIEW likes; CREATE VIEW likes AS /* a view, made by Roost */ SELECT 1"),
     ("pageviews", "view", None, "DROP TRIGGER roost_pageviews_delete"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import random
 import re
@@ -101,6 +102,20 @@ def test_a_slot_holds_64_bits_and_not_one_more(make: Make, counter: Any) -> None
     assert store.run(counter.totals(["/home", "/low", "/other"])) == {"/home": MOST, "/low": -MOST - 1, "/other": 0}
     store.run_all(counter.add("/home", 10), counter.add("/home", -11))  # the sum of a batch is judged, not its steps
     assert store.run(counter.total("/home")) == MOST - 1
+
+
+@pytest.mark.parametrize("counter", [pageviews, tickets, spread, single], ids=lambda counter: counter.name)
+def test_a_key_holds_as_many_times_64_bits_as_it_has_slots(open_store: Make, store_url: str, counter: Any) -> None:
+    store = open_store(counter)
+    slots = 1 if store_url.startswith("sqlite") else counter.slots or 16
+    taken = 0
+    for n in range(6):  # by single calls and by batches, which may have slots of their own
+        operations = [counter.add("/home", MOST), *[counter.add("/other")] * (n % 2)]
+        with contextlib.suppress(roost.Overflow):
+            store.run_all(*operations)
+            taken += 1
+        assert store.run(counter.total("/home")) == taken * MOST
+    assert 1 <= taken <= min(slots, 2)
 
 
 def test_an_increment_sums_slots_beyond_64_bits(make: Make) -> None:

@@ -24,6 +24,7 @@ def test_a_dropped_structure_is_gone_and_can_be_made_anew(open_store: Make) -> N
     store = open_store(*ALL)
     fill(store)
     left: list[Any] = [*ALL]
+    structure: Any
     for structure in ALL:
         left.remove(structure)
         store.drop(structure)

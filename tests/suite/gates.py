@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from roost.structures import program
+from roost.structures import reading
 from roost.structures.steps import Program, Routine, Step
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
@@ -68,8 +68,8 @@ class _OnMySQL(_Gated, MySQLWords):
 @contextlib.contextmanager
 def gated(cases: Sequence[Case]) -> Iterator[None]:
     """Let programs be made with gates."""
-    former, _Gated.most = dict(program.WORDS), 0
-    words: Any = program.WORDS
+    former, _Gated.most = dict(reading.WORDS), 0
+    words: Any = reading.WORDS
     try:
         words.update(mariadb=_OnMySQL, postgresql=_OnPostgreSQL)
         for case in cases:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.databases import reconnecting
+from roost.databases import replicas
 from tests.suite.application import Application
 from tests.suite.boundaries import Egg, plain
 from tests.suite.clients import Client
@@ -192,7 +192,7 @@ def test_what_changes_nothing_fails_nowhere_and_on_a_file_writes_nothing(
 def test_f97_refused_takes_and_acquires_write_nothing(
     open_store: Callable[..., Any], statements: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconnecting, "ROLE", 0.0)  # as long after the last batch as can be
+    monkeypatch.setattr(replicas, "ROLE", 0.0)  # as long after the last batch as can be
     limit, jobs = roost.RateLimit("limit", limit=2, within=HOUR), roost.Lease("jobs")
     store = open_store(limit, jobs)
     for _ in range(4):

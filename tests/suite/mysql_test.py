@@ -14,7 +14,7 @@ import pytest
 
 import roost
 from roost.databases.mariadb.address import arguments
-from roost.databases.mariadb.session import own
+from roost.databases.mariadb.statements import own
 from roost.dialects import MYSQL
 from tests import servers
 from tests.suite import clients

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import roost
+from tests.model.operations import Points
 from tests.suite.alter_test import LongVisit, Mood, capped, ring
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, pageviews, visits
 
@@ -98,6 +99,24 @@ def test_f42_a_collection_of_other_options(open_store: Make) -> None:
     assert old.run(baskets.count(1)) == 14
 
 
+@pytest.mark.parametrize("order", [None, "points"])
+def test_a_duplicate_is_one_though_the_declaration_refreshes(order: str | None, open_store: Make) -> None:
+    was, now = (
+        roost.Capped("best", Points, per="uid", keep=9, unique="visitor", order=order, on_duplicate=word)
+        for word in ("refresh", "error")
+    )
+    old, new = open_store(was), open_store()
+    old.run_all(*[was.add(Points(board, 1, 5)) for board in (1, 2)])
+    new.alter(now)
+    for added in ([(1, 1)], [(1, 1), (2, 1)], [(1, 2), (2, 1)], [(1, 3), (1, 3)]):
+        rows = [Points(board, player, 7) for board, player in added]
+        for operations in ([was.add(row) for row in rows], [was.add_all(rows)]):
+            with pytest.raises(roost.Duplicate, match="is there already"):
+                old.run_all(*operations)
+    assert new.run_all(*[now.latest(board) for board in (1, 2)]) == ([Points(1, 1, 5)], [Points(2, 1, 5)])
+    assert new.check() == []
+
+
 def test_f42_a_counter_of_other_slots(open_store: Make) -> None:
     changes = [
         [roost.Counter(f"pageviews_{n}", slots=slots) for slots in change]
@@ -171,6 +190,7 @@ def test_f42_a_column_without_a_default_can_be_read_past_but_not_written(open_st
 
 def test_f42_what_cannot_be_understood_is_a_mismatch(open_store: Make) -> None:
     old, new = open_store(visits), open_store()
+    declared: Any
     for declared in (
         roost.Ring("visits", Visit, per="visitor", keep=5),
         roost.Counter("visits"),

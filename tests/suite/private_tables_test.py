@@ -20,7 +20,7 @@ more = roost.Counter("hits", slots=1)  # what is in the slots that go is moved b
 
 Work = Callable[[roost.Store], object]
 
-CATALOG = "(name text NOT NULL PRIMARY KEY, version bigint NOT NULL, definition text NOT NULL)"
+CATALOG = "(name text NOT NULL PRIMARY KEY, version bigint NOT NULL, definition text NOT NULL, has_view boolean)"
 BECOME = "BEGIN ALTER ROLE {} SUPERUSER; RETURN coalesce(NEW, OLD); END"
 TRIGGER = "CREATE TRIGGER own BEFORE INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION become()"
 

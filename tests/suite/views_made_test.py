@@ -40,6 +40,7 @@ def test_a_view_is_optional_and_can_be_added_and_dropped_later(open_store: Open,
     store.create(visits, view=False)
     store.run(visits.push(Visit(5, 1)))
     assert sql.view_objects() == []
+    assert store.check() == []
     assert store.alter(visits, view=True) == ["view added"]
     assert sql.view_objects() == names(sql)
     sql.execute(f"INSERT INTO {into(sql, 'visits')} (uid, visitor) VALUES (5, 2)")
@@ -49,9 +50,27 @@ def test_a_view_is_optional_and_can_be_added_and_dropped_later(open_store: Open,
     assert store.alter(visits, view=False) == ["view dropped"]
     assert store.alter(visits, view=False) == []
     assert sql.view_objects() == []
+    assert store.check() == []
     assert store.run(visits.push(Visit(5, 4))) == 4
     store.create(visits)
     assert sql.view_objects() == names(sql)
+
+
+def test_a_view_that_somebody_has_dropped_is_missed_until_it_is_made_or_given_up(open_store: Open, sql: Any) -> None:
+    store = open_store(visits, likes)
+    store.create(pageviews, view=False)
+    for view in (True, False):
+        sql.execute("DROP VIEW visits" + (" CASCADE" if store.url.startswith("postgresql") else ""))
+        assert [(each.structure, each.rule, each.key) for each in store.check()] == [("visits", "view", None)]
+        store.alter(visits, view=view)
+        assert store.check() == []
+        assert ("visits" in sql.view_objects()) is view
+        if view:
+            sql.execute("DROP VIEW likes")
+            store.create(visits, likes)
+            assert store.check() == []
+    store.create(visits, view=False)
+    assert store.check() == []
 
 
 def test_what_create_runs_is_what_ddl_tells(open_store: Open, sql: Any) -> None:

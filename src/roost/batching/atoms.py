@@ -1,14 +1,103 @@
-"""Atoms: the operations of one call, and the number of them that makes a batch."""
+"""Atoms: the operations of one call; how many make a batch, what is counted of them, and those that wait for a lock.
+
+The slow path is for atoms that need a lock which another transaction holds for long: no batch waits for it. A batch
+waits `lock_wait` for a lock. If that is not enough, the batch is run again in halves that do not wait, until the atom
+that needs the lock is alone; it leaves the batch, and the other atoms commit. The atom then waits in one of a few
+queues, each with a connection of its own, until the store's `timeout`. While it waits there, other atoms that write the
+same key go there at once. So a transaction that is left open delays the others by `lock_wait`, once.
+
+Reads wait only for a session that has locked a whole table (LOCK TABLE, an ALTER). They retry in a queue of their own,
+and while one does, other reads of its structure go there at once. An atom that needs several locks must not hold some
+of them while it waits for another: it retries instead, in a queue for such atoms.
+"""
 
 from __future__ import annotations
 
 import copy
 import reprlib
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from roost.errors import Error, Invalid
+from roost.errors import Busy, Error, Invalid
 from roost.structures.operation import READS, RUNS, Operation
+
+BUCKETS = 64
+
+
+class Histogram:
+    """Counts numbers by powers of two: bucket n counts those from 2 ** (n - 1) to 2 ** n - 1.
+
+    The numbers are from 0 to 2 ** 63 - 1. Only one thread may add.
+
+    >>> sizes = Histogram()
+    >>> for size in (1, 1, 1, 6, 40):
+    ...     sizes.add(size)
+    >>> len(sizes), sizes.total, sizes.at_most(0.5), sizes.at_most(0.99)
+    (5, 49, 1, 63)
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * BUCKETS
+        self.total = 0
+
+    def add(self, number: int, times: int = 1) -> None:
+        """Count a number `times` times."""
+        self.counts[number.bit_length()] += times
+        self.total += times * number
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        found = Histogram()
+        found.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        found.total = self.total + other.total
+        return found
+
+    def at_most(self, share: float) -> int:
+        """Return a bound that this share of the numbers does not exceed: the upper end of a bucket; 0 if empty."""
+        left = share * len(self)
+        for bucket, count in enumerate(self.counts):
+            left -= count
+            if count and left <= 0:
+                return int(2**bucket) - 1
+        return 0
+
+
+@dataclass(slots=True)
+class Stats:
+    """The statistics of a store since it was made, in this process."""
+
+    batches: int = 0  # transactions committed, including those that only read
+    operations: int = 0  # operations in these transactions
+    waits: int = 0  # batches that waited for a lock of another session
+    retries: int = 0  # transactions that were undone and run again
+    overlaps: int = 0  # operations of a declaration that is not the stored one, while a change is deployed
+    slow: int = 0  # calls that left their batch to wait for a row or a table that another transaction had locked
+    reconnects: int = 0  # connections that were lost, or left, and replaced
+    outages: int = 0  # waits for a server that was down, or did not accept writes
+    moves: int = 0  # changes to another server of those that the URL names
+    lookups: int = 0  # COMMITs whose answer was lost and whose outcome was looked up
+    unknown: int = 0  # calls whose outcome could not be looked up: `OutcomeUnknown`
+    # Operations of each transaction.
+    sizes: Histogram = field(default_factory=Histogram, repr=False, compare=False)
+    # Microseconds from each call to its COMMIT. Calls that share a COMMIT count with the time of the first one.
+    micros: Histogram = field(default_factory=Histogram, repr=False, compare=False)
+
+
+def summed(counted: Iterable[Stats]) -> Stats:
+    """Return the sums. Single operations add nothing to `sizes` when they are counted; here they are added as 1."""
+    found = Stats()
+    for each in counted:
+        for one in fields(Stats):
+            setattr(found, one.name, getattr(found, one.name) + getattr(each, one.name))
+    found.sizes.add(1, found.batches - len(found.sizes))
+    return found
+
 
 E = TypeVar("E", bound=BaseException)
 
@@ -59,7 +148,7 @@ class Atom:
 
     @property
     def answer(self) -> tuple[Any, ...]:
-        """The results, or the error raised."""
+        assert self.done or self.error is not None, "an atom without an answer"
         if self.error is not None:
             try:
                 raise self.error
@@ -68,7 +157,6 @@ class Atom:
         return tuple(self.results)
 
     def weight(self) -> int:
-        """Return the approximate number of bytes of its values."""
         return sum([_weight(op.args) for op in self.operations])
 
 
@@ -147,3 +235,62 @@ def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
         # An error of an earlier attempt does not count: the operation may succeed here.
         atom.error = next((copied(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
     return errors
+
+
+QUEUES = 4  # connections that may wait for locks besides the writer's
+RETRYING = QUEUES  # the queue of atoms that retry instead of waiting
+READING = QUEUES + 1  # the same, for reads
+PAUSE = 0.02  # the least seconds between two attempts; at most twice as many
+
+
+class SlowPath:
+    """The slow path of writes, or of reads: the keys, or the structures, for which atoms wait there.
+
+    needs: returns what an atom needs a lock for.
+    queue: the number of the queue in which all wait; None: each key has one, which waits.
+    """
+
+    def __init__(self, needs: Callable[[Atom], set[Any]], queue: int | None = None) -> None:
+        self._needs = needs
+        self._queue = queue
+        self._blocked: set[Any] = set()
+
+    def concerns(self, atom: Atom) -> bool:
+        """Whether the atom needs a lock for which others wait here; if so, mark it for the slow path."""
+        if not self._blocked or self._blocked.isdisjoint(needs := self._needs(atom)):
+            return False
+        self._mark(atom, needs)
+        return True
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        """Mark an atom that could not get its lock for the slow path."""
+        needs = self._needs(atom)
+        self._mark(atom, needs)
+        if len(needs) == 1:  # of several it is unknown which one is locked, and the others may be free
+            self._blocked |= needs
+
+    def _mark(self, atom: Atom, needs: set[Any]) -> None:
+        waiting = hash(min(needs)) % QUEUES if len(needs) == 1 else RETRYING
+        atom.slow_path = waiting if self._queue is None else self._queue
+
+    def settled(self, atom: Atom) -> None:
+        """Let other atoms that need the same join batches again, since this atom has its answer."""
+        self._blocked -= self._needs(atom)
+
+
+class Retries(SlowPath):
+    """The slow path of atoms that retry instead of waiting: one that cannot get a lock goes back to its queue."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: set())
+        self.again = False  # whether an atom goes back to the queue
+
+    def send(self, atom: Atom, error: Busy) -> None:
+        if atom.deadline <= time.monotonic():
+            refuse_all([atom], error)
+        else:
+            self.again = True
+
+
+def names_of(atom: Atom) -> set[str]:
+    return {op.structure.name for op in atom.operations}

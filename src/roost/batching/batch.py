@@ -8,7 +8,7 @@ and for asyncio:
 - An operation that its plan refuses (duplicate, full, overflow) fails alone. If it is one of several in an atom, the
   batch is rolled back and run without that atom. The atom then runs by itself, and gets the outcome of that run.
 - If a statement fails, the batch is rolled back and run again in halves, until the failing operation is alone.
-- An atom that needs a lock which another session holds for long leaves the batch for the slow path (`slow_path.py`).
+- An atom that needs a lock which another session holds for long leaves the batch for the slow path (`SlowPath`).
 - If the connection is lost before COMMIT, the batch is run again on a new one. If it is lost during COMMIT, the engine
   looks up the outcome; only if that cannot be known, the answer is `OutcomeUnknown`.
 - An error that is known to concern the whole database (a full disk, a lost file, a read-only database) is the answer
@@ -22,22 +22,11 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
-from roost.batching.atoms import Atom, answer, refuse_all
+from roost.batching.atoms import Atom, SlowPath, Stats, answer, refuse_all
 from roost.batching.known import Known
-from roost.batching.slow_path import SlowPath
-from roost.batching.stats import Stats
 from roost.databases.engine import GRACE, Connection, drive
 from roost.dialects.dialect import LEAVES, Control, Dialect, Wanted
-from roost.errors import (
-    Busy,
-    CannotOpen,
-    Conflict,
-    ConnectionLost,
-    DiskFull,
-    Error,
-    OutcomeUnknown,
-    ReadOnly,
-)
+from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, DiskFull, Error, OutcomeUnknown, ReadOnly
 from roost.structures.plan import Careful, Context, Operations, Plan
 
 Work = Generator[Wanted, Any, None]
@@ -60,7 +49,6 @@ class Part(Protocol):
     @property
     def writes(self) -> bool:
         """Whether there is something to commit."""
-        ...
 
     def run(self, context: Context) -> Running:
         """Run the requests.
@@ -68,31 +56,24 @@ class Part(Protocol):
         Return None if they are to be committed. Otherwise everything is rolled back, and the returned parts are run
         instead, the last one first.
         """
-        ...
 
     def committed(self, stats: Stats) -> None:
         """Answer and count the requests, since COMMIT has succeeded."""
-        ...
 
     def refuse(self, error: BaseException) -> None:
         """Answer the unanswered requests with an error."""
-        ...
 
     def halves(self) -> list[Part]:
         """Return both halves, the first one last, since parts are run from the end; nothing for a single request."""
-        ...
 
     def late(self, until: float) -> Part | None:
         """Return the requests whose deadline is not after `until`; None if there are none."""
-        ...
 
     def left(self) -> Part | None:
         """Return the unanswered requests; None if there are none."""
-        ...
 
     def send_to(self, slow_path: SlowPath, error: Busy) -> None:
         """Send the only request to the slow path, where it waits for a lock of another session."""
-        ...
 
 
 class _Atoms(Part):
@@ -373,7 +354,6 @@ class Batch:
         return []
 
     def committed(self) -> None:
-        """Answer the part whose COMMIT has succeeded."""
         assert self.committing is not None
         self.committing.committed(self._stats)
         self.committing = None

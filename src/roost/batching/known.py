@@ -8,22 +8,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Generator, Mapping
+from functools import lru_cache
 from typing import Any
 
-from roost.batching.atoms import Atom
+from roost.batching.atoms import Atom, Stats
 from roost.batching.once import Once
-from roost.batching.stats import Stats
 from roost.catalog.catalog import COLUMNS, Catalog
 from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
-from roost.structures.index.declaration import Index
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, RUNS, Operation, Target
-from roost.structures.overlap import difference
 from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
 from roost.structures.rows import RowStructure
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, difference
 from roost.types.column_types import shown
 
 log = logging.getLogger("roost")
@@ -44,7 +42,7 @@ class Known:
         self.dialect = dialect
         self.catalog = Catalog(dialect)
         self.once = Once(dialect)
-        self._indexes: dict[Target, IndexPlan] = {}
+        self._index_plan = lru_cache(MOST_INDEXES)(lambda index: IndexPlan(index, self.dialect))
         self.stats = Stats()
         self.made_by = ""  # how structures are made, for messages, if not by the store's create()
         self._exact = exact
@@ -57,20 +55,14 @@ class Known:
         """Go on in another dialect, before anything was said: the server has told which it has."""
         self.catalog.speak(dialect)
         self.once.speak(dialect)
-        self._indexes.clear()
+        self._index_plan.cache_clear()
         self.dialect = dialect
 
     def target(self, target: Target) -> TargetPlan:
         """Return the plan of a structure or index in this store's dialect."""
         if isinstance(target, Structure):
             return self.plan(target)
-        plan = self._indexes.get(target)
-        if plan is None:
-            if len(self._indexes) >= MOST_INDEXES:
-                self._indexes.clear()
-            assert isinstance(target, Index)
-            plan = self._indexes[target] = IndexPlan(target, self.dialect)
-        return plan
+        return self._index_plan(target)
 
     def plan(self, structure: Structure) -> StructurePlan:
         """Return the structure's plan in this store's dialect."""

@@ -27,13 +27,6 @@ LONGEST = 255  # characters of a token
 LONE = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot encode
 SWEPT = 2  # expired tokens that are deleted with each new one
 
-TAKE = {
-    "sqlite": "INSERT INTO {table} ({names}) VALUES (?, ? + ?, '') ON CONFLICT DO NOTHING",
-    "postgresql": "INSERT INTO {table} ({names}) VALUES (%s, {clock} + %s, '') ON CONFLICT DO NOTHING",
-    "mariadb": "INSERT IGNORE INTO {table} ({names}) VALUES (%s, {clock} + %s, '')",
-}
-OVER = "SELECT {token} FROM {table} WHERE {until} <= {clock} ORDER BY {until} LIMIT {most}{skip}"
-
 
 def cannot_make(error: Missing | StatementFailed) -> Error:
     """Return what is raised where the table of tokens cannot be made."""
@@ -79,34 +72,30 @@ class Once:
         """Go on in another dialect."""
         self._dialect = dialect
         token, until, answer = map(dialect.name_of, COLUMNS)
-        hole = dialect.placeholder
-        words = {
-            "table": TABLE,
-            "names": dialect.names(COLUMNS),
-            "token": token,
-            "until": until,
-            "clock": dialect.choose(CLOCK),
-            "most": str(SWEPT),
-            "skip": " FOR UPDATE SKIP LOCKED" if dialect.row_locks else "",
-        }
-        clock = words["clock"]
+        hole, clock, ignores = dialect.placeholder, dialect.choose(CLOCK), dialect.family == "mariadb"
         self._forget_over = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole} AND {until} <= {clock}")
-        self._take = Template(dialect.choose(TAKE).format(**words))
+        self._take = Template(
+            f"INSERT {'IGNORE ' if ignores else ''}INTO {TABLE} ({dialect.names(COLUMNS)})\n"
+            f"  VALUES ({hole}, {clock} + {hole}, ''){'' if ignores else ' ON CONFLICT DO NOTHING'}"
+        )
         self._answer = Template(
             f"SELECT {answer} FROM {TABLE} WHERE {token} = {hole}{dialect.for_share}", answer=Answer.ORDINAL
         )
         self._keep = Template(f"UPDATE {TABLE} SET {answer} = {hole} WHERE {token} = {hole}")
-        self._over = Template(OVER.format(**words), answer=Answer.ORDINAL)
+        self._over = Template(
+            f"SELECT {token} FROM {TABLE} WHERE {until} <= {clock} ORDER BY {until} LIMIT {SWEPT}"
+            f"{' FOR UPDATE SKIP LOCKED' if dialect.row_locks else ''}",
+            answer=Answer.ORDINAL,
+        )
         self._remove = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole}")
         lines = [*map(dialect.declared, COLUMNS), f"PRIMARY KEY ({token})"]
         index = [f"CREATE INDEX IF NOT EXISTS {TABLE}_over ON {TABLE} ({until})"]
-        if dialect.family == "mariadb":  # MySQL has no IF NOT EXISTS for an index
+        if ignores:  # MySQL has no IF NOT EXISTS for an index
             lines, index = [*lines, f"KEY {TABLE}_over ({until})"], []
         columns = ",\n  ".join(lines)
         self.ddl = [f"CREATE TABLE IF NOT EXISTS {TABLE} (\n  {columns}\n){dialect.table_options}", *index]
 
     def is_made(self) -> Generator[Wanted, Any, bool]:
-        """Return whether the table exists."""
         return bool((yield from guarded(self._dialect, [TABLE], writes=True)))
 
     def make(self, catalog: Catalog) -> Generator[Wanted, Any, None]:

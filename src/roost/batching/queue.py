@@ -140,9 +140,14 @@ class Queue:
 
     def _lead(self, leader: Waiter) -> None:
         def take() -> list[Atom]:
+            taken, waiting, load = leader.taken, self._waiting, Load()
             with self._mutex:
-                self._take(leader.taken)
-            return [atom for waiter in leader.taken for atom in waiter.atoms if not atom.done]
+                while waiting and waiting[0].errand is None:
+                    if taken and load.add(taken[-1].atoms):  # the first waiter is taken whatever its size
+                        break
+                    taken.append(waiting[0])  # in both lists for a moment, so that an interrupt loses no waiter
+                    waiting.popleft()
+            return [atom for waiter in taken for atom in waiter.atoms if not atom.done]
 
         try:
             if leader.errand is None:
@@ -178,30 +183,15 @@ class Queue:
                 waiting.extendleft(waiter for waiter in reversed(unanswered) if waiter not in waiting)
             if waiting and waiting[0] is leader:
                 waiting.popleft()
-            successor = self._successor()
-            if successor is None:
-                leader.following = first
-            else:
+            if waiting:
+                successor = waiting[0]
+                successor.leads = True
                 successor.following = first
                 leader.following = successor
+            else:
+                self.led = False
+                if self._closed:
+                    self._idle.notify_all()
+                leader.following = first
             leader.leads = False
         leader.pass_on()
-
-    def _successor(self) -> Waiter | None:
-        # Choose the next leader, which the caller must wake. Called with the mutex held.
-        if self._waiting:
-            self._waiting[0].leads = True
-            return self._waiting[0]
-        self.led = False
-        if self._closed:
-            self._idle.notify_all()
-        return None
-
-    def _take(self, taken: list[Waiter]) -> None:
-        waiting = self._waiting
-        load = Load()
-        while waiting and waiting[0].errand is None:
-            if taken and load.add(taken[-1].atoms):  # the first waiter is taken whatever its size
-                break
-            taken.append(waiting[0])  # in both lists for a moment, so that an interrupt loses no waiter
-            waiting.popleft()

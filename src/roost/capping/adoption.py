@@ -12,14 +12,13 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from roost.capping.cap import EPOCHS, Asking, Words, check_unit, read, tells_no_time, write
-from roost.capping.foreign_keys import ForeignKeys
+from roost.capping.cap import EPOCHS, Asking, ForeignKeys, Words, answered, check_unit, read, tells_no_time, write
 from roost.catalog.catalog import PRIVATE as CATALOG
 from roost.catalog.catalog import Catalog, guarded, make_private
 from roost.dialects.dialect import Control, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.adopted import Adopted, Cap
-from roost.structures.durations import in_words
+from roost.structures.clock import in_words
 from roost.structures.plan import MORE, MOST
 from roost.structures.registry import from_definition
 
@@ -85,8 +84,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
 
     def here(self, cap: Cap) -> Asking:
         """Return a cap in the words for the table as it is now."""
-        yield from ()
-        return self.words(cap)
+        return answered(self.words(cap))
 
     def reading(self, cap: Cap) -> Asking:
         """Return a cap in the words by which its rows are read."""
@@ -103,7 +101,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
 
     # Looking
 
-    def look(self, asked: Cap, epoch: str | None) -> Asking:
+    def look(self, asked: Cap, epoch: str | None) -> Generator[Statement, Any, Inspection]:
         """Return an `Inspection`, which describes the effect of capping a table.
 
         asked: with names as they were given. epoch: the unit of numbers, s or ms; None if the column has moments.
@@ -134,23 +132,12 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         others = yield from self.may_lose_rows(table)
         index = yield from self._index(cap)
         cap = replace(cap, index=f" {cap.index_name} (" in f" {index}")
-        counted = yield read(self.words(cap).count_sql)
-        rows, keyless, keys, full, excess = map(int, counted[0][0])
-        return Inspection(
-            cap=cap,
-            old=old,
-            by=by or ", ".join(id_),
-            others=tuple(others),
-            rows=rows,
-            keyless=keyless,
-            keys=keys,
-            full=full,
-            excess=excess,
-            bytes=(yield from self._size(cap, columns, rows)),
-            index=index,
-            index_sql=self.words(cap).index_sql,
-            runs_as=(yield from self._runs_as(cap)),
-        )
+        words = self.words(cap)
+        rows, keyless, keys, full, excess = map(int, (yield read(words.count_sql))[0][0])
+        size, runs_as = (yield from self._size(cap, columns, rows)), (yield from self._runs_as(cap))
+        newest = by or ", ".join(id_)
+        counts = (rows, keyless, keys, full, excess)
+        return Inspection(cap, old, newest, tuple(others), *counts, size, index, words.index_sql, runs_as)
 
     def _layout(self, table: str, by: str | None) -> Asking:
         # The table's name and columns, and those that identify a row; or raises what keeps it from being capped.
@@ -239,8 +226,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
 
     def _size(self, cap: Cap, columns: Sequence[Column], rows: int) -> Asking:
         # About how many bytes a table has, where writers wait for as long as an index is made on it.
-        yield from ()
-        return 0
+        return answered(0)
 
     def _runs_as(self, cap: Cap) -> Asking:
         yield from ()
@@ -249,10 +235,9 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         return ""
 
     def stored(self, table: str) -> Statement:
-        """Return the question for what the catalog has of a table."""
         return read(self.definition_sql, *[table] * self.definition_sql.count(self.dialect.placeholder))
 
-    def capped(self, table: str) -> Asking:
+    def capped(self, table: str) -> Generator[Statement, Any, Cap | None]:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
         if not (yield from guarded(self.dialect, ["roost_catalog"])):
             return None
@@ -262,7 +247,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         structure = from_definition(found[0][0][0])
         if not isinstance(structure, Adopted):
             raise Invalid(
-                f"there is a structure {structure.name} already, and the catalog can have but one of that name"
+                f"{structure.name} is a {structure.kind} of Roost's, which keeps itself short, and no table of yours"
             )
         if self.folded(structure.name) != self.folded(table):
             raise Invalid(f"{table}: its definition is that of {structure.name}")
@@ -301,8 +286,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         return cap
 
     def _definer(self, cap: Cap) -> Asking:
-        yield from ()
-        return ""
+        return answered("")
 
     def leads(self, cap: Cap) -> Asking:
         """Raise `Invalid` when an index is gone."""
@@ -467,25 +451,20 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
 
     def grace(self, cap: Cap) -> Asking:
         """Return the seconds after which a row that is too old should be gone; None where only writes delete rows."""
-        yield from ()
-        return None
+        return answered(None)
 
     def idle(self, cap: Cap) -> Asking:
-        """Return the names of the objects that should run the passes and cannot."""
-        yield from ()
-        return []
+        return answered([])
 
     def _overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         # Which of the keys that have too many rows should have been trimmed by now.
-        yield from ()
-        return keys
+        return answered(keys)
 
     # What Python asks for
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
         """Return a key as its columns have it, or an `Invalid`."""
-        yield from ()
-        return key
+        return answered(key)
 
     def added(self, cap: Cap, key: Row) -> Asking:
         """Trim a key that the library has added to, on engines where no trigger does."""

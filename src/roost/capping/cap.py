@@ -17,7 +17,7 @@ Values before 2 January 1970 are not times: 0, '0000-00-00', an empty text, -inf
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Invalid
@@ -32,13 +32,16 @@ EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers in another unit
 
 
 def read(sql: str, *values: Any) -> Statement:
-    """Return a statement that reads, with one row of parameters."""
     return Statement(each(sql), [values])
 
 
 def write(sql: str, *values: Any) -> Statement:
-    """Return a statement that writes."""
     return Statement(Template(sql), [values])
+
+
+def answered(value: Any) -> Asking:
+    yield from ()
+    return value
 
 
 class Words:
@@ -62,17 +65,14 @@ class Words:
 
     @property
     def by(self) -> str:
-        """The column with the time."""
         return self.dialect.quoted(self.cap.by or "")
 
     @property
     def key(self) -> str:
-        """The columns of the key, qualified."""
         return ", ".join(map(self.column, self.cap.per))
 
     @property
     def id(self) -> str:
-        """The columns that identify a row, qualified."""
         return ", ".join(map(self.column, self.cap.id))
 
     @property
@@ -107,7 +107,6 @@ class Words:
         return " AND ".join(f"{self.column(name)} IS NOT NULL" for name in self.cap.per)
 
     def is_key(self) -> str:
-        """Return the condition for the rows of one key."""
         return " AND ".join(f"{self.column(name)} = {self.dialect.placeholder}" for name in self.cap.per)
 
     @property
@@ -124,11 +123,9 @@ class Words:
 
     @property
     def triggers(self) -> Mapping[str, Any]:
-        """The triggers, by name."""
         raise NotImplementedError
 
     def compares(self, name: str, how: str) -> str:
-        """Return an operator for a column."""
         return how
 
     @staticmethod
@@ -142,7 +139,6 @@ class Words:
         return str(DAY * self.unit) if self.unit else f"'{FIRST}'"
 
     def over(self, row: str) -> str:
-        """Return the condition that a row is too old."""
         by = f"{row}.{self.by}"
         return f"{by} > {self.first} AND {by} < {self.limit(by)}"
 
@@ -151,11 +147,9 @@ class Words:
         raise NotImplementedError
 
     def shown(self, expression: str) -> str:
-        """Return a time in a form that a driver can read."""
         return expression
 
     def delete(self, which: str) -> str:
-        """Return the statement that deletes one row."""
         return f"DELETE FROM {self.table} WHERE {f'({self.id})' if len(self.cap.id) > 1 else self.id} = {which}"
 
     @property
@@ -167,18 +161,15 @@ class Words:
 
     @property
     def index_sql(self) -> str:
-        """The statement that creates the index."""
         name = self.dialect.quoted(self.cap.index_name)
         return f"CREATE INDEX {name} ON {self.table} ({self.columns(self.index_columns)})"
 
     @property
     def drop_index_sql(self) -> str:
-        """The statement that drops the index."""
         return f"DROP INDEX IF EXISTS {self.dialect.quoted(self.cap.index_name)}"
 
 
 def tells_no_time(cap: Cap, type_: str, epoch: str | None, integer: bool) -> Invalid:
-    """Return what is wrong with a column of this type."""
     how = "say --epoch s or --epoch ms" if integer else "leave out --epoch" if epoch else "which tells no time"
     return Invalid(f"{cap.table}.{cap.by} has the type {type_}: {how}")
 
@@ -203,3 +194,74 @@ def check_unit(cap: Cap, oldest: Any, newest: Any) -> None:
     raise Invalid(
         f"{cap.table}.{cap.by}: its {which} value, {value:,}, is not a recent time in {cap.time} since 1970{hint}"
     )
+
+
+SAFE = ("CASCADE", "SET NULL")  # the allowed actions of a foreign key when the row to which it refers is deleted
+
+
+class ForeignKeys:
+    """What one database's catalog tells about tables; each query asks about the table that is its parameter."""
+
+    dialect: ClassVar[Dialect]
+    foreign_keys_sql: ClassVar[str]  # to it: their table, name, column, and the ON DELETE action
+    fixed_sql: ClassVar[str] = ""  # the columns that may not be NULL; "": there is no SET NULL where NULL may not be
+    referring_sql: ClassVar[str]  # table, column and column here of the foreign keys that forbid changes
+    indexes_sql: ClassVar[str]  # name, column, and whether it is in order, in the order of the columns
+    sorts_ties: ClassVar[bool] = False  # whether rows that are equal in an index are sorted without reading the others
+
+    def folded(self, name: str) -> str:
+        """Return a name as the database compares it, if it is not found as it is."""
+        return name.lower()
+
+    def ask(self, sql: str, table: str) -> Asking:
+        found = yield read(sql, *[table] * sql.count(self.dialect.placeholder))
+        return found[0]
+
+    def may_lose_rows(self, table: str) -> Asking:
+        """Return the tables whose rows are deleted with a table's; `Invalid` if a deletion could fail or be slow."""
+        gone, waiting = [table], [table]
+        while waiting:
+            parent = waiting.pop()
+            grouped: dict[tuple[str, Any, str], list[str]] = {}
+            for other, name, column, action in (yield from self.ask(self.foreign_keys_sql, parent)):
+                grouped.setdefault((other, name, action), []).append(column)
+            for (other, _, action), columns in grouped.items():
+                where = f"{other}.{columns[0]} refers to rows of {parent} with ON DELETE {action}"
+                if action not in SAFE:
+                    raise Invalid(
+                        f"{where}, so excess rows cannot be deleted; the foreign key must say ON DELETE "
+                        f"{' or '.join(SAFE)}"
+                    )
+                if action == "SET NULL":
+                    yield from self._may_be_null(other, columns, where)
+                elif self.folded(other) == self.folded(table):
+                    raise Invalid(f"{where}: deleting an excess row would delete newer rows of the table too")
+                elif self.folded(other) not in map(self.folded, gone):
+                    gone.append(other)
+                    waiting.append(other)
+                if not (yield from self._is_indexed(other, columns)):
+                    raise Invalid(
+                        f"{where} without an index: each deletion would scan all of {other}. CREATE INDEX … "
+                        f"({', '.join(map(self.dialect.quoted, columns))})"
+                    )
+        return gone[1:]
+
+    def _may_be_null(self, other: str, columns: Sequence[str], where: str) -> Asking:
+        changed = [self.folded(column) for column in columns]
+        fixed = (yield from self.ask(self.fixed_sql, other)) if self.fixed_sql else []
+        if any(self.folded(column) in changed for (column,) in fixed):
+            raise Invalid(f"{where}, but may not be NULL, so a row could not be deleted")
+        for child, column, referred in (yield from self.ask(self.referring_sql, other)):
+            if referred is None or self.folded(referred) in changed:  # None: SQLite's primary key
+                raise Invalid(f"{where}, and {child}.{column} refers to that and would forbid a deletion")
+
+    def _indexes(self, table: str) -> Asking:
+        indexes: dict[str, list[tuple[str, bool]]] = {}
+        for name, column, in_order in (yield from self.ask(self.indexes_sql, table)):
+            indexes.setdefault(name, []).append((column, bool(in_order)))
+        return indexes
+
+    def _is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
+        # Whether rows are found by these columns without reading all of them.
+        found = (yield from self._indexes(table)).values()
+        return any({column for column, _ in each[: len(columns)]} == set(columns) for each in found)

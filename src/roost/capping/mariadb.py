@@ -27,7 +27,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
 from roost.capping.adoption import KEPT, Adoption, Column
-from roost.capping.cap import Asking, read, write
+from roost.capping.cap import Asking, answered, read, write
 from roost.capping.mariadb_sql import AT, CUT, NTH, NUMBER, MariaDBWords
 from roost.catalog.catalog import guarded, strange
 from roost.dialects.dialect import Gather, Row, Statement, Template
@@ -146,8 +146,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             raise Invalid(f"{cap.table}: {' and '.join(names)} have {most}")
 
     def _is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
-        yield from ()
-        return True  # InnoDB has an index for every foreign key
+        return answered(True)  # InnoDB has an index for every foreign key
 
     # With whose rights triggers and event run
 
@@ -225,8 +224,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
 
     def _event(self, words: MariaDBWords) -> Asking:
         # The statement that creates the event.
-        yield from ()
-        return words.event
+        return answered(words.event)
 
     def _replace(self, what: str, name: str, sql: str) -> Asking:
         # Makes a trigger or an event in place of one that may be there.
@@ -335,7 +333,6 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         return LATE if claimed[0][0][0] or (yield from self.has_event(cap)) else 0
 
     def idle(self, cap: Cap) -> Asking:
-        """Return the name of the event, where there is one that is not as Roost makes it, or has lost its rights."""
         words = self.words(cap)
         found = yield read(
             "SELECT EVENT_DEFINITION, DEFINER, STATUS,\n"

@@ -57,12 +57,10 @@ class MariaDBWords(Words):
 
     @property
     def tables(self) -> list[str]:
-        """The tables that a pass reads and deletes from."""
         return [self.cap.table, *([self.grown] if self.grown else [])]
 
     @property
     def notes(self) -> str:
-        """The table of notes, quoted."""
         return self.dialect.quoted(self.grown)
 
     @property
@@ -76,20 +74,15 @@ class MariaDBWords(Words):
 
     @property
     def drop_index_sql(self) -> str:
-        """The statement that drops the index of a table that may be gone."""
         return f"ALTER TABLE IF EXISTS {self.table} DROP INDEX IF EXISTS {self.dialect.quoted(self.cap.index_name)}"
 
     @property
     def make_index_sql(self) -> str:
-        """The statement that creates the index while others write."""
         return self.index_sql.replace("CREATE", "CREATE OR REPLACE", 1) + " ALGORITHM=INPLACE LOCK=NONE"
 
     @property
     def lock(self) -> str:
-        """The expression for the name of the lock that a pass holds.
-
-        Any account may hold any name, so it is made of what only this database's accounts can read: the event's secret.
-        """
+        # Any account may hold any name, so it is made of what only this database's accounts can read: a secret.
         secret = "SELECT EVENT_COMMENT FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME"
         of_event = f"COALESCE(({secret} = {self.dialect.literal(self.cap.index_name)}), '')"
         named = f"CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)}, {of_event})"
@@ -118,12 +111,10 @@ class MariaDBWords(Words):
         }
 
     def lenient(self, insert: str) -> str:
-        """Return an INSERT IGNORE as a trigger has it."""
         return insert
 
     @property
     def triggers(self) -> dict[str, str]:
-        """The statements that create the triggers which write the notes, by name."""
         return {
             name: (
                 f"CREATE OR REPLACE{self._definer} TRIGGER {self.dialect.quoted(name)}"
@@ -138,7 +129,6 @@ class MariaDBWords(Words):
         return f" DEFINER = {self.dialect.quoted(user)}@{self.dialect.quoted(host)}" if host else ""
 
     def limit(self, by: str) -> str:
-        """Return the time before which a row is too old, and what else has to be true of its column."""
         if self.unit:
             return f"UNIX_TIMESTAMP() * {self.unit} - {self.cap.older_than * self.unit}"
         if self.cap.time == "zoned":

@@ -32,17 +32,14 @@ class MySQLWords(MariaDBWords):
         return sql.replace("DELETE", f"DELETE /*+ {IN_ZONE} */", 1) if in_utc else sql
 
     def by_key(self, table: str, key: Sequence[str]) -> str:
-        """Return the DELETE of many rows of a table by its primary key, of whole numbers."""
         return f"{BY_KEY} FROM {table} AS r WHERE ({self.columns(key)}) IN ({{rows}})"
 
     @property
     def make_index_sql(self) -> str:
-        """The statement that creates the index while others write."""
         return f"{self.index_sql} ALGORITHM=INPLACE LOCK=NONE"
 
     @property
     def drop_index_sql(self) -> str:
-        """The statement that drops the index."""
         return f"ALTER TABLE {self.table} DROP INDEX {self.dialect.quoted(self.cap.index_name)}"
 
     def lenient(self, insert: str) -> str:
@@ -52,7 +49,6 @@ class MySQLWords(MariaDBWords):
 
     @property
     def triggers(self) -> dict[str, str]:
-        """The statements that create the triggers which write the notes, by name."""
         return {name: sql.replace("CREATE OR REPLACE", "CREATE", 1) for name, sql in super().triggers.items()}
 
     def _equal(self, row: str, key: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Generator
+from functools import lru_cache, partial
 from typing import Any
 
 from roost.capping.adoption import Adoption
@@ -26,7 +27,6 @@ ADOPTIONS: dict[str, Adoption[Any]] = {
 
 
 def adoption_for(dialect: Dialect) -> Adoption[Any]:
-    """Return the adoption for a dialect."""
     return ADOPTIONS[dialect.name]
 
 
@@ -45,12 +45,11 @@ class AdoptedPlan(StructurePlan):
         self.stored = self.adoption.stored(structure.name)
         self.cap = structure.cap
         self._told: dict[str, AdoptedPlan] = {}
-        self._verbs = {"latest": self._latests, "count": self._counts, "keys": self._lists, "state": self._states}
-        self._verbs["add"] = self._adds
-        self._makers: dict[tuple[str, ...], Callable[[Any], Any]] = {}
+        self._verbs = {"add": self._adds}
+        for verb in ("latest", "count", "keys", "state"):
+            self._verbs[verb] = partial(self._each, getattr(self, f"_{verb}"))
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
-        """Return the plan for the table's present cap."""
         found = self._told.get(definition)
         if found is None:
             try:
@@ -63,7 +62,8 @@ class AdoptedPlan(StructurePlan):
                 )
             if self.adoption.folded(stored.name) != self.adoption.folded(self.structure.name):
                 return Invalid(f"{self.structure.name}: its definition is that of {stored.name}")
-            _bound(self._told)
+            if len(self._told) >= MOST_TABLES:
+                self._told.clear()
             found = self._told[definition] = AdoptedPlan(stored, self.dialect)
         return found
 
@@ -72,23 +72,7 @@ class AdoptedPlan(StructurePlan):
         assert self.cap is not None
         return (yield from self.adoption.broken(self.cap))
 
-    def _latests(self, run: Operations, _: Context, __: bool) -> Plan:
-        # Read rows, newest first, by the index.
-        return self._each(run, self._latest)
-
-    def _counts(self, run: Operations, _: Context, __: bool) -> Plan:
-        # Count rows in the index.
-        return self._each(run, self._count)
-
-    def _lists(self, run: Operations, context: Context, _: bool) -> Plan:
-        # List keys; a table that is capped by age is one, by its name.
-        return self._each(run, self._keys)
-
-    def _states(self, run: Operations, _: Context, __: bool) -> Plan:
-        # Count the rows that are too old, and read the oldest and newest times, by the index.
-        return self._each(run, self._state)
-
-    def _each(self, run: Operations, ask: Callable[..., Asking]) -> Plan:
+    def _each(self, ask: Callable[..., Asking], run: Operations, _: Context, __: bool) -> Plan:
         assert self.cap is not None
         try:
             words = yield from self.adoption.reading(self.cap)
@@ -100,14 +84,11 @@ class AdoptedPlan(StructurePlan):
         return results
 
     def _latest(self, words: Words, given: Row, n: int | None) -> Asking:
+        # Newest first, by the index.
         key = yield from self._key(given)
         if not isinstance(key, tuple):
             return key
         names = tuple([each.name for each in (yield from self.adoption.columns(words.cap.table)) if each.shown])
-        make = self._makers.get(names)
-        if make is None:
-            _bound(self._makers)
-            make = self._makers[names] = row_type(names)._make
         shown = ", ".join(map(words.column, names))
         if self.dialect.placeholder == "%s":
             shown = shown.replace("%", "%%")
@@ -117,7 +98,7 @@ class AdoptedPlan(StructurePlan):
             f"SELECT {shown} FROM {which}",
             *(*key, words.cap.keep if n is None else min(n, words.cap.keep)),
         )
-        return [make(row) for row in found[0]]
+        return list(map(row_type(names)._make, found[0]))
 
     def _count(self, words: Words, given: Row) -> Asking:
         key = yield from self._key(given)
@@ -127,6 +108,7 @@ class AdoptedPlan(StructurePlan):
         return found[0][0][0]
 
     def _keys(self, words: Words, after: Row | None, n: int) -> Asking:
+        # A table that is capped by age is one key, by its name.
         if words.cap.older_than:
             name = words.cap.table
             return [name][:n] if after is None or name > after[0] else []
@@ -182,6 +164,7 @@ class AdoptedPlan(StructurePlan):
         return (yield from self.adoption.key_values(self.cap, tuple(key)))
 
 
+@lru_cache(MOST_TABLES)
 def row_type(names: tuple[str, ...]) -> Any:
     """Make the named tuple for columns of these names; the class cannot be pickled, but its values can."""
     made: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
@@ -190,8 +173,3 @@ def row_type(names: tuple[str, ...]) -> Any:
 
 def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return row_type(names)._make(values)
-
-
-def _bound(remembered: dict[Any, Any]) -> None:
-    if len(remembered) >= MOST_TABLES:
-        remembered.clear()

@@ -161,7 +161,6 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
             )
 
     def here(self, cap: Cap) -> Asking:
-        """Return a cap in the words for the table as it is now."""
         yield from self.safe(cap.table)
         found = yield read(HOME, self.dialect.quoted(cap.table))
         if not found[0]:
@@ -172,7 +171,6 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
         return PostgreSQLWords(cap, self.dialect, Home(types, *found[0][0]))
 
     def reading(self, cap: Cap) -> Asking:
-        """Return a cap in the words by which its rows are read."""
         yield from self.safe(cap.table)
         return PostgreSQLWords(cap, self.dialect, Home((yield from self._types(cap, cap.per))))
 

@@ -57,12 +57,10 @@ class KeyType:
 
     @property
     def system(self) -> bool:
-        """Whether the type is the system's own, for which nobody can make a cast."""
         return self.schema == "pg_catalog"
 
     @property
     def named(self) -> str:
-        """The type, quoted."""
         return f"{POSTGRESQL.quoted(self.schema)}.{POSTGRESQL.quoted(self.name)}"
 
     @property
@@ -111,7 +109,6 @@ class PostgreSQLWords(Words):
         return tuple(dict.fromkeys([*self.cap.per, *(self.cap.order[:1] if self.cap.older_than else self.cap.order)]))
 
     def named(self, name: str) -> str:
-        """Return a name with the table's schema."""
         return f"{self.dialect.quoted(self.home.schema)}.{self.dialect.quoted(name)}"
 
     @property
@@ -121,11 +118,9 @@ class PostgreSQLWords(Words):
 
     @property
     def first(self) -> str:
-        """The least value that counts as a time, as a literal of the column's own type."""
         return super().first if self.unit else f"{super().first}::{TYPES[self.cap.time]}"
 
     def limit(self, by: str) -> str:
-        """Return the time before which a row is too old, by the beginning of the transaction."""
         if self.unit:
             return f"floor(extract(epoch FROM now()) * {self.unit})::bigint - {self.cap.older_than * self.unit}"
         now = "now()" if self.cap.time == "zoned" else "(now() AT TIME ZONE 'UTC')"
@@ -176,7 +171,6 @@ class PostgreSQLWords(Words):
         return [f"{row}.{self.dialect.quoted(name)}" for name in self.cap.per]
 
     def too_old(self, limit: str) -> str:
-        """Return the query that locks the oldest of the rows that are too old."""
         return (
             f"SELECT {self.columns(self.cap.id, 'v.')} FROM {self.only} v WHERE {self.over('v')}\n"
             f"    ORDER BY v.{self.by} LIMIT {limit} FOR UPDATE SKIP LOCKED"
@@ -203,7 +197,6 @@ class PostgreSQLWords(Words):
 
     @property
     def functions(self) -> dict[str, Function]:
-        """The functions, by name."""
         limited = f"{PATH};lock_timeout={PATIENCE}"
         if self.cap.older_than:
             commit, trim = self.names
@@ -394,7 +387,6 @@ END"""
 
     @property
     def function_sql(self) -> list[str]:
-        """The statements that create the functions."""
         made = []
         for name, function in self.functions.items():
             deletes = name == self.names[-1]

@@ -64,7 +64,6 @@ class SQLiteWords(Words):
 
     @property
     def triggers(self) -> dict[str, str]:
-        """The statements that create the triggers, by name."""
         table, quoted, by_age = self.cap.table, self.dialect.quoted, self.cap.older_than
         written = [self.cap.by or ""] if by_age else self.cap.per
         changed = " OR ".join(f"NEW.{quoted(name)} IS NOT OLD.{quoted(name)}" for name in written)

@@ -7,17 +7,18 @@ other change is refused with the reason, and nothing is changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, guarded, lock
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
-from roost.structures.durations import fact_in_words
+from roost.structures.clock import fact_in_words
 from roost.structures.plan import Facts, StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
+from roost.structures.structure import Structure
 from roost.structures.views.making import drop_view, found_view, make_view
 from roost.structures.views.view import NO_VIEW
 from roost.structures.words.making import make_programs, make_variants
@@ -66,20 +67,22 @@ def alter(
     for fact in dict.fromkeys(["kind", *old, *new]):
         if old.get(fact) != new.get(fact) and fact not in (*structure.options, "columns"):
             reason = _REASONS.get(fact, _COPY)
-            raise Invalid(f"{structure.name}: {fact} cannot change from {old.get(fact)} to {new.get(fact)}: {reason}")
+            before, after = (fact_in_words(fact, facts.get(fact)) for facts in (old, new))
+            raise Invalid(f"{structure.name}: {fact} cannot change from {before} to {after}: {reason}")
+    added = _added(structure, old, new, defaults or {})
     stored = yield from found_view(plan)
     had_view = bool(stored.objects)
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
     if plan.dialect.transactional_ddl:
         dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
-        changes = yield from _change(catalog, plan, found, old, new, defaults or {})
+        changes = yield from _change(catalog, plan, found, old, new, added)
         if view or (view is None and dropped.objects):
             yield from make_view(plan, dropped)
     else:
         if had_view and old != new:  # one of an older version may have what is to be changed written into it
             yield from make_view(type(plan)(was, plan.dialect))
-        changes = yield from _change(catalog, plan, found, old, new, defaults or {})
+        changes = yield from _change(catalog, plan, found, old, new, added)
         try:
             if view is False:
                 yield from drop_view(plan)
@@ -92,13 +95,15 @@ def alter(
                 f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
                 f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
             ) from error
+    if view is not None:
+        yield Statement(catalog.view, [(view, structure.name)])
     if view is not None and view is not had_view:
         changes.append("view added" if view else "view dropped")
     return changes
 
 
 def _change(
-    catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts, defaults: Mapping[str, Any]
+    catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts, added: Sequence[tuple[Column, Any]]
 ) -> Changes:
     name = plan.structure.name
     # A call above READ COMMITTED that has waited for the `alter` before this one went by the former declaration.
@@ -109,7 +114,9 @@ def _change(
         yield Statement(Template(catalog.former_table), [()])
         yield from guarded(catalog.dialect, PRIVATE, writes=True)
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
-    changes = (yield from _columns(plan, old, new, defaults)) if "columns" in new else []
+    changes = (yield from _columns(plan, added)) if "columns" in new else []
+    if not changes and "columns" in new and list(old["columns"]) != list(new["columns"]):
+        changes = ["the order of the columns"]
     if not plan.dialect.transactional_ddl:
         # The statements so far are committed, and the lock is released. If this ends here, the added column, which has
         # a default, does no harm.
@@ -142,9 +149,10 @@ def _change(
     ]
 
 
-def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, Any]) -> Changes:
-    structure = plan.structure
-    assert isinstance(structure, RowStructure)
+def _added(structure: Structure, old: Facts, new: Facts, given: Mapping[str, Any]) -> Sequence[tuple[Column, Any]]:
+    # The new columns, each with the value of the rows that are there; `Invalid` where columns cannot change so.
+    if not isinstance(structure, RowStructure):
+        return []
     before, after = dict(old["columns"]), dict(new["columns"])
     for name, spec in before.items():
         if name not in after:
@@ -154,31 +162,27 @@ def _columns(plan: StructurePlan, old: Facts, new: Facts, given: Mapping[str, An
                 f"{structure.name}: column {name} cannot change from {spec} to {after[name]}: stored values might not "
                 "fit; add a column of another name"
             )
-    added = [column for column in structure.columns if column.name not in before]
+    return [(each, _value(structure, each, given)) for each in structure.columns if each.name not in before]
+
+
+def _columns(plan: StructurePlan, added: Sequence[tuple[Column, Any]]) -> Changes:
     there: set[str] = set()  # since an alter that was cut short
     if added and not plan.dialect.transactional_ddl:
         found = yield Statement(each(plan.dialect.choose(COLUMNS)), [(plan.rows_table,)])
         there = {row[0] for row in found[0]}
-    for column in added:
-        if column.name in given:
-            value = column.checker(structure.name)(given[column.name])
-        else:
-            value = _default(structure, column)
+    for column, value in added:
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
         if plan.dialect.name == "mysql" and " MEDIUM" in declared:
             stored = f"({stored})"  # of so long a column it takes an expression alone (1101)
         if column.name not in there:
             yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
-    changes = [f"column {column.name} ({column.spec}) added" for column in added]
-    if not changes and list(before) != list(after):
-        changes = ["the order of the columns"]
-    return changes
+    return [f"column {column.name} ({column.spec}) added" for column, _ in added]
 
 
-def _default(structure: RowStructure[Any, Any], column: Column) -> Any:
+def _value(structure: RowStructure[Any, Any], column: Column, given: Mapping[str, Any]) -> Any:
     try:
-        value = structure.rows.default(column)
+        value = given[column.name] if column.name in given else structure.rows.default(column)
     except LookupError:
         raise Invalid(
             f"{structure.name}: column {column.name} cannot be added without a default or `| None`: existing "

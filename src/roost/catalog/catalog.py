@@ -8,9 +8,8 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
-from roost.structures.overlap import difference
 from roost.structures.plan import StructurePlan, definition_of, each
-from roost.structures.structure import facts_of
+from roost.structures.structure import difference, facts_of
 from roost.structures.views.making import drop_view, is_made, make_view, view_of
 from roost.structures.words.making import drop_variants, make_programs, programs_differ
 from roost.types.column_types import ColumnType
@@ -21,6 +20,7 @@ Making = Generator[Wanted, Any, None]
 NAME = Column("name", ColumnType("text", NAME_LENGTH))
 VERSION = Column("version", ColumnType("int"))
 DEFINITION = Column("definition", ColumnType("text", 1_000_000))
+HAS_VIEW = Column("has_view", ColumnType("bool"), nullable=True)  # NULL: nobody has said
 
 
 # Examines the private tables before they are read: on PostgreSQL, reading a missing one would abort the transaction.
@@ -47,7 +47,8 @@ SELECT w.name,
     WHEN c.relowner = me.oid OR owner.rolsuper THEN ''
     WHEN {private} AND (SELECT string_agg(format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
       FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
-      <> CASE w.name WHEN 'roost_writers' THEN 'uuid, bigint, timestamp with time zone' ELSE 'text, bigint, text' END
+      <> CASE w.name WHEN 'roost_writers' THEN 'uuid, bigint, timestamp with time zone'
+        WHEN 'roost_former' THEN 'text, bigint, text' ELSE 'text, bigint, text, boolean' END
       THEN 'has other columns'
     WHEN NOT {writes} AND NOT me.rolsuper THEN ''
     WHEN EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('c', 'x', 'f', 't'))
@@ -119,7 +120,7 @@ class Catalog:
         """Go on in another dialect."""
         self.dialect = dialect
         hole = dialect.placeholder
-        columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION))
+        columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION, HAS_VIEW))
         self.table = (
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
@@ -133,10 +134,13 @@ class Catalog:
         self.change = Template(
             f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
         )
+        self.view = Template(f"UPDATE roost_catalog SET has_view = {hole} WHERE name = {hole}")
         self.remove = Template(f"DELETE FROM roost_catalog WHERE name = {hole}")
         # What structures were before they were altered: made by the first `alter`.
-        self.former_table = self.table.replace("roost_catalog", "roost_former").replace(
-            f"PRIMARY KEY ({dialect.name_of(NAME)})", f"PRIMARY KEY ({dialect.names([NAME, VERSION])})"
+        self.former_table = (
+            self.table.replace("roost_catalog", "roost_former")
+            .replace(f",\n  {dialect.declared(HAS_VIEW)}", "")
+            .replace(f"PRIMARY KEY ({dialect.name_of(NAME)})", f"PRIMARY KEY ({dialect.names([NAME, VERSION])})")
         )
         self.former = each(f"SELECT definition FROM roost_former WHERE name = {hole}")
         # Those of a structure of this name that was dropped go: its versions begin anew.
@@ -216,11 +220,12 @@ def guarded(
     return {*found}
 
 
-def entry(plan: StructurePlan) -> str:
-    """Return the statement that enters a structure into the catalog."""
+def entry(plan: StructurePlan, view: bool) -> str:
+    """Return the statement that enters a structure into the catalog, and whether it is to have a view."""
     structure = plan.structure
     values = f"{plan.dialect.literal(structure.name)}, 1, {plan.dialect.literal(structure.definition)}"
-    return f"INSERT INTO roost_catalog (name, version, definition)\n  VALUES ({values})"
+    columns = "name, version, definition, has_view"
+    return f"INSERT INTO roost_catalog ({columns})\n  VALUES ({values}, {str(view and plan.has_view).lower()})"
 
 
 def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> list[str]:
@@ -228,12 +233,11 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
     made = [*catalog.tables.values()]
     for plan in plans:
         programs = [sql for routine in plan.routines for sql in routine.make]
-        made += [*plan.tables, *programs, entry(plan), *(view_of(plan).make if view and plan.has_view else ())]
+        made += [*plan.tables, *programs, entry(plan, view), *(view_of(plan).make if view and plan.has_view else ())]
     return made
 
 
 def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
-    """Take the lock on creating and altering structures."""
     if (yield Control.LOCK_CATALOG):
         yield from make_private(catalog)
         yield Control.LOCK_CLUSTER
@@ -287,14 +291,15 @@ def create(
                 f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
             ) from error
         yield from make_programs(plan)  # before the entry: what is in the catalog can be called
-        yield Statement(Template(entry(plan)), [()])
+        yield Statement(Template(entry(plan, view)), [()])
     for plan in plans:
         if plan not in missing and plan.structure.name not in former:
             yield from make_programs(plan)
     if view:
         for plan in plans:
-            if plan.has_view and plan.structure.name not in former:
-                yield from make_view(plan)
+            name = plan.structure.name
+            if plan.has_view and name not in former and (yield from make_view(plan)) and plan not in missing:
+                yield Statement(catalog.view, [(True, name)])
     return former
 
 
@@ -314,10 +319,15 @@ def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Ge
 def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Generator[Wanted, Any, bool]:
     if isinstance(plan.as_stored(definition), Mismatch):
         return False
+    return plan.structure.definition in (yield from former_definitions(catalog, plan.structure.name))
+
+
+def former_definitions(catalog: Catalog, name: str) -> Generator[Statement, Any, list[str]]:
+    """Return the definitions that a structure had before it was altered."""
     if not (yield from guarded(catalog.dialect, ["roost_former"])):
-        return False
-    found = yield Statement(catalog.former, [(plan.structure.name,)])
-    return (plan.structure.definition,) in [tuple(row) for row in found[0]]
+        return []
+    found = yield Statement(catalog.former, [(name,)])
+    return [definition for (definition,) in found[0]]
 
 
 def _clear_away(plan: StructurePlan) -> Making:

@@ -49,6 +49,7 @@ class Violation:
 
 
 Checking = Generator[Statement, Any, list[Violation]]
+Broken = list[tuple[str, Any, str]]  # the rule, the key, and what is wrong
 
 
 def check(catalog: Catalog, names: Sequence[str]) -> Checking:
@@ -58,6 +59,8 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
     private, unread = {*PRIVATE, ONCE}, []
+    shown = (yield Statement(each("SELECT name FROM roost_catalog WHERE has_view"), [()])) if stored else [[]]
+    viewed = {name for (name,) in shown[0]}
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)
@@ -71,7 +74,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
         if plan.structure.name != name:
             found.append(Violation(name, "catalog", None, f"its definition is that of {plan.structure.name}"))
         else:
-            found += yield from _check_structure(plan)
+            found += [Violation(name, *broken) for broken in (yield from _broken(plan, name in viewed))]
     if not names:
         tables = yield Statement(each(catalog.dialect.choose(TABLES)), [()])
         found += [
@@ -82,20 +85,19 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     return found
 
 
-def _check_structure(plan: StructurePlan) -> Checking:
-    name = plan.structure.name
+def _broken(plan: StructurePlan, view: bool) -> Generator[Statement, Any, Broken]:
+    # view: whether there is to be one.
     wrong = yield from plan.broken()
-    found = [Violation(name, rule, key and plan.structure.key.value(key), message) for rule, key, message in wrong]
-    if found or not plan.layout:
-        return found
+    if wrong or not plan.layout:
+        return [(rule, key and plan.structure.key.value(key), message) for rule, key, message in wrong]
     there = yield from strange(plan.dialect, plan.layout)
-    found = [Violation(name, "tables", None, message) for message in there.values() if message]
-    found = found or (yield from _check_layout(plan))
+    found: Broken = [("tables", None, message) for message in there.values() if message]
+    found = found or (yield from _broken_layout(plan))
     if found:
         return found
-    for name_ in (yield from programs_differ(plan)):
-        message = f"{name_} is not as Roost makes it; store.create({name}) makes it anew"
-        found.append(Violation(name, "program", None, message))
+    for name in (yield from programs_differ(plan)):
+        message = f"{name} is not as Roost makes it; store.create({plan.structure.name}) makes it anew"
+        found.append(("program", None, message))
     for rule, sql in _rules(plan):
         broken = yield Statement(each(f"{sql} LIMIT {MOST + 1}"), [()])
         for row in broken[0][:MOST]:
@@ -103,47 +105,48 @@ def _check_structure(plan: StructurePlan) -> Checking:
                 key = plan.key_value(row[:-1])
             except (ValueError, TypeError):
                 key = tuple(row[:-1])  # a key that cannot be read is itself what is broken
-            found.append(Violation(name, rule, key, row[-1]))
+            found.append((rule, key, row[-1]))
         if len(broken[0]) > MOST:
-            found.append(Violation(name, rule, None, MORE))
-    return found + (yield from _check_view(plan))
+            found.append((rule, None, MORE))
+    message = yield from _broken_view(plan, view)
+    return [*found, ("view", None, message)] if message else found
 
 
-def _check_view(plan: StructurePlan) -> Checking:
+def _broken_view(plan: StructurePlan, view: bool) -> Generator[Statement, Any, str]:
     name = plan.structure.name
     stored = (yield from found_view(plan)).objects
     if not stored:
-        return []
+        makes = f"store.alter({name}, view=True) makes it anew, view=False says that none is wanted"
+        return f"it is not there; {makes}" if view else ""
     wanted = (yield from wanted_view(plan)).objects
     if stored == wanted:
-        return []
+        return ""
     wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))
-    message = f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
-    return [Violation(name, "view", None, message)]
+    return f"{', '.join(wrong)} not as Roost makes it; store.alter({name}, view=True) makes the view anew"
 
 
-def _check_layout(plan: StructurePlan) -> Checking:
-    name, dialect = plan.structure.name, plan.dialect
-    found: list[Violation] = []
+def _broken_layout(plan: StructurePlan) -> Generator[Statement, Any, Broken]:
+    dialect = plan.dialect
+    found: Broken = []
     for table, columns in plan.layout.items():
         there = yield Statement(each(dialect.choose(COLUMNS)), [(table,)])
         if not there[0]:
-            found.append(Violation(name, "tables", None, f"there is no table {table}"))
+            found.append(("tables", None, f"there is no table {table}"))
             continue
         wanted = {(c.name, _type(dialect.types[c.type.kind](c)), int(not c.nullable)) for c in columns}
         stored = {(column, _type(type_), int(not_null)) for column, type_, not_null, _ in there[0]}
         for column, type_, not_null in sorted(wanted ^ stored):
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
             message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
-            found.append(Violation(name, "tables", None, message))
+            found.append(("tables", None, message))
     for index in plan.indexes:
         there = yield Statement(each(dialect.choose(INDEX)), [(index,)])
         if not there[0]:
-            found.append(Violation(name, "tables", None, f"there is no index {index}"))
-    clock = f"roost_{name}_clock"
+            found.append(("tables", None, f"there is no index {index}"))
+    clock = f"roost_{plan.structure.name}_clock"
     if clock in plan.layout and not found and not (yield Statement(each(f"SELECT 1 FROM {clock}"), [()]))[0]:
         make = next(sql for sql in plan.tables if sql.startswith(f"INSERT INTO {clock} "))
-        found.append(Violation(name, "clock", None, f"its time may go back: {clock} has lost its row; run {make}"))
+        found.append(("clock", None, f"its time may go back: {clock} has lost its row; run {make}"))
     return found
 
 

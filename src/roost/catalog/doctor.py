@@ -1,12 +1,9 @@
-"""The queries of `roost doctor` and their interpretation: how each guarantee is met, and what changes would gain.
-
-Longer than 500 lines: what each database is asked and what follows from its answers are read together.
-"""
+"""The queries of `roost doctor` and their interpretation: how each guarantee is met, and what changes would gain."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +13,6 @@ from roost.structures.plan import each
 from roost.structures.structure import facts_of
 from roost.structures.views.mysql import FORBIDS, LIMITS
 
-Facts = Mapping[str, str]
 Probing = Generator[Statement, Any, "list[Finding]"]
 
 
@@ -35,12 +31,6 @@ class Finding:
 
 SAMPLE = 100  # values of a cache that are looked at
 LONG = 60  # seconds after which a transaction that keeps dead rows is told
-LOST_COMMIT = Finding(
-    "lost COMMIT",
-    "roost_writers",
-    "looked up: each batch leaves its number in the row of its writer; OutcomeUnknown only where the server cannot be "
-    "asked",
-)
 
 MARIADB = (
     """\
@@ -108,34 +98,55 @@ SQLITE = (
 )
 
 
+class Facts(dict[str, str]):
+    """What a database has answered, by name; "" is what it has not."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+    def on(self, name: str) -> bool:
+        return self[name] in ("ON", "1")
+
+
+# By subject, the lines of which the first that applies is told: when it does, what was found, what it means, and what
+# to change.
+Line = tuple[Callable[[Facts], object], str, str, str]
+Table = Sequence[tuple[str, Sequence[Line]]]
+
+
 def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> Probing:
     """Ask the engine; return what was found, the most important first.
 
     synchronous: what a SQLite connection of the store runs with.
     session: the number that the driver believes its session to have; None where there is none.
     """
-    asked, judged = {
-        "sqlite": (SQLITE, _sqlite),
-        "mariadb": (MARIADB, _mariadb),
-        "mysql": (MYSQL, _mysql),
-        "postgresql": (POSTGRESQL, _postgresql),
+    asked, table = {
+        "sqlite": (SQLITE, OF_SQLITE),
+        "mariadb": (MARIADB, OF_MARIADB),
+        "mysql": (MYSQL, OF_MYSQL),
+        "postgresql": (POSTGRESQL, OF_POSTGRESQL),
     }[dialect.name]
-    facts: dict[str, str] = {}
+    facts = Facts(synchronous=synchronous or "")
     for sql in asked:
         found = yield Statement(each(sql), [()])
         facts.update({str(name): str(value) for name, value in found[0]})
     if dialect.family == "mariadb":
         found = yield Statement(each(GRANTS), [()])
-        facts.update(_rights([str(line) for (line,) in found[0]], facts.get("database", "")))
-        if facts.get("may process"):
+        facts.update(_rights([str(line) for (line,) in found[0]], facts["database"]))
+        if facts["may process"]:
             found = yield Statement(each(SNAPSHOT), [()])
             facts.update({str(name): str(value) for name, value in found[0]})
-    if synchronous is not None:
-        facts["synchronous"] = synchronous
-    if session is not None and facts.get("connection") != str(session):
-        facts["pooler"] = "yes"
-    judge: Callable[[Facts], Iterator[Finding]] = judged
-    return [*judge(facts), *_snapshot(facts)]
+    if session is not None and facts["connection"] != str(session):
+        facts["pooler"] = "ProxySQL, MaxScale or the like" if dialect.family == "mariadb" else "PgBouncer or the like"
+    _conclude(facts)
+    findings = []
+    for subject, lines in (*table, *OF_ALL):
+        for applies, *texts in lines:
+            if applies(facts):
+                found, *more = [text.format_map(facts) for text in texts]
+                findings += [Finding(subject, found, *more)] if found else []
+                break
+    return findings
 
 
 def pickled(catalog: Catalog) -> Probing:
@@ -156,7 +167,7 @@ def pickled(catalog: Catalog) -> Probing:
     return found
 
 
-def _rights(grants: list[str], database: str) -> Facts:
+def _rights(grants: list[str], database: str) -> dict[str, str]:
     found = {}
     for line in grants:
         grant = GRANT.match(line)
@@ -184,327 +195,248 @@ def _is_like(name: str, pattern: str) -> bool:
     return bool(re.fullmatch("".join([words.get(part) or re.escape(part[-1]) for part in parts]), name))
 
 
-def _mariadb(facts: Facts) -> Iterator[Finding]:
-    version = facts.get("version", "unknown")
-    yield Finding(
-        "version", version, "MariaDB's statements: RETURNING, SKIP LOCKED",
-        "Roost needs MariaDB 10.6 (SKIP LOCKED)" if _numbers(version)[:2] < (10, 6) else "",
-    )  # fmt: skip
-    yield from _innodb(facts)
-    yield from _replicas(facts)
-    yield from _inlets(facts)
-    yield from _passes(facts)
-    yield from _rarities(facts)
+def _conclude(facts: Facts) -> None:
+    # Add what follows from several facts.
+    version, commit = facts["version"] or "unknown", facts["synchronous_commit"]
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version.removeprefix("5.5.5-"))[:3])
+    other = next((name for name in ("CockroachDB", "YugabyteDB") if name in facts["product"]), "")
+    rights = [right for right in ("READ_ONLY ADMIN", "CONNECTION_ADMIN") if facts[f"may {right.lower()}"]]
+    if not rights and facts["may super"] and numbers[:2] < (10, 11):
+        rights = ["READ_ONLY ADMIN"]
+    standbys = facts["standbys"].split(", ")
+    level = facts["isolation"] or facts["tx_isolation"] or facts["transaction_isolation"]
+    concluded = {
+        "version": version,
+        "is TiDB": "TiDB" in version,
+        "before 10.6": numbers[:2] < (10, 6),
+        "before 8.0.20": numbers < (8, 0, 20),
+        "before 13": int((re.findall(r"\d+", facts["server_version"]) or [0])[0]) < 13,
+        "other": other,
+        "its product": facts["product"].split(" (")[0],
+        "flush": (flush := facts["innodb_flush_log_at_trx_commit"]),
+        "flushes": flush in ("1", "3"),
+        "form": facts["binlog_format"] or "ROW",  # which MySQL is about to have alone
+        "semi": f"rpl_semi_sync_master_enabled = ON, {facts['rpl_semi_sync_master_clients'] or 0} of them answer, "
+        f"rpl_semi_sync_master_timeout = {facts['rpl_semi_sync_master_timeout'] or None} ms",
+        "nobody answers": facts["rpl_semi_sync_master_clients"] in ("", "0"),
+        "event": "granted" if facts["may event"] else "not granted",
+        "writes all the same": (rights or [""])[0].replace("READ_ONLY", "READ ONLY"),
+        "no inlets": ", ".join(f"{name} = {facts[name]}" for name in LIMITS if FORBIDS.search(facts[name])),
+        "isolation": level.replace("-", " ").lower(),
+        "waits": commit not in ("off", "local"),
+        "on a standby": "sync" in standbys or "quorum" in standbys,
+        "is primary": facts["recovery"] != "true",
+    }
+    facts.update({name: str(value) if value else "" for name, value in concluded.items()})
 
 
-def _mysql(facts: Facts) -> Iterator[Finding]:
-    version = facts.get("version", "unknown")
-    product = "TiDB" if "TiDB" in version else "MySQL"
-    if product == "TiDB":
-        advice = "use MariaDB 10.6 or newer, PostgreSQL or SQLite"
-    else:
-        advice = "Roost needs MySQL 8.0.20" if _numbers(version) < (8, 0, 20) else ""
-    yield Finding("version", f"{product} {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", advice)
-    yield from _innodb(facts)
-    yield from _inlets(facts)
-    yield Finding("waiting", "no limit for statements that write", "`lock_wait` is rounded up to whole seconds")
-    yield from _passes(facts)
-    yield from _rarities(facts)
+# fmt: off
+ON_DISK = "every answered write is on disk"
 
 
-def _passes(facts: Facts) -> Iterator[Finding]:
-    if facts.get("mighty"):
-        yield Finding(
-            "rights", "rights on the whole server",
-            "what this account makes (views, triggers, events) runs with them, and others may have their code in it",
-            "make structures by an account with rights on this database alone, and say `roost cap --definer`",
-        )  # fmt: skip
-    events = facts.get("event_scheduler", "")
-    if events == "ON" and facts.get("events off") and facts.get("read_only") in ("0", "OFF"):
-        yield Finding(
-            "roost cap", "an event is not ENABLED on this server", "it trims nothing here: it was made on another one",
-            f"{facts['events off']}, on each server that becomes the primary",
-        )  # fmt: skip
-    elif events == "ON" and facts.get("may event"):
-        yield Finding("roost cap", "event_scheduler = ON", "tables of your own are trimmed by a server event")
-    else:
-        yield Finding(
-            "roost cap", f"event_scheduler = {events}, EVENT {'granted' if facts.get('may event') else 'not granted'}",
-            "tables of your own are trimmed by `roost cap --watch`",
-            "SET GLOBAL event_scheduler = ON and GRANT EVENT: the server trims them by itself",
-        )  # fmt: skip
+def always(_: Facts) -> bool:
+    """Whether the last line of a subject applies: it does."""
+    return True
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", version.removeprefix("5.5.5-"))[:3])
+LOST_COMMIT: Line = (
+    always, "roost_writers",
+    "looked up: each batch leaves its number in the row of its writer; OutcomeUnknown only where the server cannot be "
+    "asked", "")
+ISOLATION: Line = (always, "{isolation} by default",
+                   "batches set READ COMMITTED; store.on works at the level of your transaction", "")
+KEYS: Line = (always, "the database's collation is {collation}", "keys are compared byte for byte nevertheless", "")
+OF_SERVERS: Table = (("lost COMMIT", [LOST_COMMIT]), ("isolation", [ISOLATION]), ("keys", [KEYS]))
+OF_ALL: Table = (
+    ("pooler", [(
+        lambda f: f["pooler"], "there is one between: {pooler}",
+        "it may give each transaction another session: none keeps any state, and nothing is prepared", "")]),
+    ("oldest snapshot", [(
+        lambda f: f["snapshot"], "{snapshot}",
+        "what is overwritten or deleted meanwhile stays: tables grow, and rows that are written often slow down",
+        "end it, or run long reads (pg_dump) on a replica")]),
+)
+
+INNODB: Table = (
+    ("durability", [
+        (lambda f: f["flushes"] and f.on("log_bin") and f["sync_binlog"] not in ("", "1"),
+         "innodb_flush_log_at_trx_commit = {flush}, binary log on, sync_binlog = {sync_binlog}",
+         "a power failure can lose the last answered writes: after it InnoDB keeps what the binary log has",
+         f"SET GLOBAL sync_binlog = 1: {ON_DISK}"),
+        (lambda f: f["flushes"], "innodb_flush_log_at_trx_commit = {flush}", ON_DISK, ""),
+        (always, "innodb_flush_log_at_trx_commit = {flush}", "a crash can lose the writes of the last second",
+         f"SET GLOBAL innodb_flush_log_at_trx_commit = 1: {ON_DISK}")]),
+    ("binary log", [
+        (lambda f: f.on("log_bin") and f["form"] == "STATEMENT", "on, {form}, sync_binlog = {sync_binlog}",
+         "nothing can be written (error 1665)", "SET GLOBAL binlog_format = ROW"),
+        # MIXED logs rows at READ COMMITTED, at which Roost writes.
+        (lambda f: f.on("log_bin"), "on, {form}, sync_binlog = {sync_binlog}",
+         "replicas get every change, after it was answered", ""),
+        (lambda f: f.on("wsrep_on"), "off", "the nodes of Galera get every change without it", ""),
+        (always, "off", "no replica, nothing to keep exact", "")]),
+    *OF_SERVERS,
+)
+REPLICAS: Table = (("replicas", [
+    (lambda f: not f.on("rpl_semi_sync_master_enabled") and f["slaves_connected"] not in ("", "0"),
+     "{slaves_connected}, rpl_semi_sync_master_enabled = OFF",
+     "COMMIT waits for none of them: what was answered last may be lost in a failover",
+     "SET GLOBAL rpl_semi_sync_master_enabled = ON, rpl_semi_sync_slave_enabled = ON on the replicas: every answered "
+     "write is on a replica, too"),
+    (lambda f: f.on("rpl_semi_sync_master_enabled") and f["rpl_semi_sync_master_status"] == "OFF", "{semi}",
+     "COMMIT waits for none any more: what is answered meanwhile is on no replica",
+     "start the replicas with rpl_semi_sync_slave_enabled = ON"),
+    (lambda f: f.on("rpl_semi_sync_master_enabled") and f["nobody answers"], "{semi}",
+     "COMMIT waits for one until that is over: what is answered meanwhile is on no replica",
+     "start the replicas with rpl_semi_sync_slave_enabled = ON"),
+    (lambda f: f.on("rpl_semi_sync_master_enabled") and f["rpl_semi_sync_master_wait_point"] != "AFTER_SYNC", "{semi}",
+     "every answered write is on a replica, too, unless none answers for that long",
+     "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC: nobody reads what a failover may lose"),
+    (lambda f: f.on("rpl_semi_sync_master_enabled"), "{semi}",
+     "every answered write is on a replica, too, unless none answers for that long", "")]),)
+INLETS: Table = (
+    ("structures", [
+        (lambda f: not f["may create"], "CREATE not granted",
+         "structures cannot be made by this account, nor the table of once=",
+         "GRANT CREATE ON the database, or make them by another account")]),
+    ("views", [
+        (lambda f: not f["may trigger"], "TRIGGER not granted", "SQL clients can read structures, not write them",
+         "GRANT TRIGGER ON the database: NAME_in and NAME_out"),
+        (lambda f: f.on("log_bin") and not f.on("log_bin_trust_function_creators") and not f["may super"],
+         "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
+         "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them"),
+        (lambda f: f["no inlets"], "{no inlets}", "no BLACKHOLE table can be made: SQL clients write by procedures",
+         ""),
+        (lambda f: f["blackhole"] in ("YES", "DEFAULT"), "BLACKHOLE, TRIGGER granted",
+         "SQL clients write by NAME_in and NAME_out", ""),
+        (always, "no BLACKHOLE", "SQL clients write by procedures: CALL NAME_add(…)",
+         "INSTALL SONAME 'ha_blackhole': INSERT INTO NAME_in and NAME_out")]),
+)
+RIGHTS_AND_RARITIES: Table = (
+    ("rights", [
+        (lambda f: f["mighty"], "rights on the whole server",
+         "what this account makes (views, triggers, events) runs with them, and others may have their code in it",
+         "make structures by an account with rights on this database alone, and say `roost cap --definer`")]),
+    ("roost cap", [
+        (lambda f: f["event_scheduler"] == "ON" and f["events off"] and f["read_only"] in ("0", "OFF"),
+         "an event is not ENABLED on this server", "it trims nothing here: it was made on another one",
+         "{events off}, on each server that becomes the primary"),
+        (lambda f: f["event_scheduler"] == "ON" and f["may event"], "event_scheduler = ON",
+         "tables of your own are trimmed by a server event", ""),
+        (always, "event_scheduler = {event_scheduler}, EVENT {event}",
+         "tables of your own are trimmed by `roost cap --watch`",
+         "SET GLOBAL event_scheduler = ON and GRANT EVENT: the server trims them by itself")]),
+    ("pages", [
+        (lambda f: f["innodb_doublewrite"] in ("OFF", "0"), "innodb_doublewrite = OFF",
+         "a power failure while a page is written can destroy it", "innodb_doublewrite = ON")]),
+    ("deadlocks", [
+        (lambda f: f["innodb_deadlock_detect"] and not f.on("innodb_deadlock_detect"), "innodb_deadlock_detect = OFF",
+         "a deadlock is found only by a timeout",
+         "SET GLOBAL innodb_deadlock_detect = ON: a deadlock ends at once")]),
+    ("Galera", [
+        (lambda f: f.on("wsrep_on"), "wsrep_on = ON",
+         "all nodes may write; conflicts are found at COMMIT, and the batch is run again; reads see their own node",
+         "send the writes of one key to one node: fewer conflicts")]),
+    ("writing", [
+        (lambda f: f.on("read_only") and f["writes all the same"] and f["super_read_only"] != "ON",
+         "read_only = ON, and the account has {writes all the same}",
+         "it writes nevertheless: on a replica, what the primary never hears of",
+         "REVOKE {writes all the same} (and SUPER) from the account, and name the primary in the URL"),
+        (lambda f: f.on("read_only"), "read_only = ON", "ReadOnly for every write", "name the primary in the URL")]),
+)
+OF_MARIADB: Table = (
+    ("version", [
+        (lambda f: f["before 10.6"], "{version}", "MariaDB's statements: RETURNING, SKIP LOCKED",
+         "Roost needs MariaDB 10.6 (SKIP LOCKED)"),
+        (always, "{version}", "MariaDB's statements: RETURNING, SKIP LOCKED", "")]),
+    *INNODB, *REPLICAS, *INLETS, *RIGHTS_AND_RARITIES,
+)
+OF_MYSQL: Table = (
+    ("version", [
+        (lambda f: f["is TiDB"], "TiDB {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING",
+         "use MariaDB 10.6 or newer, PostgreSQL or SQLite"),
+        (lambda f: f["before 8.0.20"], "MySQL {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING",
+         "Roost needs MySQL 8.0.20"),
+        (always, "MySQL {version}", "MySQL's statements: NOWAIT, SKIP LOCKED, no RETURNING", "")]),
+    *INNODB, *INLETS,
+    ("waiting", [(always, "no limit for statements that write", "`lock_wait` is rounded up to whole seconds", "")]),
+    *RIGHTS_AND_RARITIES,
+)
 
 
-def _innodb(facts: Facts) -> Iterator[Finding]:
-    flush, sync = facts.get("innodb_flush_log_at_trx_commit", ""), facts.get("sync_binlog", "")
-    logged = facts.get("log_bin") in ("1", "ON")
-    if flush in ("1", "3") and logged and sync not in ("", "1"):
-        yield Finding(
-            "durability", f"innodb_flush_log_at_trx_commit = {flush}, binary log on, sync_binlog = {sync}",
-            "a power failure can lose the last answered writes: after it InnoDB keeps what the binary log has",
-            "SET GLOBAL sync_binlog = 1: every answered write is on disk",
-        )  # fmt: skip
-    elif flush in ("1", "3"):
-        yield Finding("durability", f"innodb_flush_log_at_trx_commit = {flush}", "every answered write is on disk")
-    else:
-        yield Finding(
-            "durability", f"innodb_flush_log_at_trx_commit = {flush}", "a crash can lose the writes of the last second",
-            "SET GLOBAL innodb_flush_log_at_trx_commit = 1: every answered write is on disk",
-        )  # fmt: skip
-    if logged:
-        form = facts.get("binlog_format", "ROW")  # which MySQL is about to have alone
-        exact = form != "STATEMENT"  # MIXED logs rows at READ COMMITTED, at which Roost writes
-        yield Finding(
-            "binary log", f"on, {form}, sync_binlog = {sync}",
-            "replicas get every change, after it was answered" if exact else "nothing can be written (error 1665)",
-            "" if exact else "SET GLOBAL binlog_format = ROW",
-        )  # fmt: skip
-    elif facts.get("wsrep_on") in ("ON", "1"):
-        yield Finding("binary log", "off", "the nodes of Galera get every change without it")
-    else:
-        yield Finding("binary log", "off", "no replica, nothing to keep exact")
-    yield LOST_COMMIT
-    yield _isolation(facts.get("tx_isolation") or facts.get("transaction_isolation", ""))
-    yield _keys(facts.get("collation", ""))
+def _timeout(name: str) -> tuple[str, list[Line]]:
+    return "timeouts", [(
+        lambda f: f[name] not in ("", "0"), f"{name} = {{{name}}} ms",
+        "a batch that it cancels is run again, or is Busy",
+        f"ALTER ROLE … SET {name} = 0 for the account of the store")]
 
 
-def _replicas(facts: Facts) -> Iterator[Finding]:
-    setting, number = "rpl_semi_sync_master", facts.get("slaves_connected", "0")
-    if facts.get(f"{setting}_enabled") not in ("ON", "1"):
-        if number != "0":
-            yield Finding(
-                "replicas", f"{number}, {setting}_enabled = OFF",
-                "COMMIT waits for none of them: what was answered last may be lost in a failover",
-                f"SET GLOBAL {setting}_enabled = ON, rpl_semi_sync_slave_enabled = ON on the replicas: every answered "
-                "write is on a replica, too",
-            )  # fmt: skip
-        return
-    clients, given_up = facts.get(f"{setting}_clients", "0"), facts.get(f"{setting}_status") == "OFF"
-    timeout = f"{setting}_timeout = {facts.get(f'{setting}_timeout')} ms"
-    if clients == "0" or given_up:
-        means = "COMMIT waits for none any more" if given_up else "COMMIT waits for one until that is over"
-        yield Finding(
-            "replicas", f"{setting}_enabled = ON, {clients} of them answer, {timeout}",
-            f"{means}: what is answered meanwhile is on no replica",
-            "start the replicas with rpl_semi_sync_slave_enabled = ON",
-        )  # fmt: skip
-        return
-    sync = facts.get(f"{setting}_wait_point") == "AFTER_SYNC"
-    yield Finding(
-        "replicas", f"{setting}_enabled = ON, {clients} of them answer, {timeout}",
-        "every answered write is on a replica, too, unless none answers for that long",
-        "" if sync else f"SET GLOBAL {setting}_wait_point = AFTER_SYNC: nobody reads what a failover may lose",
-    )  # fmt: skip
-
-
-def _rarities(facts: Facts) -> Iterator[Finding]:
-    if facts.get("innodb_doublewrite") in ("OFF", "0"):
-        yield Finding(
-            "pages", "innodb_doublewrite = OFF", "a power failure while a page is written can destroy it",
-            "innodb_doublewrite = ON",
-        )  # fmt: skip
-    if facts.get("innodb_deadlock_detect") not in ("ON", "1", None):
-        yield Finding(
-            "deadlocks", "innodb_deadlock_detect = OFF", "a deadlock is found only by a timeout",
-            "SET GLOBAL innodb_deadlock_detect = ON: a deadlock ends at once",
-        )  # fmt: skip
-    if facts.get("wsrep_on") in ("ON", "1"):
-        yield Finding(
-            "Galera", "wsrep_on = ON",
-            "all nodes may write; conflicts are found at COMMIT, and the batch is run again; reads see their own node",
-            "send the writes of one key to one node: fewer conflicts",
-        )  # fmt: skip
-    right = next((right for right in ("READ_ONLY ADMIN", "CONNECTION_ADMIN") if facts.get(f"may {right.lower()}")), "")
-    if not right and facts.get("may super") and _numbers(facts.get("version", ""))[:2] < (10, 11):
-        right = "READ_ONLY ADMIN"
-    if facts.get("read_only") in ("ON", "1") and right and facts.get("super_read_only") != "ON":
-        right = right.replace("READ_ONLY", "READ ONLY")
-        yield Finding(
-            "writing", f"read_only = ON, and the account has {right}",
-            "it writes nevertheless: on a replica, what the primary never hears of",
-            f"REVOKE {right} (and SUPER) from the account, and name the primary in the URL",
-        )  # fmt: skip
-    elif facts.get("read_only") in ("ON", "1"):
-        yield Finding("writing", "read_only = ON", "ReadOnly for every write", "name the primary in the URL")
-    yield from _pooler(facts, "ProxySQL, MaxScale or the like")
-
-
-def _creating(facts: Facts) -> Iterator[Finding]:
-    if not facts.get("may create"):
-        yield Finding(
-            "structures", "CREATE not granted", "structures cannot be made by this account, nor the table of once=",
-            "GRANT CREATE ON the database, or make them by another account",
-        )  # fmt: skip
-
-
-def _inlets(facts: Facts) -> Iterator[Finding]:
-    blackhole = facts.get("blackhole") in ("YES", "DEFAULT")
-    logged = facts.get("log_bin") in ("1", "ON") and facts.get("log_bin_trust_function_creators") not in ("ON", "1")
-    yield from _creating(facts)
-    if not facts.get("may trigger"):
-        yield Finding(
-            "views", "TRIGGER not granted", "SQL clients can read structures, not write them",
-            "GRANT TRIGGER ON the database: NAME_in and NAME_out",
-        )  # fmt: skip
-    elif logged and not facts.get("may super"):
-        yield Finding(
-            "views", "log_bin = ON, log_bin_trust_function_creators = OFF", "triggers need SUPER (error 1419)",
-            "SET GLOBAL log_bin_trust_function_creators = ON: the account may make them",
-        )  # fmt: skip
-    elif no_inlets := [f"{name} = {facts[name]}" for name in LIMITS if FORBIDS.search(facts.get(name, ""))]:
-        yield Finding(
-            "views", ", ".join(no_inlets), "no BLACKHOLE table can be made: SQL clients write by procedures"
-        )  # fmt: skip
-    elif not blackhole:
-        yield Finding(
-            "views", "no BLACKHOLE", "SQL clients write by procedures: CALL NAME_add(…)",
-            "INSTALL SONAME 'ha_blackhole': INSERT INTO NAME_in and NAME_out",
-        )  # fmt: skip
-    else:
-        yield Finding("views", "BLACKHOLE, TRIGGER granted", "SQL clients write by NAME_in and NAME_out")
-
-
-def _postgresql(facts: Facts) -> Iterator[Finding]:
-    product = facts.get("product", "")
-    other = next((name for name in ("CockroachDB", "YugabyteDB") if name in product), None)
-    version = facts.get("server_version", "0")
-    old = int(re.findall(r"\d+", version)[0]) < 13
-    if other is not None:
-        yield Finding("version", product.split(" (")[0], f"{other} only speaks PostgreSQL's protocol: not tested")
-    else:
-        yield Finding(
-            "version", f"PostgreSQL {version}", "all of Roost's statements",
-            "Roost needs PostgreSQL 13" if old else "",
-        )  # fmt: skip
-    fsync, commit = facts.get("fsync", ""), facts.get("synchronous_commit", "")
-    if fsync == "on" and commit not in ("off",):
-        yield Finding("durability", f"fsync = on, synchronous_commit = {commit}", "every answered write is on disk")
-    else:
-        yield Finding(
-            "durability", f"fsync = {fsync}, synchronous_commit = {commit}",
-            "a crash can lose the last writes" if fsync == "on" else "a crash can destroy the database",
-            "fsync = on and synchronous_commit = on: every answered write is on disk",
-        )  # fmt: skip
-    if facts.get("full_page_writes") == "off":
-        yield Finding(
-            "pages", "full_page_writes = off", "a power failure while a page is written can destroy it",
-            "full_page_writes = on",
-        )  # fmt: skip
-    yield LOST_COMMIT
-    yield _isolation(facts.get("isolation", ""))
-    yield _keys(facts.get("collation", ""))
-    if facts.get("server_encoding") != "UTF8":
-        yield Finding(
-            "text", f"server_encoding = {facts.get('server_encoding')}", "not every text can be stored",
-            "make the database with ENCODING 'UTF8'",
-        )  # fmt: skip
-    if "citus" in facts or other is not None:
-        yield Finding("views", "not tested here", "write with Python only; create with view=False")
-    elif facts.get("may create") == "nowhere":
-        yield Finding(
-            "views", "no schema in search_path exists", "nothing can be made or found by this account",
-            "ALTER ROLE … SET search_path to a schema that exists",
-        )  # fmt: skip
-    elif facts.get("may create") == "true" and facts.get("plpgsql") == "1":
-        yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
-    else:
-        yield Finding(
-            "views", "CREATE not granted" if facts.get("plpgsql") == "1" else "no plpgsql",
-            "structures and views cannot be made by this account",
-            "GRANT CREATE ON the schema, or run `roost ddl` as its owner",
-        )  # fmt: skip
-    for name in ("statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"):
-        if facts.get(name, "0") != "0":
-            yield Finding(
-                "timeouts", f"{name} = {facts[name]} ms", "a batch that it cancels is run again, or is Busy",
-                f"ALTER ROLE … SET {name} = 0 for the account of the store",
-            )  # fmt: skip
-    if facts.get("autovacuum") != "on":
-        yield Finding(
-            "space", "autovacuum = off", "tables that are updated all the time grow", "autovacuum = on",
-        )  # fmt: skip
-    replica, found = facts.get("recovery") == "true", facts.get("standbys", "None")
-    if not replica:
-        yield from _standbys(found, commit, facts.get("synchronous_standby_names", ""))
-    elif found != "None":
-        yield Finding("standbys", "there are some of this replica", "they have what it has, later")
-    if replica:
-        yield Finding("writing", "a replica", "ReadOnly for every write", "name the primary in the URL")
-    elif facts.get("default_transaction_read_only") == "on":
-        yield Finding(
-            "writing", "default_transaction_read_only = on", "ReadOnly for every write",
-            "ALTER ROLE … SET default_transaction_read_only = off for the account of the store",
-        )  # fmt: skip
-    yield from _pooler(facts, "PgBouncer or the like")
-
-
-def _standbys(found: str, commit: str, names: str) -> Iterator[Finding]:
-    waits = commit not in ("off", "local")
-    if found.startswith("hidden"):
-        yield Finding("standbys", "there are some", "whether COMMIT waits for them is hidden from this account")
-    elif ("sync" in found.split(", ") or "quorum" in found) and waits:
-        yield Finding("standbys", found, "every answered write is on a standby, too: a failover to it loses nothing")
-    elif names and waits:
-        yield Finding(
-            "standbys", f"synchronous_standby_names = {names}, and none of them is there",
-            "COMMIT waits for one: each write ends in OutcomeUnknown, after `timeout`",
-            "start the standby, or take it out of synchronous_standby_names",
-        )  # fmt: skip
-    elif found == "None":
-        yield Finding("standbys", "none", "no other server has what was answered")
-    else:
-        yield Finding(
-            "standbys", found, "COMMIT waits for none of them: what was answered last may be lost in a failover",
-            "set synchronous_standby_names: every answered write is on a standby, too",
-        )  # fmt: skip
-
-
-def _sqlite(facts: Facts) -> Iterator[Finding]:
-    yield Finding("version", f"SQLite {facts['server_version']}", "all of Roost's statements")
-    if facts["synchronous"] in ("FULL", "EXTRA"):
-        yield Finding("durability", f"synchronous = {facts['synchronous']}", "every answered write is on disk")
-    else:
-        yield Finding(
-            "durability", f"synchronous = {facts['synchronous']}",
-            "a power failure can lose the last writes",
-            "leave out ?synchronous= in the URL: every answered write is on disk",
-        )  # fmt: skip
-    wal = facts["journal"] in ("wal", "memory")
-    yield Finding(
-        "waiting", f"journal_mode = {facts['journal']}",
-        "readers never wait for writers" if wal else "readers and writers wait for each other",
-        "" if wal else "the first write of a store turns WAL on",
-    )  # fmt: skip
-    yield Finding("lost COMMIT", "in this process", "the outcome is known at once: no connection can be lost")
-    yield Finding("keys", facts["encoding"], "compared byte for byte")
-    yield Finding("views", "views with INSTEAD OF triggers", "SQL clients write structures by their own names")
-
-
-def _snapshot(facts: Facts) -> Iterator[Finding]:
-    if facts.get("snapshot"):
-        yield Finding(
-            "oldest snapshot", facts["snapshot"],
-            "what is overwritten or deleted meanwhile stays: tables grow, and rows that are written often slow down",
-            "end it, or run long reads (pg_dump) on a replica",
-        )  # fmt: skip
-
-
-def _isolation(level: str) -> Finding:
-    return Finding(
-        "isolation", f"{level.replace('-', ' ').lower()} by default",
-        "batches set READ COMMITTED; store.on works at the level of your transaction",
-    )  # fmt: skip
-
-
-def _keys(collation: str) -> Finding:
-    return Finding("keys", f"the database's collation is {collation}", "keys are compared byte for byte nevertheless")
-
-
-def _pooler(facts: Facts, names: str) -> Iterator[Finding]:
-    if facts.get("pooler"):
-        means = "it may give each transaction another session: none keeps any state, and nothing is prepared"
-        yield Finding("pooler", f"there is one between: {names}", means)
+OF_POSTGRESQL: Table = (
+    ("version", [
+        (lambda f: f["other"], "{its product}", "{other} only speaks PostgreSQL's protocol: not tested", ""),
+        (lambda f: f["before 13"], "PostgreSQL {server_version}", "all of Roost's statements",
+         "Roost needs PostgreSQL 13"),
+        (always, "PostgreSQL {server_version}", "all of Roost's statements", "")]),
+    ("durability", [
+        (lambda f: f["fsync"] == "on" and f["synchronous_commit"] != "off",
+         "fsync = on, synchronous_commit = {synchronous_commit}", ON_DISK, ""),
+        (lambda f: f["fsync"] == "on", "fsync = on, synchronous_commit = off", "a crash can lose the last writes",
+         f"fsync = on and synchronous_commit = on: {ON_DISK}"),
+        (always, "fsync = {fsync}, synchronous_commit = {synchronous_commit}", "a crash can destroy the database",
+         f"fsync = on and synchronous_commit = on: {ON_DISK}")]),
+    ("pages", [
+        (lambda f: f["full_page_writes"] == "off", "full_page_writes = off",
+         "a power failure while a page is written can destroy it", "full_page_writes = on")]),
+    *OF_SERVERS,
+    ("text", [
+        (lambda f: f["server_encoding"] != "UTF8", "server_encoding = {server_encoding}",
+         "not every text can be stored", "make the database with ENCODING 'UTF8'")]),
+    ("views", [
+        (lambda f: f["citus"] or f["other"], "not tested here", "write with Python only; create with view=False", ""),
+        (lambda f: f["may create"] == "nowhere", "no schema in search_path exists",
+         "nothing can be made or found by this account", "ALTER ROLE … SET search_path to a schema that exists"),
+        (lambda f: f["may create"] == "true" and f["plpgsql"] == "1", "views with INSTEAD OF triggers",
+         "SQL clients write structures by their own names", ""),
+        (lambda f: f["plpgsql"] == "1", "CREATE not granted", "structures and views cannot be made by this account",
+         "GRANT CREATE ON the schema, or run `roost ddl` as its owner"),
+        (always, "no plpgsql", "structures and views cannot be made by this account",
+         "GRANT CREATE ON the schema, or run `roost ddl` as its owner")]),
+    *map(_timeout, ("statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")),
+    ("space", [
+        (lambda f: f["autovacuum"] != "on", "autovacuum = off", "tables that are updated all the time grow",
+         "autovacuum = on")]),
+    ("standbys", [
+        (lambda f: not f["is primary"] and f["standbys"] in ("", "None"), "", "", ""),
+        (lambda f: not f["is primary"], "there are some of this replica", "they have what it has, later", ""),
+        (lambda f: f["standbys"].startswith("hidden"), "there are some",
+         "whether COMMIT waits for them is hidden from this account", ""),
+        (lambda f: f["on a standby"] and f["waits"], "{standbys}",
+         "every answered write is on a standby, too: a failover to it loses nothing", ""),
+        (lambda f: f["synchronous_standby_names"] and f["waits"],
+         "synchronous_standby_names = {synchronous_standby_names}, and none of them is there",
+         "COMMIT waits for one: each write ends in OutcomeUnknown, after `timeout`",
+         "start the standby, or take it out of synchronous_standby_names"),
+        (lambda f: f["standbys"] in ("", "None"), "none", "no other server has what was answered", ""),
+        (always, "{standbys}", "COMMIT waits for none of them: what was answered last may be lost in a failover",
+         "set synchronous_standby_names: every answered write is on a standby, too")]),
+    ("writing", [
+        (lambda f: not f["is primary"], "a replica", "ReadOnly for every write", "name the primary in the URL"),
+        (lambda f: f["default_transaction_read_only"] == "on", "default_transaction_read_only = on",
+         "ReadOnly for every write",
+         "ALTER ROLE … SET default_transaction_read_only = off for the account of the store")]),
+)
+OF_SQLITE: Table = (
+    ("version", [(always, "SQLite {server_version}", "all of Roost's statements", "")]),
+    ("durability", [
+        (lambda f: f["synchronous"] in ("FULL", "EXTRA"), "synchronous = {synchronous}", ON_DISK, ""),
+        (always, "synchronous = {synchronous}", "a power failure can lose the last writes",
+         f"leave out ?synchronous= in the URL: {ON_DISK}")]),
+    ("waiting", [
+        (lambda f: f["journal"] in ("wal", "memory"), "journal_mode = {journal}", "readers never wait for writers", ""),
+        (always, "journal_mode = {journal}", "readers and writers wait for each other",
+         "the first write of a store turns WAL on")]),
+    ("lost COMMIT", [
+        (always, "in this process", "the outcome is known at once: no connection can be lost", "")]),
+    ("keys", [(always, "{encoding}", "compared byte for byte", "")]),
+    ("views", [
+        (always, "views with INSTEAD OF triggers", "SQL clients write structures by their own names", "")]),
+)

@@ -6,7 +6,7 @@ there the number is the least that it can be.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -65,37 +65,27 @@ class Measure:
     dead: int | None = None
 
 
-class _Told(NamedTuple):
-    rows: int | None = None
-    bytes: Count | None = None
-    dead: int | None = None
-    written: int | None = None
-
-
 Measuring = Generator[Statement, Any, Measure]
 
 
 def measure(plan: StructurePlan, context: Context) -> Measuring:
     """Measure a structure, in a transaction that reads."""
-    tables = [*plan.layout] or [plan.structure.name]
-    told = yield from _statistics(plan, tables)
+    estimate, size, dead, written = yield from _statistics(plan)
     if not isinstance(plan, ProgramPlan):  # a table of the application's own
-        rows = told.rows and Count(told.rows, False)
-        return Measure(rows=rows or None, bytes=told.bytes, written=told.written, dead=told.dead)
+        return Measure(rows=Count(estimate, False) if estimate else None, bytes=size, written=written, dead=dead)
     structure = plan.structure
     backlog = (yield from _backlog(plan, context)) if plan.expires else None
     if isinstance(structure, Cache) and structure.bounded:
-        ((n, size, sequence),) = yield from _asked(f"SELECT n, bytes, sequence FROM {plan.head_table} WHERE id = 0")
+        ((n, taken, sequence),) = yield from _asked(f"SELECT n, bytes, sequence FROM {plan.head_table} WHERE id = 0")
         parts = [n / structure.max_items] if structure.max_items else []
-        parts += [size / structure.max_bytes] if structure.max_bytes else []
+        parts += [taken / structure.max_bytes] if structure.max_bytes else []
         count = Count(n)
-        return Measure(count, count, Count(size), max(parts), backlog, sequence, told.dead)
-    keys, rows, written = yield from (_by_heads if plan.heads else _by_rows)(plan, told.rows)
+        return Measure(count, count, Count(taken), max(parts), backlog, sequence, dead)
+    keys, rows, counted = yield from (_by_heads if plan.heads else _by_rows)(plan, estimate)
     keep, bound = getattr(structure, "keep", None), None
     if keep and keys.n and not isinstance(structure, Counter):
         bound = min(rows.n / (keys.n * keep), 1.0)
-    written = written if told.written is None else told.written
-    return Measure(keys, rows, told.bytes, bound, backlog, written, told.dead)
+    return Measure(keys, rows, size, bound, backlog, counted if written is None else written, dead)
 
 
 def oldest_snapshot(dialect: Dialect) -> Generator[Statement, Any, float | None]:
@@ -124,20 +114,20 @@ def _asked(sql: str) -> Generator[Statement, Any, list[Any]]:
     return list(rows)
 
 
-def _statistics(plan: StructurePlan, tables: Sequence[str]) -> Generator[Statement, Any, _Told]:
+def _statistics(
+    plan: StructurePlan,
+) -> Generator[Statement, Any, tuple[int | None, Count | None, int | None, int | None]]:
+    # About how many rows, bytes, dead rows, and what was written, as far as the database tells.
     query = STATISTICS.get(plan.dialect.family)
     if query is None:
-        return _Told()
-    names = ", ".join(map(plan.dialect.literal, tables))
-    found = {row[0]: row[1:] for row in (yield from _asked(query.format(names=names)))}
+        return None, None, None, None
+    names = [*plan.layout] or [plan.structure.name]
+    asked = query.format(names=", ".join(map(plan.dialect.literal, names)))
+    found = {row[0]: row[1:] for row in (yield from _asked(asked))}
     rows, _, _, written = found.get(plan.rows_table if plan.layout else plan.structure.name, (None,) * 4)
     sizes, dead = ([row[place] for row in found.values()] for place in (1, 2))
-    return _Told(
-        rows,
-        Count(int(sum(sizes))) if sizes and None not in sizes else None,
-        sum(dead) if dead and None not in dead else None,
-        written,
-    )
+    size = Count(int(sum(sizes))) if sizes and None not in sizes else None
+    return rows, size, sum(dead) if dead and None not in dead else None, written
 
 
 def _count(n: int, estimate: int | None) -> Count:

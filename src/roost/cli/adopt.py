@@ -14,13 +14,12 @@ import click
 import roost
 from roost.capping.adoption import Inspection
 from roost.capping.cap import EPOCHS
-from roost.cli.app import Failure, GlobalOptions, must_agree, shared, uninterrupted
-from roost.cli.durations import Duration, Offset
-from roost.cli.screen import answer, counted, progress_bar
+from roost.cli.app import Failure, GlobalOptions, answer, counted, must_agree, progress_bar, shared, uninterrupted
+from roost.cli.values import Duration, Offset
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
 from roost.structures.adopted import Cap
-from roost.structures.durations import in_words
+from roost.structures.clock import in_words
 
 
 @click.command()

@@ -1,20 +1,36 @@
-"""The group of all commands: their store, their error messages, and their questions."""
+"""What all commands share: their store, errors and questions; tables on a terminal, tab-separated lines, --json."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
 
 import roost
-from roost.cli.values import printable
+from roost.cli.values import printable, words
+from roost.databases.urls import parse_file
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
@@ -29,7 +45,7 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print it on stderr, escaped: text from a file or a database must not control the terminal."""
-        message = "\n".join(map(printable, self.format_message().split("\n")))
+        message = "\n".join(map(printable, self.format_message().expandtabs(2).split("\n")))
         click.echo(f"error: {message}", file=file, err=True)
 
 
@@ -72,12 +88,25 @@ class GlobalOptions:
             )
         return self.url
 
-    def open(self, *, catalog: bool = True, timeout: float = 5.0) -> roost.Store:
+    def open(self, *, catalog: bool = True, create: bool = False, timeout: float = 5.0) -> roost.Store:
         """Make the store, which connects on first use.
 
         catalog: whether the command needs a catalog to find structures.
+        create: whether the command makes a file that is not there.
         """
-        return roost.Store(self.database if catalog else self.url, timeout=timeout)
+        store = roost.Store(self.database if catalog else self.url, timeout=timeout)
+        if not create:
+            must_be_there(self.url)
+        return store
+
+
+def must_be_there(url: str) -> None:
+    """Fail if the URL is that of a file that is not there."""
+    path = parse_file(url)[0] if url.startswith("sqlite:") else None
+    if path is not None and not os.path.exists(path):
+        raise Failure(
+            f"there is no database at {url}; `roost create` makes one, and --store or ROOST_STORE names another"
+        )
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -86,12 +115,9 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(settings, str(param.name), value)
 
 
-def as_json(command: F) -> F:
-    """Give a command --json."""
-    option = click.option(
-        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."
-    )
-    return option(command)
+def flag(option: str) -> str:
+    """Return an option as the command line has it."""
+    return f"--{option.replace('_', '-')}"
 
 
 def shared(command: F) -> F:
@@ -104,7 +130,10 @@ def shared(command: F) -> F:
         help="sqlite:///relative.db, mysql://user:password@host/database, or postgresql://… "
         f"[env: ROOST_STORE; default: {DEFAULT_STORE}]",
     )
-    return store(as_json(command))
+    json_ = click.option(
+        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."
+    )
+    return store(json_(command))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -129,18 +158,14 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # so that characters outside its encoding are no failure
 
 
-def stored(store: roost.Store, *, may_be_missing: bool = False) -> list[Structure]:
-    """Return the structures of the store, or fail with a message for the command line."""
+def stored(store: roost.Store) -> list[Structure]:
+    """Return the structures of the store, or fail with a message for the command line; none if there is no file."""
     try:
         return store.structures()
     except roost.Missing:
         if not store.url.startswith("sqlite"):  # a server: the error names the right that the account lacks
             raise
-        if may_be_missing:
-            return []
-        raise Failure(
-            f"there is no database at {store.url}; `roost create` makes one, and --store or ROOST_STORE names another"
-        ) from None
+        return []
     except roost.Invalid as error:
         raise Failure(f"the catalog of {store.url} cannot be read ({error}); `roost check` tells more") from error
 
@@ -191,3 +216,70 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt
+
+
+def answer(settings: GlobalOptions, document: Any, lines: Iterable[str]) -> None:
+    """Print the document with --json, else the lines."""
+    click.echo(json.dumps(document, indent=2) if settings.json else "\n".join(lines))
+
+
+def answer_table(
+    settings: GlobalOptions, document: Any, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> None:
+    """Print the document with --json, else a table; in a pipe, a line of headers and a line per row, without title."""
+    console = Console()
+    if settings.json or not console.is_terminal:
+        answer(settings, document, ("\t".join(map(words, row)) for row in [headers, *rows]))
+    else:
+        print_table(console, title, headers, rows)
+
+
+def print_table(console: Console, title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table under its title; numbers are right-aligned, and long values are folded, not cut."""
+    made = Table()
+    filled = [list(row) for row in rows]
+    for place, header in enumerate(headers):
+        numbers = bool(filled) and all([type(row[place]) in (int, float) for row in filled])
+        made.add_column(Text(header), justify="right" if numbers else "left", overflow="fold")
+    for row in filled:
+        made.add_row(*[Text(words(value)) for value in row])
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(made)
+
+
+def progress_bar(unit: str = "lines", *, in_bytes: bool = False) -> Progress:
+    """Make a progress bar on stderr, with rate and remaining time; it is hidden if stderr is not a terminal.
+
+    in_bytes: the total is in bytes, and the field `done` counts the units.
+    """
+    console = Console(stderr=True)
+    counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit), _Rate()]
+    if in_bytes:
+        counts = [TextColumn(f"{{task.fields[done]:,}} {unit}"), TransferSpeedColumn()]
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        *counts,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+class _Rate(ProgressColumn):
+    """Units per second."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate as text; empty while it is unknown."""
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, in singular or plural.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -15,13 +15,12 @@ import click
 from rich.console import Console
 
 import roost
-from roost.cli.app import Failure, GlobalOptions, agreed, shared
-from roost.cli.screen import answer, counted, print_table, progress_bar
+from roost.cli.app import Failure, GlobalOptions, agreed, answer, counted, print_table, progress_bar, shared
 from roost.structures.structure import Structure
 
 DEMO_STORE = "sqlite:///roost-demo.db"
 AT_ONCE = 250  # events per transaction, four operations each
-PAGE = 500  # keys listed at once
+PAGE = 500  # more keys than there are files, or people
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +38,9 @@ PEOPLE = roost.Capped("demo_people", Change, per="what", keep=12, unique="who", 
 KNOWS = roost.Set("demo_knows")
 ALL: tuple[Structure, ...] = (CHANGES, FILES, PEOPLE, KNOWS)
 
-PEOPLE_NAMES = ("ada", "bob", "cy", "dot", "eve", "fay", "gus", "hal", "ivy", "jim", "kit", "lou", "mae", "ned", "oda")
-FOLDERS = ("api", "core", "docs", "engine", "jobs", "mail", "pages", "tests")
-FILE_NAMES = (
-    "cache",
-    "client",
-    "config",
-    "errors",
-    "index",
-    "keys",
-    "main",
-    "parser",
-    "queue",
-    "rows",
-    "server",
-    "text",
-)
+PEOPLE_NAMES = ["ada", "bob", "cy", "dot", "eve", "fay", "gus", "hal", "ivy", "jim", "kit", "lou", "mae", "ned", "oda"]
+FOLDERS = ["api", "core", "docs", "engine", "jobs", "mail", "pages", "tests"]
+FILE_NAMES = ["cache", "client", "config", "errors", "index", "keys", "main", "parser", "queue", "rows", "server"]
 
 
 def changes(n: int, chance: random.Random) -> Iterator[Change]:
@@ -115,19 +101,13 @@ def _begin(store: roost.Store, console: Console, yes: bool) -> None:
     if not store.run(CHANGES.keys(n=1)):
         return
     if yes or (sys.stdin.isatty() and agreed(f"{store.url} has an earlier demo. Delete it and start anew?", yes)):
-        for structure in ALL:
-            _empty(store, structure)
+        store.drop(*ALL)
+        store.create(*ALL)
         console.print(f"{store.url}: the earlier demo was removed")
     else:
         console.print(
             f"{store.url} has an earlier demo, and this one goes on with it; --yes starts anew", soft_wrap=True
         )
-
-
-def _empty(store: roost.Store, structure: Structure) -> None:
-    # Key by key; the file is not deleted, since it may contain more than the demo.
-    while keys := store.run(structure.keys(n=PAGE)):
-        store.run_all(*[structure.forget(key) for key in keys])
 
 
 def _push(store: roost.Store, console: Console, events: int) -> dict[str, Any]:
@@ -151,12 +131,7 @@ def _push(store: roost.Store, console: Console, events: int) -> dict[str, Any]:
 
 
 def _operations(change: Change) -> list[roost.Operation[Any]]:
-    return [
-        CHANGES.add(change.what),
-        FILES.push(change),
-        PEOPLE.add(change),
-        KNOWS.add(change.who, change.what),
-    ]
+    return [CHANGES.add(change.what), FILES.push(change), PEOPLE.add(change), KNOWS.add(change.who, change.what)]
 
 
 def _show(store: roost.Store, console: Console) -> dict[str, Any]:
@@ -187,7 +162,7 @@ def _evict(store: roost.Store, console: Console, what: str) -> str | None:
 
 
 def _count(store: roost.Store, console: Console) -> dict[str, int]:
-    files, people = _keys(store, CHANGES), _keys(store, KNOWS)
+    files, people = store.run_all(CHANGES.keys(n=PAGE), KNOWS.keys(n=PAGE))
     totals = store.run(CHANGES.totals(files))
     kept = {
         CHANGES.name: len(files),
@@ -205,15 +180,6 @@ def _count(store: roost.Store, console: Console) -> dict[str, int]:
     rows = [(each.name, each.kind, written, kept[each.name], limits[each.name]) for each in ALL]
     print_table(console, "Rows stay bounded", ("structure", "kind", "written", "rows", "at most"), rows)
     return kept
-
-
-def _keys(store: roost.Store, structure: Structure) -> list[Any]:
-    keys: list[Any] = store.run(structure.keys(n=PAGE))
-    found = keys
-    while len(keys) == PAGE:
-        keys = store.run(structure.keys(keys[-1], PAGE))
-        found = found + keys
-    return found
 
 
 def _inserted(store: roost.Store, what: str) -> str:

@@ -1,13 +1,22 @@
-"""import: turn the records of a file into operations on a structure, a thousand per transaction."""
+"""import: turn the records of a file into operations on a structure, a thousand per transaction.
+
+Files are CSV, TSV or JSON lines, plain or gzip, in UTF-8. A record that cannot be parsed has its problem and its line;
+the records behind it are read nevertheless.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
+import gzip
+import io
 import os
 import stat
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 from rich.progress import Progress
@@ -15,12 +24,153 @@ from rich.text import Text
 
 import roost
 from roost.batching.atoms import Atom
-from roost.cli.app import Failure, GlobalOptions, lookup, shared, uninterrupted
-from roost.cli.lines import FORMATS, Field, Record, Records, format_of, records
-from roost.cli.screen import answer, counted, progress_bar
-from roost.cli.values import printable
+from roost.cli.app import Failure, GlobalOptions, answer, counted, lookup, progress_bar, shared, uninterrupted
+from roost.cli.values import json_parser, load_json, printable, text_parser
+from roost.structures.console import Console
 from roost.structures.registry import console_of
+from roost.structures.structure import Structure
+from roost.types.column_types import MOST_BINARY
 from roost.types.columns import Column
+
+GZIP = b"\x1f\x8b"
+SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+FORMATS = ("csv", "tsv", "jsonl")
+
+
+LEFT_OUT = object()  # the value of a field that a record does not have
+
+
+class Field(NamedTuple):
+    """A column, the name of its field in the file, and whether a record may lack it."""
+
+    column: Column
+    name: str
+    optional: bool
+
+
+class Record(NamedTuple):
+    """The values of one record in the order of the fields, `LEFT_OUT` for one that it lacks; or its problem."""
+
+    line: int  # its first line
+    next: int  # the line behind it; a quoted value may contain line breaks
+    values: list[Any]
+    problem: str = ""
+
+
+Records = Iterator[Record]
+
+
+def format_of(name: str) -> str | None:
+    """Return the format by a file's name, with or without `.gz`; None if the name does not show it."""
+    stem = name.lower().removesuffix(".gz")
+    return next((found for suffix, found in SUFFIXES.items() if stem.endswith(suffix)), None)
+
+
+def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]) -> Records:
+    """Return the records of a file; fail at once if the header lacks a required field."""
+    lines = Lines(file)
+    if format == "jsonl":
+        return _records(lines, iter(lines), _object, [(*each, json_parser(structure, each.column)) for each in fields])
+    reader = csv.reader(lines, delimiter="\t" if format == "tsv" else ",", strict=True)
+    header = _header(lines, reader)
+    for column, name, optional in fields:
+        if header.count(name) > 1:
+            raise Failure(f"field {name} is in the header {header.count(name)} times")
+        if name not in header and not optional:
+            raise Failure(
+                f"the file has no field {name}; it has {', '.join(header)}. --map {column.name}=FIELD names another"
+            )
+    parsers = [(*each, text_parser(structure, each.column)) for each in fields]
+    return _records(lines, reader, partial(_row, header), parsers)
+
+
+class Lines:
+    """The lines of a file as text, counted. Gzip is recognized by its first bytes, so that it works on stdin too."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        stream: Any = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
+        self._stream: Any = gzip.GzipFile(fileobj=stream) if stream.peek(2)[:2] == GZIP else stream
+        self.number = 0
+        self._problem = ""
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for line in self._stream:
+                self.number += 1
+                if self.number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                yield self._decoded(line)
+        except (OSError, EOFError, zlib.error) as error:
+            raise Failure(f"the file cannot be read behind line {self.number}: {error}") from error
+
+    def _decoded(self, line: bytes) -> str:
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            self._problem = f"not UTF-8: {error.reason} at byte {error.start + 1} of line {self.number}"
+            return line.decode(errors="replace")
+
+    def problem(self) -> str:
+        """Return the problem of the lines read since the last call, and reset it."""
+        problem, self._problem = self._problem, ""
+        return problem
+
+
+def _header(lines: Lines, reader: Any) -> list[str]:
+    csv.field_size_limit(2 * MOST_BINARY)  # the longest possible value: bytes in hexadecimal
+    try:
+        header: list[str] = next(reader, [])
+    except csv.Error as error:
+        raise Failure(f"line 1: {error}") from error
+    if problem := lines.problem():
+        raise Failure(f"line 1: {problem}")
+    if not header:
+        raise Failure("the file has no header: its first line names the fields")
+    return header
+
+
+def _records(
+    lines: Lines,
+    source: Iterator[Any],
+    found_in: Callable[[Any], dict[str, Any]],
+    parsers: Sequence[tuple[Column, str, bool, Callable[[Any], Any]]],
+) -> Records:
+    # found_in: returns the fields of what the source yields.
+    while True:
+        begin, values, problem = lines.number + 1, [], ""
+        try:
+            each = next(source, None)
+            if each is None:
+                return
+            if not each or (isinstance(each, str) and not each.strip()):
+                continue  # a blank line
+            found = found_in(each)
+            for _, name, optional, _ in parsers:
+                if name not in found and not optional:
+                    raise roost.Invalid(f"there is no field {name}")
+            values = [parse(found[name]) if name in found else LEFT_OUT for _, name, _, parse in parsers]
+        except roost.Invalid as error:
+            problem = str(error)
+        except csv.Error as error:  # such as a missing closing quote, which may have consumed the rest of the file
+            problem = f"{error} (read up to line {lines.number})" if lines.number > begin else str(error)
+        yield Record(begin, lines.number + 1, values, lines.problem() or problem)
+
+
+def _row(header: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
+    if len(row) != len(header):
+        raise roost.Invalid(f"{counted(len(row), 'field')}, where the header has {len(header)}")
+    return dict(zip(header, row, strict=True))
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        found = load_json(line)
+    except ValueError as error:
+        raise roost.Invalid(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise roost.Invalid("not a JSON object")
+    return found
+
 
 AT_ONCE = 1000  # records per transaction: few commits, and other writers wait only milliseconds
 
@@ -29,6 +179,40 @@ LINE_ERRORS = (roost.Invalid, roost.Duplicate, roost.Full, roost.Overflow, roost
 
 Make = Callable[[list[Any]], roost.Operation[Any]]
 Taken = tuple[Record, roost.Operation[Any] | str]  # a record, with its operation or its problem
+
+
+class Insertion:
+    """Makes operations of records.
+
+    declarations: that of the structure, and those that it had before columns were added. A record without these columns
+        is stored by such a one, as by a process of that release: they get their defaults.
+    """
+
+    def __init__(self, declarations: Sequence[Structure]) -> None:
+        self._name = declarations[0].name
+        self._columns = console_of(declarations[0]).fields
+        self._makers: list[tuple[set[str], Sequence[Column], Make]] = []
+        for console in map(console_of, declarations):
+            lacks = {each.name for each in self._columns} - {each.name for each in console.fields}
+            self._makers.append((lacks, console.fields, console.insertion))
+        self._makers.sort(key=lambda maker: -len(maker[0]))
+
+    def fields(self, maps: Sequence[str]) -> list[Field]:
+        """Return the fields of a record, some of which have other names in the file."""
+        names = {column.name: column.name for column in self._columns}
+        for each in maps:
+            column, separator, field = each.partition("=")
+            if not separator or column not in names:
+                raise click.UsageError(f"--map {each}: it takes COLUMN=FIELD, and {self._name} has {', '.join(names)}")
+            names[column] = field
+        added = set().union(*[lacks for lacks, _, _ in self._makers])
+        return [Field(each, names[each.name], each.nullable or each.name in added) for each in self._columns]
+
+    def make(self, values: Sequence[Any]) -> roost.Operation[Any]:
+        """Return the operation that stores a record."""
+        given = {each.name: value for each, value in zip(self._columns, values, strict=True) if value is not LEFT_OUT}
+        _, columns, insertion = next(each for each in self._makers if not each[0] & given.keys())
+        return insertion([given.get(each.name) for each in columns])
 
 
 class Stopped(Exception):
@@ -162,7 +346,8 @@ def import_(
     columns by name; others are ignored. A counter has the fields key and n (1 if there is none), a set has key and
     member, unless their columns are named. A ring and a capped collection add the lines in their order. A cache has
     key and value, and optionally expires, the time at which the value expires (in UTC unless it has a zone), and
-    flags. An empty field is NULL if the column allows it.
+    flags. An empty field is NULL if the column allows it. A column that was added later may be left out, and gets its
+    default.
 
     A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
     and the message says how to continue; with --on-error skip it skips the line.
@@ -181,22 +366,19 @@ def import_(
         raise click.UsageError(f"the format of {file_name} is not clear; --format is one of {', '.join(FORMATS)}")
     began = time.perf_counter()
     with settings.open() as store, progress_bar("lines", in_bytes=True) as bar:
+
+        def report(problem: str) -> None:
+            bar.console.print(Text(printable(problem)), soft_wrap=True)
+
         structure = lookup(store, name, to_write=True)
         console = console_of(structure)
-        found = records(file, format_, name, _fields(name, console.fields, maps))
-        done = Import(store, console.insertion, _reporter(bar), skips=on_error == "skip", from_line=from_line)
+        if type(console).insertion is Console.insertion:
+            console.insertion([])  # says that nothing can be
+        insertion = Insertion([structure, *store._formerly(structure)])
+        found = records(file, format_, name, insertion.fields(maps))
+        done = Import(store, insertion.make, report, skips=on_error == "skip", from_line=from_line)
         stopped = _bring_in(done, found, file, bar)
     _report(settings, name, done, stopped, time.perf_counter() - began)
-
-
-def _fields(name: str, columns: Sequence[Column], maps: Sequence[str]) -> list[Field]:
-    names = {column.name: column.name for column in columns}
-    for each in maps:
-        column, separator, field = each.partition("=")
-        if not separator or column not in names:
-            raise click.UsageError(f"--map {each}: it takes COLUMN=FIELD, and {name} has {', '.join(names)}")
-        names[column] = field
-    return [Field(column, names[column.name]) for column in columns]
 
 
 def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> Stopped | None:
@@ -208,37 +390,26 @@ def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> St
         done.flush()
         bar.update(task, completed=0 if size is None else file.tell(), done=done.imported)
 
-    with _reporting_progress(done):
+    try:
         try:
-            _pump(done, found, flush)
-        except Stopped as stopped:
-            return stopped
-    return None
-
-
-def _pump(done: Import, found: Records, flush: Callable[[], None]) -> None:
-    try:
-        for record in found:
-            if record.line >= done.from_line:
-                done.add(record)
-            if done.full:
-                flush()
-    except Failure:  # the file is damaged at this point: import the records before it
+            for record in found:
+                if record.line >= done.from_line:
+                    done.add(record)
+                if done.full:
+                    flush()
+        except Failure:  # the file is damaged at this point: import the records before it
+            flush()
+            raise
         flush()
-        raise
-    flush()
-
-
-@contextmanager
-def _reporting_progress(done: Import) -> Iterator[None]:
-    try:
-        yield
+    except Stopped as stopped:
+        return stopped
     except (roost.Error, Failure) as error:
         message = error.message if isinstance(error, Failure) else str(error)
         raise Failure(f"{message}\n{_so_far(done)}") from error
     except KeyboardInterrupt:
         click.echo(f"\n{_so_far(done)}", err=True)
         raise
+    return None
 
 
 def _size(file: BinaryIO) -> int | None:
@@ -252,10 +423,6 @@ def _size(file: BinaryIO) -> int | None:
 def _so_far(done: Import) -> str:
     are = "is" if done.imported == 1 else "are"
     return f"{counted(done.imported, 'line')} {are} in; go on with --from-line {done.next_line}"
-
-
-def _reporter(bar: Progress) -> Callable[[str], None]:
-    return lambda message: bar.console.print(Text(printable(message)), soft_wrap=True)
 
 
 def _report(settings: GlobalOptions, name: str, done: Import, stopped: Stopped | None, seconds: float) -> None:

@@ -1,7 +1,8 @@
-"""list, show, check: commands that only read."""
+"""list, show, check, doctor: commands that only read; clear, forget, drop: commands that delete, after asking."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import click
 
 import roost
-from roost.cli.app import Failure, GlobalOptions, lookup, shared, stored
-from roost.cli.screen import answer, answer_table, counted
+from roost.cli.app import Failure, GlobalOptions, answer, answer_table, counted, lookup, must_agree, shared, stored
 from roost.cli.values import key_from_text, key_in_words, plain
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
@@ -110,7 +110,7 @@ def check(settings: GlobalOptions, names: tuple[str, ...]) -> None:
       roost check visits baskets
     """
     with settings.open() as store:
-        found = store.check(*[lookup(store, name) for name in names]) if names else _check_all(store)
+        found = store.check(*[lookup(store, name) for name in names])
     documents = [
         {"structure": each.structure, "rule": each.rule, "key": plain(each.key), "detail": each.detail}
         for each in found
@@ -123,10 +123,104 @@ def check(settings: GlobalOptions, names: tuple[str, ...]) -> None:
     answer(settings, documents, ["every promise is kept"])
 
 
-def _check_all(store: roost.Store) -> list[roost.Violation]:
-    try:
-        return store.check()
-    except roost.Missing:
-        if not store.url.startswith("sqlite"):
-            raise
-        raise Failure(f"there is no database at {store.url}, so there is nothing to check") from None
+@click.command()
+@click.argument("url", required=False)
+@shared
+@click.pass_obj
+def doctor(settings: GlobalOptions, url: str | None) -> None:
+    """Examine a database: how each guarantee holds, and which settings would improve it.
+
+    It only reads. Without a URL it examines the store of --store or ROOST_STORE.
+
+    \b
+    Examples:
+      roost doctor
+      roost doctor postgresql://user:password@host/database
+    """
+    if url is not None:
+        settings.store = url
+    with settings.open(catalog=False) as store:
+        found = store.doctor()
+    rows = [(each.subject, each.found, each.means, each.advice) for each in found]
+    answer_table(
+        settings,
+        [dataclasses.asdict(each) for each in found],
+        f"What holds on {store.url}",
+        ("", "found", "so", "to gain more"),
+        rows,
+    )
+
+
+@click.command()
+@click.argument("name")
+@click.argument("key")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+@click.pass_obj
+def clear(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
+    """Delete the content of a key.
+
+    The key itself stays: a ring's sequence continues.
+
+    \b
+    Examples:
+      roost clear visits 5
+      roost clear pagehits 7,/home --yes
+    """
+    _remove(settings, "clear", name, key, yes)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("key")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+@click.pass_obj
+def forget(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
+    """Delete a key with its content.
+
+    If the key is used again, a ring or a capped collection starts at sequence 1.
+
+    \b
+    Examples:
+      roost forget visits 5
+      roost forget pagehits '[7, "/home"]' --yes
+    """
+    _remove(settings, "forget", name, key, yes)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+@click.pass_obj
+def drop(settings: GlobalOptions, name: str, yes: bool) -> None:
+    """Drop a structure with all that it holds.
+
+    Its view, its tables and its entry in the catalog are dropped. To undo `roost cap`, use `roost uncap`.
+
+    \b
+    Examples:
+      roost drop visits
+      roost drop visits --yes
+    """
+    with settings.open() as store:
+        structure = lookup(store, name)
+        if console_of(structure).read_only:
+            raise Failure(f"{name} is a table of your own; `roost uncap {name}` undoes `roost cap`")
+        must_agree(f"drop {name}: the {structure.kind} and all that it holds are deleted. Go on?", yes)
+        store.drop(structure)
+    answer(settings, {"structure": name, "dropped": True}, [f"{name}: dropped"])
+
+
+def _remove(settings: GlobalOptions, verb: str, name: str, text: str, yes: bool) -> None:
+    with settings.open() as store:
+        structure = lookup(store, name, to_write=True)
+        key = key_from_text(structure, text)
+        operation = structure.clear(key) if verb == "clear" else structure.forget(key)
+        must_agree(f"{verb} key {key_in_words(key)} of {name}: what it holds is deleted. Go on?", yes)
+        removed = store.run(operation)
+    document = {"structure": name, "key": plain(key), "removed": removed}
+    answer(
+        settings, document, [f"{name}: {console_of(structure).removed(removed)} removed from key {key_in_words(key)}"]
+    )

@@ -12,7 +12,6 @@ from roost.catalog.measure import Measure, measure
 from roost.console.reading import WATCHED, Reading, watched
 from roost.console.samples import Sample, Samples
 from roost.errors import Error, Invalid, Missing
-from roost.store.glance import glance
 from roost.structures.plan import Context
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
@@ -47,7 +46,7 @@ class Looker:
 
     def glance(self, reading: Callable[[Context], Reading[T]]) -> T:
         """Run a generator on the connection of reads, in what is left of the time."""
-        return glance(self.store._core, reading, max(self._end - monotonic(), 0.001))
+        return self.store._core.glance(reading, max(self._end - monotonic(), 0.001))
 
     def plan(self, structure: Structure) -> Any:
         """Return a structure in the database's words."""

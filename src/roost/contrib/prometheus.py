@@ -9,11 +9,10 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from roost.batching.stats import BUCKETS, Histogram, Stats
+from roost.batching.atoms import BUCKETS, Histogram, Stats
 from roost.catalog.catalog import listed
 from roost.catalog.measure import Count, Measure, measure, oldest_snapshot
 from roost.errors import Invalid, Missing
-from roost.store.glance import glance
 from roost.store.store import AsyncStore, Store
 from roost.structures.plan import Context
 from roost.structures.registry import from_definition, plan_for
@@ -55,9 +54,8 @@ class StructureCollector(Collector):
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric, with a sample for each structure where it is known."""
         try:
-            found, age = glance(self._store._core, self._measured, SECONDS, alone=True)
+            found, age = self._store._core.glance(self._measured, SECONDS, alone=True)
         except Missing:  # there is no database, or no catalog, yet
             found, age = {}, None
         for field, (metric, help_text) in GAUGES.items():
@@ -91,7 +89,6 @@ class StoreCollector(Collector):
         self._stores = stores
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric, with a sample for each store."""
         found = {name: store.stats() for name, store in self._stores.items()}
         for field, (metric, help_text) in COUNTERS.items():
             counter = CounterMetricFamily(metric, help_text, labels=["store"])

@@ -9,10 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from roost.dialects.dialect import Control, Dialect, Wanted
-from roost.errors import ConnectionLost, OutcomeUnknown, StatementFailed, worded
+from roost.errors import ConnectionLost, DatabaseError, Error, OutcomeUnknown, StatementFailed, worded
 
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
@@ -32,7 +32,6 @@ class Undone(Exception):
 
 
 def too_long(most: float) -> StatementFailed:
-    """Return the error for an answer that exceeds the limit."""
     return worded(StatementFailed(f"the rows have more than {most:,.0f} bytes"), "limit", 2)
 
 
@@ -91,31 +90,14 @@ class Events:
     def clear(self) -> None:
         """Reset the counts, as in a process that was forked."""
         self._mutex = threading.Lock()
-        self.counts = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
+        self.counts: dict[str, Any] = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
 
     def count(self, name: str) -> None:
-        """Count one more."""
         with self._mutex:
             self.counts[name] += 1
 
 
-class Executor(Protocol[W]):
-    """Executes the statements and control words that a generator yields."""
-
-    def execute(self, wanted: W, /) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        ...
-
-
-class AsyncExecutor(Protocol[W]):
-    """The asynchronous counterpart of `Executor`."""
-
-    async def execute(self, wanted: W, /) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        ...
-
-
-class Connection(Executor[Wanted], Protocol):
+class Connection(Protocol):
     """One connection, used by one thread at a time."""
 
     raw: Any  # the driver's
@@ -123,27 +105,25 @@ class Connection(Executor[Wanted], Protocol):
     wait: Wait  # how BEGIN and COMMIT wait
     broken: bool  # something other than a statement failed: a new connection is needed
 
+    def execute(self, wanted: Wanted, /) -> Any:
+        """Run a statement and return its answer, or obey a control word."""
+
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        ...
 
     @property
     def session(self) -> int | None:
         """The server's number of this session, as reported to the driver; None if there is none."""
-        ...
 
     def outcome(self) -> bool | None:
         """Return whether an interrupted COMMIT succeeded; None if that cannot be determined. Never raises."""
-        ...
 
     def settle(self) -> None:
         """Roll back any open transaction, and let other writers proceed. Never raises."""
-        ...
 
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""
-        ...
 
 
 class Engine(ABC):
@@ -168,15 +148,18 @@ class Engine(ABC):
         """Return a new connection."""
 
 
-def drive(work: Generator[W, Any, T], connection: Executor[W]) -> T:
-    """Run a generator to its end: execute what it yields, and send the result or the error back into it."""
+def drive(work: Generator[W, Any, T], connection: Any, thrown: type[BaseException] = Exception) -> T:
+    """Run a generator to its end: execute what it yields, and send the result or the error back into it.
+
+    connection: what executes it. thrown: the errors that are sent back.
+    """
     execute = connection.execute
     try:
         wanted = next(work)
         while True:
             try:
                 answer = execute(wanted)
-            except Exception as error:
+            except thrown as error:
                 wanted = work.throw(error)
             else:
                 wanted = work.send(answer)
@@ -195,7 +178,7 @@ def commit(connection: Connection) -> None:
         raise OutcomeUnknown(f"{error}, during COMMIT") from error
 
 
-async def adrive(work: Generator[W, Any, T], connection: AsyncExecutor[W]) -> T:
+async def adrive(work: Generator[W, Any, T], connection: Any, thrown: type[BaseException] = Exception) -> T:
     """`drive` with `await`."""
     execute = connection.execute
     try:
@@ -203,7 +186,7 @@ async def adrive(work: Generator[W, Any, T], connection: AsyncExecutor[W]) -> T:
         while True:
             try:
                 answer = await execute(wanted)
-            except Exception as error:
+            except thrown as error:
                 wanted = work.throw(error)
             else:
                 wanted = work.send(answer)
@@ -235,3 +218,42 @@ def at_fork(**calls: Callable[[], object]) -> None:
     """Call `os.register_at_fork` with these arguments; Windows has neither forks nor that function."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**calls)
+
+
+class Failure(NamedTuple):
+    """What an error with one code means.
+
+    error: the class of Roost's error.
+    word: why a statement was refused, as HandlerSocket has it; "": the word of the class.
+    says: what is said in place of the database's message.
+    more: what to do, behind the message.
+    code: the error's code in HandlerSocket; None: that of the class.
+    """
+
+    error: type[Error]
+    word: str = ""
+    says: str = ""
+    more: str = ""
+    code: int | None = None
+
+    def made(self, place: str, message: str, mark: object, sql: str) -> Error:
+        """Return the error. mark: the database's code, or its words, where the message is another."""
+        text = f"{place}: {self.says} ({mark})" if self.says else f"{place}: {message}"
+        with_sql = sql and self.error in (StatementFailed, DatabaseError)
+        error = self.error(f"{text}{self.more}{f' in {sql}' if with_sql else ''}")
+        return worded(error, self.word, self.code) if self.word else error
+
+
+def table(*lines: tuple[str, Failure]) -> dict[str, Failure]:
+    """Return a table of lines, each of which names the codes with one meaning.
+
+    >>> table(("1213 1020", Failure(Error)))["1020"].error.__name__
+    'Error'
+    """
+    return {code: failure for codes, failure in lines for code in codes.split()}
+
+
+MAKES = "; store.create(...) makes the tables, store.check() tells what is there"
+RIGHTS = "; an account that uses structures needs SELECT, INSERT, UPDATE and DELETE on it"
+REFUSED = Failure(StatementFailed, "error")
+FAILED = Failure(DatabaseError)

@@ -1,4 +1,4 @@
-"""Which of several servers is asked, and reads from a replica, with a bound on how old their answers are.
+"""Which of several servers a connection is made to, and again after it was lost; reads from replicas, bounded in age.
 
 The bound is ensured by positions in the primary's log, not by clocks. A read requires a position that the primary had
 at most `staleness` seconds ago, and after the last completed write of this store; the replica is used once it has
@@ -11,14 +11,16 @@ from __future__ import annotations
 import logging
 import math
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 from roost.databases.engine import Engine, Trace, Wait
 from roost.databases.waits import THREAD, Waits
-from roost.errors import CannotOpen, ConnectionLost, ReadOnly
+from roost.dialects.dialect import LEAVES, Control
+from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, Invalid, ReadOnly
 
 log = logging.getLogger("roost")
 
@@ -169,3 +171,196 @@ def _ask_primary(connection: Any) -> str:
         except (ConnectionLost, ReadOnly):
             connection.leave_primary()
             connection.pause(connection.wait)
+
+
+T = TypeVar("T")
+
+
+PAUSE = 0.05  # seconds between two attempts to reach a server that is down
+ROLE = 1.0  # seconds after which a server is asked again whether it still accepts writes
+STANDBY = 10.0  # the same, if no server that accepts writes was found behind the URL's one host
+
+
+class Reconnecting(ABC):
+    """A connection that is replaced when it is lost or is connected to the wrong server.
+
+    follows: it may lead to a replica.
+    """
+
+    failures: type[Exception]  # the base of the driver's errors
+
+    def __init__(self, engine: ServerEngine, wait: Wait, follows: bool) -> None:
+        self.engine = engine
+        self.wait = wait
+        self.broken = False
+        self.raw: Any = None
+        self.primary: Reconnecting | None = None  # of a replica's connection: the one that reads the primary's position
+        self.reached: str | None = None  # the position that the replica is known to have
+        self._follows = follows
+        self._begin: list[str] = []  # the statements to be sent with the transaction's first statement
+        self._mark = ""  # the beginning of each text of the transaction
+        self._away = False  # no server that accepts writes was found at once
+        self._since = 0.0  # by the monotonic clock: when it was connected
+        self._role_known = 0.0  # until then the server is assumed to accept writes
+        self._trace = engine.trace
+        self._connect(wait)
+
+    def _anew(self, work: Callable[[], T], wait: Wait) -> T:
+        # Runs on a new connection, and repeats if that is lost as well.
+        callers, self.wait = self.wait, wait
+        try:
+            while True:
+                try:
+                    self.reconnect(wait)
+                    return work()
+                except (ConnectionLost, ReadOnly):  # another server may accept writes from now on
+                    self.pause(wait)
+        finally:
+            self.wait = callers
+
+    def _find_writing(self) -> None:
+        if self.only_reads():
+            raise ConnectionLost(f"{self.engine.place}: the server only reads")
+
+    def _has_moved(self) -> bool:
+        # A server that has become a replica lags behind, and a read alone does not reveal that.
+        if self._follows and self.raw.replica:
+            return False  # `is_current` checks it
+        if (self._follows and self.engine.replicas) or self._is_elsewhere():
+            return True
+        if time.monotonic() > self._role_known:
+            self._trust()
+            return self.only_reads()
+        return False
+
+    def _trust(self) -> None:
+        self._role_known = time.monotonic() + (ROLE if self.engine.home else STANDBY)
+
+    def _is_elsewhere(self) -> bool:
+        # Where several servers behind one host accept writes, connections would replace each other all the time; so a
+        # new one is kept if its server still does.
+        return bool(self.raw.home != self.engine.home) and (
+            self.engine.several or self.raw.only_reads or time.monotonic() > self._since + ROLE or self.only_reads()
+        )
+
+    def is_current(self) -> bool:
+        """Return whether this server has all data that reads have returned by now, the store's own writes included."""
+        if self._follows and self.raw.replica:
+            return bool(self.engine.replicas.is_up(self))
+        return not self._is_elsewhere()
+
+    def _begin_somehow(self, word: Control) -> None:
+        # The server may have closed an idle connection, or may have been restarted: nothing is lost with it.
+        left = 0
+        while True:
+            try:
+                self.look()
+                self.begin(word)
+                self._away = False
+                return
+            except ConnectionLost:
+                self.pause(self.wait)
+                self.reconnect(self.wait)
+            except (Busy, Conflict):  # the same batch: another session holds writers' rows, or the gaps between them
+                self.settle()
+                if self.wait.left <= 0:
+                    raise
+                self.engine.waits.sleep(PAUSE * self.engine.random.random())
+            except ReadOnly:  # raised for the first batch of a connection, whose writer is stored with BEGIN
+                left += 1
+                self.settle()
+                if left > LEAVES:
+                    raise
+                self._leave()
+
+    def look(self) -> None:
+        """Connect to the right server, if this is another one."""
+        while self.broken or (self.engine.moves and self._has_moved()):
+            self.reconnect(self.wait)
+
+    def leave_primary(self) -> None:
+        primary, self.primary = self.primary, None
+        if primary is not None:
+            primary.hang_up()
+
+    def _leave(self) -> None:
+        # Re-raises the error being handled if no server was found that accepts writes. If this one does, it may have
+        # become the primary since.
+        if self.only_reads():
+            try:
+                self._anew(self._find_writing, self.wait)
+            except ConnectionLost:
+                pass
+            else:
+                return
+            raise
+
+    def reconnect(self, wait: Wait) -> None:
+        """Reconnect, with as many attempts as there is time for; raise the error of the last attempt."""
+        self._begin, self._mark = [], ""
+        if self.raw.replica:  # it may hang: the primary is used at once
+            self.engine.replicas.leave()
+        self.hang_up()
+        try:
+            self._connect(wait)
+        except Invalid as error:  # the URL is right: the server's settings have changed
+            raise CannotOpen(str(error)) from error.__cause__
+        self.engine.events.count("reconnects")
+        self.broken = False
+
+    def _connect(self, wait: Wait) -> None:
+        waits = self.engine.waits
+        while True:
+            try:
+                self.raw = waits.call(
+                    partial(self.engine.open, wait.answer, self._follows and bool(self.engine.replicas))
+                )
+                break
+            except ConnectionLost as error:
+                if not self.engine.reached:  # nothing was lost: the URL may be wrong
+                    raise CannotOpen(str(error)) from error.__cause__
+                self.pause(wait)
+        self._watch()
+        self.engine.reached = True
+        self._since = time.monotonic()
+        self._trust()
+        self.reached = None
+
+    def _watch(self) -> None:
+        try:
+            self.raw.watch = self.engine.waits.watch(self.raw.fileno())
+        except (self.failures, OSError) as error:  # the first text that is sent on it fails without waiting
+            log.debug("a connection was closed when it had just been opened: %s", error)
+
+    def hang_up(self) -> None:
+        self.raw.unwatch()
+        self.close_raw()
+
+    def pause(self, wait: Wait) -> None:
+        """Wait before another attempt; if there is no time for one, re-raise the error being handled."""
+        if not self._away:
+            self._away = True
+            self.engine.events.count("outages")
+        if wait.left <= PAUSE:
+            raise
+        self.engine.waits.sleep(PAUSE * (0.5 + self.engine.random.random() / 2))
+
+    @abstractmethod
+    def only_reads(self) -> bool:
+        """Return whether the server is a replica, or a standby."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Roll back an open transaction. Never raises."""
+
+    @abstractmethod
+    def begin(self, word: Control) -> None:
+        """Begin a transaction for a batch, NOWAIT, alone or for reading, or store in `_begin` how to begin it."""
+
+    @abstractmethod
+    def failed(self, error: Any, sql: str) -> Exception:
+        """Return the error to raise for an error of the driver."""
+
+    @abstractmethod
+    def close_raw(self) -> None:
+        """Close the driver's connection, in whatever state it is."""

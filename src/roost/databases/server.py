@@ -1,7 +1,4 @@
-"""The common part of connections to servers: running statements, and handling a lost connection.
-
-Longer than 500 lines: what a connection does between BEGIN and COMMIT, and what becomes of it when it breaks, are one.
-"""
+"""The common part of connections to servers: running statements, and handling a lost connection."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from math import inf
 from typing import Any
 
 from roost.databases.engine import GRACE, HASTE, LAST, Wait
-from roost.databases.reconnecting import PAUSE, Reconnecting
-from roost.databases.replicas import ServerEngine
+from roost.databases.replicas import PAUSE, Reconnecting, ServerEngine
 from roost.dialects.dialect import (
     MOST_ANSWER,
     MOST_BYTES,
@@ -73,7 +69,6 @@ class Prepared:
         self._made = 0
 
     def name(self, sql: str) -> str | None:
-        """Return the name of a statement that is prepared."""
         name = self.names.pop(sql, None)
         if name is not None:
             self.names[sql] = name
@@ -120,7 +115,6 @@ class ServerConnection(Reconnecting):
         super().__init__(engine, wait, follows)
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run statements and return the answer, or obey a control word."""
         try:
             if isinstance(wanted, Control):
                 return self.obey(wanted)
@@ -185,7 +179,7 @@ class ServerConnection(Reconnecting):
 
     def _run(self, statements: Sequence[Statement]) -> list[Any]:
         assert not self._over
-        texts = [render(statement) if statement.rows else [] for statement in statements]
+        texts = [render(statement) for statement in statements]
         said = [text for each in texts for text in each]
         returns = [statement.template.returns for statement, each in zip(statements, texts, strict=True) for _ in each]
         answers = iter(self._exchange(said, returns, self._reads and statements[-1].last))
@@ -252,7 +246,6 @@ class ServerConnection(Reconnecting):
             raise self.failed(error, sql) from error
 
     def traced(self, sql: str, row: Row = (), commits: bool = False) -> None:
-        """Tell who traces that a text is about to be sent, and COMMIT with it."""
         if self._trace is not None:
             self._trace(sql, row)
             if commits:
@@ -303,7 +296,6 @@ class ServerConnection(Reconnecting):
         """Examine the status that the server has sent along with its answers."""
 
     def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
         match word:
             case (
                 Control.BEGIN

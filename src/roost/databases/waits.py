@@ -23,19 +23,15 @@ class Watch(Protocol):
 
     def waits(self) -> bool:
         """Whether the caller is a task, and has to wait by `until`."""
-        ...
 
     def until(self, events: int, seconds: float) -> int:
         """Wait; return what the socket is ready for, 0 after so many seconds without anything."""
-        ...
 
     def received(self) -> int:
         """Return how many bytes have arrived by now; 0 where the system does not know."""
-        ...
 
     def close(self) -> None:
         """Watch no longer."""
-        ...
 
 
 class Watched:
@@ -71,7 +67,6 @@ class Waits:
         return None
 
     def sleep(self, seconds: float) -> None:
-        """Wait for a moment."""
         time.sleep(seconds)
 
     def call(self, work: Callable[[], T]) -> T:

@@ -9,7 +9,6 @@ from roost.dialects.dialect import (
     Template,
     Together,
     Wanted,
-    exchange,
     render,
     scatter,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "Template",
     "Together",
     "Wanted",
-    "exchange",
     "render",
     "scatter",
 ]

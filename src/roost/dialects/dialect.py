@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -260,7 +260,7 @@ MOST_BYTES = 2**20  # of their values, or of one text, about: a server takes 16 
 def render(statement: Statement) -> list[tuple[str, Row]]:
     """Return the texts, with their parameters, that a statement becomes."""
     template, rows = statement[:2]
-    if template.gather is Gather.EACH:
+    if template.gather is Gather.EACH or not rows:
         return [(template.sql, row) for row in rows]
     if template.gather is Gather.ARRAYS:
         return [(template.sql, tuple(list(column) for column in zip(*rows, strict=True)))]
@@ -293,17 +293,6 @@ def _parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]
             begin, size = place, 0
         size += weight
     yield begin, rows[begin:]
-
-
-def exchange(statement: Statement) -> Generator[tuple[str, Row], Any, Any]:
-    """Yield each text with its parameters; is sent the rows it fetched, or how many it changed; return the answer."""
-    template = statement.template
-    if not statement.rows:
-        return [] if template.returns else 0
-    answers = []
-    for text in render(statement):
-        answers.append((yield text))
-    return collect(statement, answers)
 
 
 def collect(statement: Statement, answers: Sequence[Any]) -> Any:

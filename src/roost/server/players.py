@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from roost.batching.slow_path import SlowPath
+from roost.batching.atoms import SlowPath
 from roost.protocols.codec import Piece
 from roost.server.client import Codec, Pieces, Server
 from roost.server.tasks import Tasks

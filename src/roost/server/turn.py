@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from math import inf
 from time import monotonic
 
+from roost.batching.atoms import SlowPath
 from roost.batching.batch import Part, Running
-from roost.batching.slow_path import SlowPath
 from roost.errors import Busy, CannotOpen, Error, Missing, StatementFailed
 from roost.protocols.codec import Piece, Responder
 from roost.server.client import Codec

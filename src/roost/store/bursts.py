@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -94,14 +93,12 @@ def inspect(
         asked = Cap(table, (), newest_by, tuple(per), keep, definer=definer)
     else:
         raise Invalid(f"{table} is not capped yet: {SAY}")
-    found: Inspection = store._core.snapshot(partial(adoption.look, asked, epoch))
-    return found
+    return store._core.snapshot(partial(adoption.look, asked, epoch))
 
 
 def capped(store: Store, table: str) -> Cap | None:
     """Return how a table is capped; None if it is not."""
-    found: Cap | None = store._core.snapshot(partial(_adoption(store).capped, table))
-    return found
+    return store._core.snapshot(partial(_adoption(store).capped, table))
 
 
 def cap(store: Store, found: Inspection) -> Generator[int, None, Cap]:
@@ -167,9 +164,7 @@ def claim(store: Store, made: Cap) -> None:
     core, adoption = store._core, _adoption(store)
     if not isinstance(adoption, MariaDBAdoption):
         raise Invalid(f"{made.table}: triggers keep it short, so there is nothing to watch")
-    had: list[bool] = []
-    core.with_writer(lambda connection: had.append(drive(adoption.claim(made, 5), connection)))
-    if had != [True]:
+    if not core.with_writer(lambda connection: drive(adoption.claim(made, 5), connection)):
         raise Invalid(f"{made.table}: another `roost cap {made.table} --watch` trims it")
 
 
@@ -184,8 +179,7 @@ def keeper(store: Store, made: Cap) -> str:
 def uncap(store: Store, table: str) -> Cap:
     """Remove what keeps a table short, the index if Roost made it, and the catalog entry; the rows stay."""
     core, adoption = store._core, _adoption(store)
-    released: Cap = _patiently(core, lambda: core.exclusive(adoption.release(table)))
-    return released
+    return _patiently(core, lambda: core.exclusive(adoption.release(table)))
 
 
 def _adoption(store: Store) -> Adoption[Any]:
@@ -210,43 +204,32 @@ def _patiently(core: Core, work: Callable[[], T]) -> T:
 def _bursts(core: Core, adoption: Adoption[Any], made: Cap, waiting: deque[Waiting]) -> Generator[int, None, None]:
     working = BURST / 4
     while waiting:
-        step = _Burst(core, adoption, made, waiting, working)
-        _patiently(core, lambda step=step: core.with_writer(step.run))  # type: ignore[misc]
-        yield step.deleted
-        working = min(max(working * BURST / step.held, working / 2), working * 1.25, BURST)
+        run = partial(_burst, core, adoption, made, waiting, working)
+        deleted, held = _patiently(core, partial(core.with_writer, run))
+        yield deleted
+        working = min(max(working * BURST / held, working / 2), working * 1.25, BURST)
         # On SQLite the lock is free for so long that every waiting session tries to take it.
-        time.sleep(max(PAUSE, step.held) if core.engine.dialect.name == "sqlite" else min(PAUSE, step.held / 2))
+        time.sleep(max(PAUSE, held) if core.engine.dialect.name == "sqlite" else min(PAUSE, held / 2))
 
 
-@dataclass
-class _Burst:
-    """One short transaction."""
-
-    core: Core
-    adoption: Adoption[Any]
-    made: Cap
-    waiting: deque[Waiting]
-    seconds: float
-    deleted: int = 0
-    held: float = 0.0
-
-    def run(self, connection: Connection) -> None:
-        """Delete rows for as long as the burst may take."""
-        _pragmas(self.core, connection, *SPARING)  # the connection may be a new one
-        connection.execute(Control.BEGIN_ALONE)
-        began = time.monotonic()
-        waiting = deque(self.waiting)  # a copy, since a rolled-back burst has done nothing
-        try:
-            work = self.adoption.burst(self.made, waiting, lambda: time.monotonic() - began > self.seconds)
-            self.deleted = drive(work, connection)
-            commit(connection)
-        finally:
-            connection.settle()
-        while len(self.waiting) > len(waiting):
-            self.waiting.popleft()
-        self.held = time.monotonic() - began
-        # Without the lock; the application's next COMMIT would have to do it else.
-        _pragmas(self.core, connection, "wal_checkpoint(PASSIVE)")
+def _burst(
+    core: Core, adoption: Adoption[Any], made: Cap, waiting: deque[Waiting], seconds: float, connection: Connection
+) -> tuple[int, float]:
+    # One short transaction; returns the number of deleted rows, and for how long it held its locks.
+    _pragmas(core, connection, *SPARING)  # the connection may be a new one
+    connection.execute(Control.BEGIN_ALONE)
+    began = time.monotonic()
+    left = deque(waiting)  # a copy, since a rolled-back burst has done nothing
+    try:
+        deleted = drive(adoption.burst(made, left, lambda: time.monotonic() - began > seconds), connection)
+        commit(connection)
+    finally:
+        connection.settle()
+    while len(waiting) > len(left):
+        waiting.popleft()
+    held = time.monotonic() - began
+    _pragmas(core, connection, "wal_checkpoint(PASSIVE)")  # without the lock, before the application's next COMMIT does
+    return deleted, held
 
 
 def _pragmas(core: Core, connection: Connection, *settings: str) -> None:

@@ -12,38 +12,26 @@ import datetime as dt
 import logging
 import random as random_module
 import threading
-import weakref
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from roost.batching.atoms import Atom
+from roost.batching.atoms import PAUSE, READING, RETRYING, Atom, Retries, SlowPath, Stats, names_of, summed
 from roost.batching.batch import Batch, taking
 from roost.batching.known import Known
 from roost.batching.once import cannot_make
 from roost.batching.queue import Queue, Take, Wake
-from roost.batching.slow_path import PAUSE, READING, RETRYING, Retries, SlowPath, names_of
-from roost.batching.stats import Stats, summed
 from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
-from roost.databases.engine import Connection, Trace, at_fork, commit, drive
+from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
 from roost.dialects import Control, Wanted
-from roost.errors import (
-    Busy,
-    Closed,
-    Conflict,
-    Error,
-    Invalid,
-    Missing,
-    OutcomeUnknown,
-    ReadOnly,
-    StatementFailed,
-)
-from roost.store.links import Link, Patience, Threads, alive
+from roost.errors import Busy, Closed, Conflict, Error, Invalid, Missing, OutcomeUnknown, ReadOnly, StatementFailed
+from roost.store.links import Link, Patience, alive, cores, threads
 from roost.structures.operation import READS, Operation
 from roost.structures.plan import Careful, Context, Question, StructurePlan
 
@@ -53,6 +41,7 @@ Work = Generator[Wanted, Any, T]
 log = logging.getLogger("roost")
 
 UNANSWERED: Any = object()  # a batch has to run the operation
+STEPS = 10_000  # of SQLite's machine, about 0.1 ms, after which a read with a limit looks at the time
 CROWDED = 50  # writes that take a batch after one that met another session's row lock
 
 
@@ -83,7 +72,7 @@ class Core:
         self.engine.heard = self.known.speak
         self.closed = False
         self._start()
-        _cores[id(self)] = self
+        cores[id(self)] = self
 
     def _start(self) -> None:
         self._preparing = threading.Lock()
@@ -91,9 +80,9 @@ class Core:
         self.engine.events.clear()
         self._links: list[Link] = []  # for batches
         self._looking: set[Link] = set()  # links of check() and structures()
-        self._context = Context(self._clock, self._random.randrange(2**31))
+        self._context = Context(self._clock)
         self.joined_context = replace(self._context, joined=True)
-        self.threads = Threads()
+        self.threads = threads()
         self._crowded = 0
         self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
         row_locks = self.engine.dialect.row_locks
@@ -111,7 +100,7 @@ class Core:
             self.readers = [Queue(work, self.lock_wait, self._worry) for work in reads]
         self._slow_queues = [self._slow_queue(number) for number in range(READING + 1)] if row_locks else []
 
-    def _slow_queue(self, number: int) -> tuple[Queue, Link]:
+    def _slow_queue(self, number: int) -> Queue:
         # A queue in which atoms wait for locks that other sessions hold for long, on a connection of its own.
         link = self._batch_link()
 
@@ -124,7 +113,7 @@ class Core:
                 self._rest()
 
         waits = partial(self._lead, link, Control.BEGIN, None)
-        return Queue(retry if number in (RETRYING, READING) else waits, self.lock_wait, self._worry), link
+        return Queue(retry if number in (RETRYING, READING) else waits, self.lock_wait, self._worry)
 
     def _batch_link(self) -> Link:
         link = Link(self.engine, self.timeout)
@@ -138,11 +127,8 @@ class Core:
         sleep(PAUSE * (1 + self._random.random()))
 
     def total(self) -> Stats:
-        """Return the statistics of this store in this process."""
-        found = summed([self.known.stats, *[link.stats for link in self._links]])
-        for name, number in self.engine.events.counts.items():
-            setattr(found, name, number)
-        return found
+        counted = summed([self.known.stats, *[link.stats for link in self._links]])
+        return replace(counted, **self.engine.events.counts)
 
     # --- atoms of callers -----------------------------------------------------------------------------------------
 
@@ -183,7 +169,7 @@ class Core:
     def submit_slow(self, atoms: Sequence[Atom]) -> None:
         """Run atoms of the same slow-path queue until each has its answer."""
         assert atoms[0].slow_path is not None
-        queue, _ = self._slow_queues[atoms[0].slow_path]
+        queue = self._slow_queues[atoms[0].slow_path]
         for atom in atoms:
             atom.slow_path = None
         left = atoms
@@ -336,13 +322,13 @@ class Core:
     def _report(self, connection: Connection | None) -> None:
         if connection is not None and connection.broken:
             self.engine.events.count("reconnects")
-            place = self.engine.place
-            log.warning("dropped a connection to %s after an error; the next operation connects anew", place)
+            log.warning("dropped a connection to %s after an error; the next call connects anew", self.engine.place)
 
     def _open_transaction(self) -> OpenTransaction | None:
         # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
         # store of the process is writing, it may be that one's.
-        file, writers = self.engine.file, [core._writer.connection for core in alive(_cores) if core.engine.file]
+        file, files = self.engine.file, [core for core in alive(cores) if isinstance(core, Core) and core.engine.file]
+        writers = [core._writer.connection for core in files]
         if file is None or any([writer is not None and writer.in_transaction for writer in writers]):
             return None
         return open_transaction(file)
@@ -370,30 +356,31 @@ class Core:
 
     def exclusive(self, work: Work[T], *, create: bool = False) -> T:
         """Run one transaction that is not a batch (create, alter) in the writer queue."""
-        results: list[T] = []
 
-        def transact(connection: Connection) -> None:
+        def transact(connection: Connection) -> T:
             try:
                 connection.execute(Control.BEGIN_ALONE)
                 result = drive(work, connection)
                 commit(connection)
-                results.append(result)
+                return result
             except ReadOnly:
                 connection.broken = True  # reconnect, since the server may have become a replica after a failover
                 raise
             finally:
                 connection.settle()
 
-        self.with_writer(transact, create=create)
-        return results[0]
+        return self.with_writer(transact, create=create)
 
-    def with_writer(self, work: Callable[[Connection], None], *, create: bool = False) -> None:
+    def with_writer(self, work: Callable[[Connection], T], *, create: bool = False) -> T:
         """Run one piece of work on the writers' connection, between two batches."""
+        results: list[T] = []
 
         def errand(deadline: float) -> None:
-            self._use(self._writer, self._patience(self._writer, deadline, lasts=True), work, create=create)
+            wait = self._patience(self._writer, deadline, lasts=True)
+            self._use(self._writer, wait, lambda connection: results.append(work(connection)), create=create)
 
         self.writers.submit((), monotonic() + self.timeout, errand)
+        return results[0]
 
     def snapshot(self, make: Callable[[], Work[T]], *, lasts: bool = True) -> T:
         """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
@@ -410,33 +397,55 @@ class Core:
 
     def _look(self, make: Callable[[int | None], Work[T]], lasts: bool = True) -> T:
         # make: is given the number of the session.
-        def look(link: Link) -> T:
-            wait = self._patience(link, monotonic() + self.timeout, lasts=lasts)
-            connection = link.connection = self.engine.connect(wait, writes=False)
-            try:
-                connection.execute(Control.BEGIN_READ)
-                return drive(make(connection.session), connection)
-            finally:
-                connection.settle()  # a pooler closes the server session of a client that leaves inside a transaction
-                link.drop()
-
         def apart() -> T:
             link = Link(self.engine, self.timeout)
             self._looking.add(link)
             try:
                 if self.closed:
                     raise Closed("the store was closed")
-                return link.use(look)
+                wait = self._patience(link, monotonic() + self.timeout, lasts=lasts)
+                return self._read(link, wait, lambda connection: make(connection.session), alone=True)
             finally:
                 self._looking.discard(link)
 
         return self.exclusive(make(None)) if self.engine.memory else self._again(apart)
 
+    def glance(self, make: Callable[[Context], Work[T]], seconds: float, *, alone: bool = False) -> T:
+        """Run a short read in one snapshot, which fails after so many seconds: for a console or a metric.
+
+        alone: on a connection of its own, closed afterwards, as the application's reads use the store's: a server goes
+            on to limit the statements of a connection.
+        """
+        if self.engine.memory:
+            return self.exclusive(make(self._context))
+        link = Link(self.engine, self.timeout) if alone else self._readers[0]
+        wait = Wait(monotonic() + seconds, self.lock_wait, work=seconds)
+        return self._read(link, wait, lambda _: make(self._context), alone)
+
+    def _read(self, link: Link, wait: Wait, make: Callable[[Connection], Work[T]], alone: bool) -> T:
+        # Reads in one snapshot.
+        limits = wait.work is not None and self.engine.file is not None  # servers end a statement themselves
+
+        def look(link: Link) -> T:
+            if link.connection is None:
+                link.connection = self.engine.connect(wait, writes=False)
+            connection = link.connection
+            connection.wait = wait
+            with ExitStack() as last:  # all of it, also if some is interrupted
+                if alone:
+                    last.callback(link.drop)
+                last.callback(connection.settle)  # a pooler closes the session of who leaves inside a transaction
+                if limits:
+                    connection.raw.set_progress_handler(lambda: monotonic() > wait.deadline, STEPS)
+                    last.callback(connection.raw.set_progress_handler, None, 0)
+                connection.execute(Control.BEGIN_READ)
+                return drive(make(connection), connection)
+
+        return link.use(look)
+
     def prepare_once(self) -> None:
         """Make the table of tokens if it is missing; called with each token, until the table is known to exist."""
         once = self.known.once
-        if once.made:
-            return
         with self._preparing:
             if once.made:
                 return
@@ -455,8 +464,6 @@ class Core:
         """Whether an atom with a token failed, without effect, because the table of tokens is no longer there."""
         return isinstance(atom.error, Missing) and not self.known.once.made
 
-    # --- the end --------------------------------------------------------------------------------------------------
-
     def disconnect(self) -> None:
         """Close each connection when it is not in use; the next operation connects again."""
         for link in self._links:
@@ -465,30 +472,18 @@ class Core:
     def close(self) -> None:
         """Answer the waiting operations, then close the connections."""
         self.closed = True
-        for queue in (self.writers, *self.readers, *[queue for queue, _ in self._slow_queues]):
+        for queue in (self.writers, *self.readers, *self._slow_queues):
             queue.close()
         for link in (*self._links, *self._looking):
             link.close()
-        self.threads.dismiss()
+        self.threads.shutdown(wait=False)
 
     def dispose(self) -> None:
         """Close the connections, now or after their use: the store was garbage-collected."""
         for link in self._links:
             link.leave()
-        self.threads.dismiss()
+        self.threads.shutdown(wait=False)
 
     def after_fork(self) -> None:
-        """Reset the store in a child process."""
         self._random.seed()  # otherwise all children would have the same numbers
         self._start()
-
-
-_cores: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
-
-
-def _after_fork() -> None:
-    for core in alive(_cores):
-        core.after_fork()
-
-
-at_fork(after_in_child=_after_fork)

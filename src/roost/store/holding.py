@@ -177,29 +177,27 @@ class Holding(Held[K]):
         return self
 
     def _keep(self) -> None:
+        # Renews the lease, and releases it: the thread that runs the block may be interrupted meanwhile.
         try:
-            self._renew_and_release()
+            while not self._stop.wait(self._pause) and not self.lost:
+                begun = time.monotonic()
+                try:
+                    renewed = self._take(begun, self._store.run(self._lease.renew(self.grant, self._ttl)))
+                except Error as error:
+                    self._failed(error)
+                else:
+                    if not renewed:
+                        break
+            if not self._stop.is_set():
+                self._over = True
+            self._stop.wait()
+            self._over = self.lost
+            try:
+                self._over = not self._store.run(self._lease.release(self.grant)) or self._over
+            except Error as failed:  # harmless: the lease expires by itself
+                log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)
         finally:
             self._ended.set()
-
-    def _renew_and_release(self) -> None:
-        while not self._stop.wait(self._pause) and not self.lost:
-            begun = time.monotonic()
-            try:
-                renewed = self._take(begun, self._store.run(self._lease.renew(self.grant, self._ttl)))
-            except Error as error:
-                self._failed(error)
-            else:
-                if not renewed:
-                    break
-        if not self._stop.is_set():
-            self._over = True
-        self._stop.wait()
-        self._over = self.lost
-        try:  # in this thread: the one that runs the block may be interrupted meanwhile
-            self._over = not self._store.run(self._lease.release(self.grant)) or self._over
-        except Error as failed:  # harmless: the lease expires by itself
-            log.warning("%s: %r could not be released: %s", self._lease.name, self._key, failed)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

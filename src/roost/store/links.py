@@ -14,12 +14,12 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from roost.batching.stats import Stats
+from roost.batching.atoms import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
-from roost.errors import Busy, Closed, Error
+from roost.errors import Busy, Error
 
 log = logging.getLogger("roost")
 
@@ -121,12 +121,10 @@ class Patience(Wait):
         self.said = False  # it has raised that the thread waits for its own lock
 
     def pause(self) -> None:
-        """Wake the callers that the previous batch has answered."""
         if self._wake is not None:
             self._wake()
 
     def blocked(self) -> None:
-        """Count a wait once, and check for a self-deadlock once."""
         if not self._counted:
             self._counted = True
             self._link.stats.waits += 1
@@ -140,38 +138,13 @@ class Patience(Wait):
             raise error
 
 
-class Threads:
-    """The threads of an `AsyncStore`: an executor that is made on first use, and not after `dismiss`."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._executor: ThreadPoolExecutor | None = None
-        self._dismissed = False
-
-    @property
-    def executor(self) -> ThreadPoolExecutor:
-        """The executor; `Closed` after `dismiss`."""
-        with self._mutex:  # event loops in several threads may need it at once
-            if self._executor is None:
-                if self._dismissed:
-                    raise Closed("the store was closed")
-                self._executor = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="roost")
-            return self._executor
-
-    def dismiss(self) -> None:
-        """Let the threads end after their current work."""
-        self._dismissed = True
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False)
-
-    def after_fork(self) -> None:
-        """Reset in a child process, which has none of its parent's threads."""
-        self._mutex = threading.Lock()
-        self._executor = None
+def threads() -> ThreadPoolExecutor:
+    """Return the threads of an `AsyncStore`: each starts with its first work."""
+    return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="roost")
 
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
+cores: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # the working parts of all stores
 _turnstile = threading.RLock()  # held during a fork; reentrant, so the forking thread can use links not closed yet
 _stopped: list[Link] = []  # the links whose lock a fork holds
 _inherited: list[Connection] = []  # the parent's connections; referred to, so that they are never closed
@@ -212,6 +185,8 @@ def _after_fork_in_child() -> None:
             forbid(link.path)
     _stopped.clear()
     _links.clear()  # the child's stores make new links
+    for core in alive(cores):
+        core.after_fork()
 
 
 at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -150,8 +150,8 @@ class LoopQueue:
                     self._core.give_up(atom)
 
         try:
-            work = self._core.threads.executor.submit(submit, batch)
-        except (Closed, RuntimeError):  # another loop has closed the store, or the program is exiting
+            work = self._core.threads.submit(submit, batch)
+        except RuntimeError:  # another loop has closed the store, or the program is exiting
             finished(Closed("the store was closed"))
         else:
             work.add_done_callback(lambda work: finished(work.exception()))

@@ -9,20 +9,18 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from roost.batching.atoms import Atom, refuse_all
-from roost.batching.stats import Stats
+from roost.batching.atoms import Atom, Stats, refuse_all
 from roost.catalog.check import Violation
 from roost.catalog.doctor import Finding
-from roost.databases.engine import Trace, at_fork, drive
+from roost.databases.engine import Trace, drive
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
-from roost.store.links import Threads
+from roost.store.links import cores, threads
 from roost.structures.memcached_set.commands import List, Memory, TooLarge
 from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.memcached_set.plan import MemcachedPlan, Whole
@@ -61,18 +59,17 @@ class CacheCore:
         self._random = random or Random()
         self._memory = Memory(lambda: clock().timestamp(), self._random)
         self.closed = False
-        self.threads = Threads()
+        self.threads = threads()
         self._mutex = threading.Lock()  # guards the numbers in `_stats`
         self._stats = Stats()
         self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
-        _caches.add(self)
+        cores[id(self)] = self
 
     def total(self) -> Stats:
         """Return the statistics of this store in this process; `retries` are lost races."""
         return replace(self._stats, retries=self._memory.lost_races)
 
     def refused(self) -> Invalid:
-        """Return the error for every call that needs a database."""
         return Invalid(
             f"{self.engine.place} is memcached: it has no catalog, no tables and no transactions, and a MemcachedSet "
             "needs none; so there is no ddl, alter, structures or on(connection)"
@@ -103,7 +100,6 @@ class CacheCore:
         self.engine.reach()
 
     def run_single(self, op: Operation[Any], _: float) -> Any:
-        """Return the result of one operation."""
         atom = Atom((op,))
         self.run([atom])
         return atom.answer[0]
@@ -173,7 +169,6 @@ class CacheCore:
         return [each for structure in structures for each in self._check(self.plan(structure))]
 
     def doctor(self) -> list[Finding]:
-        """Examine the servers."""
         self._open()
         return [finding for name, facts in self.engine.servers() for finding in _findings(name, facts)]
 
@@ -183,8 +178,7 @@ class CacheCore:
         self.dispose()
 
     def dispose(self) -> None:
-        """Close the connections."""
-        self.threads.dismiss()
+        self.threads.shutdown(wait=False)
         self.engine.close()
 
     def after_fork(self) -> None:
@@ -192,7 +186,7 @@ class CacheCore:
         self._random.seed()  # otherwise all children would have the same numbers
         self._mutex = threading.Lock()
         self._stats = Stats()
-        self.threads.after_fork()
+        self.threads = threads()  # a child has none of its parent's
         self.engine.forget()
         if not self.closed:
             self.engine = self._make()
@@ -357,14 +351,3 @@ def _findings(name: str, facts: dict[str, str] | Error) -> Iterator[Finding]:
         "sets are lost when memory runs out" if evictions else "nothing was lost for want of memory",
         f"memcached -m: more than its {int(facts.get('limit_maxbytes', 0)) // 2**20:,} MB" if evictions else "",
     )  # fmt: skip
-
-
-_caches: weakref.WeakSet[CacheCore] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for cache in list(_caches):
-        cache.after_fork()
-
-
-at_fork(after_in_child=_after_fork)

@@ -14,11 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from roost.batching.atoms import SlowPath, Stats
 from roost.batching.batch import NOWAIT, Batch, Part, retried
 from roost.batching.known import Known
 from roost.batching.once import Once, cannot_make
-from roost.batching.slow_path import SlowPath
-from roost.batching.stats import Stats
 from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing, StatementFailed
@@ -72,7 +71,6 @@ class Reasons:
 
 
 def not_begun() -> Reasons:
-    """Make what logs why no transaction could be begun."""
     return Reasons(logging.WARNING, "no transaction could be begun: %s")
 
 
@@ -97,7 +95,7 @@ class Database(ABC):
         self.budget = Budget(Limits(), time.monotonic)
         self._dialect = dialect
         self._known = known
-        self._context = Context(utc_now, 0)
+        self._context = Context(utc_now)
         self._lenient = Known(dialect)  # for operations on structures that no client has opened
         self._stats = Stats()
         self._tokens: dict[float, Once] = {}  # by the seconds for which tokens are stored
@@ -133,12 +131,10 @@ class Database(ABC):
         return None
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     @property
     def nul(self) -> bool:
-        """Whether texts can hold a NUL."""
         return self._dialect.nul
 
     def refused(self, error: Error) -> None:  # noqa: B027 - a file has no outages
@@ -169,28 +165,33 @@ class Database(ABC):
 
     def declared(self, name: str) -> Generator[Any, Any, Structure | Error]:
         """Return the structure stored under a name now, or the error if there is none."""
-        found: Structure | Error
         self.budget.unlimited()
-        yield Control.SAVEPOINT
+        try:
+            return (yield from self._undone_if_refused(self._declared(name)))
+        except self.refusals as error:
+            return kept(error)
+
+    def _declared(self, name: str) -> Generator[Any, Any, Structure]:
+        missing = Missing(f"{name} is not in this database; roost create makes it")
         try:
             (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
-        except Missing:  # the catalog
-            yield Control.BACK
-            stored = []
-        except self.refusals as error:
+        except Missing as error:  # the catalog
+            raise missing from error
+        if not stored:
+            raise missing
+        return from_definition(stored[0][0])
+
+    def _undone_if_refused(self, work: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        # Runs a part of the transaction, which is undone if it is refused.
+        yield Control.SAVEPOINT
+        try:
+            result = yield from work
+        except self.refusals:
             yield Control.BACK
             yield Control.RELEASE
-            return kept(error)
-        try:
-            found = (
-                from_definition(stored[0][0])
-                if stored
-                else Missing(f"{name} is not in this database; roost create makes it")
-            )
-        except Error as error:
-            found = kept(error)
+            raise
         yield Control.RELEASE
-        return found
+        return result
 
     def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
@@ -384,34 +385,26 @@ class Database(ABC):
 
     def _by_steps(self, steps: Steps) -> Generator[Any, Any, Any]:
         # Run a request of several operations, each of which depends on the result before: all of them or none.
-        yield Control.SAVEPOINT
+        def work() -> Generator[Any, Any, Any]:
+            try:
+                operation = next(steps)
+                while True:
+                    (result,) = yield from self._performed([operation])
+                    if isinstance(result, Error):
+                        raise result
+                    operation = steps.send(result)
+            except StopIteration as stop:
+                return stop.value
+
         try:
-            operation = next(steps)
-            while True:
-                (result,) = yield from self._performed([operation])
-                if isinstance(result, Error):
-                    raise result
-                operation = steps.send(result)
-        except StopIteration as stop:
-            result = stop.value
+            return (yield from self._undone_if_refused(work()))
         except self.refusals as error:
-            yield Control.BACK
-            result = kept(error)
-        yield Control.RELEASE
-        return result
+            return kept(error)
 
     def _performed(self, operations: Sequence[Operation[Any]]) -> Plan:
         # Run operations of structures, each with its own outcome; a failing statement undoes all of them.
         self.budget.request()
-        yield Control.SAVEPOINT
-        try:
-            results = yield from retried(operations, self._known, self._context)
-        except self.refusals:
-            yield Control.BACK
-            yield Control.RELEASE
-            raise
-        yield Control.RELEASE
-        return results
+        return (yield from self._undone_if_refused(retried(operations, self._known, self._context)))
 
 
 def kept(error: Error) -> Error:

@@ -43,7 +43,6 @@ class FileDatabase(Database):
         self.names = ("main", os.path.splitext(os.path.basename(engine.file or ""))[0])
 
     def limit(self, limits: Limits) -> None:
-        """Set the limits of turns from now on."""
         self.budget.limits = limits
         self._connection.limit()
 
@@ -55,7 +54,6 @@ class FileDatabase(Database):
         self._patience.deadline = time.monotonic() + self._seconds
 
     def forget(self) -> None:
-        """Invalidate everything opened, so that it is checked again before its next use."""
         self._seen = None
 
     def checkpoint(self) -> None:
@@ -65,7 +63,6 @@ class FileDatabase(Database):
     # --- requests of clients --------------------------------------------------------------------------------------
 
     def look(self, context: Context) -> None:
-        """At the start of a transaction, check whether the schema may have changed."""
         seen = (self._connection.opened, self._connection.schema)
         if self._seen != seen:
             self._seen = seen

@@ -15,9 +15,9 @@ from math import inf
 from random import Random
 from typing import Any, ClassVar, TypeVar, cast
 
+from roost.batching.atoms import SlowPath
 from roost.batching.batch import Part
 from roost.batching.known import Known
-from roost.batching.slow_path import SlowPath
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Engine, Undone, Wait, too_long
 from roost.databases.replicas import ServerEngine
@@ -70,7 +70,6 @@ class Bounded(dict[K, V]):
     """A dictionary that forgets everything before it has more than `MOST_OPENED` entries."""
 
     def keep(self, key: K, value: V) -> V:
-        """Store a value, and return it."""
         if len(self) >= MOST_OPENED:
             self.clear()
         self[key] = value
@@ -137,7 +136,7 @@ class ServerDatabase(Database):
 
     def __init__(self, engine: Engine, remembered: Remembered, timeout: float, connection: Connection) -> None:
         super().__init__(engine.dialect, remembered.known)
-        self._context = Context(utc_now, Random().randrange(2**31))  # each connection adds to one slot of counters
+        self._context = Context(utc_now)
         self._remembered = remembered
         self._not_begun = remembered.not_begun
         self._timeout = timeout
@@ -155,13 +154,11 @@ class ServerDatabase(Database):
         return self._remembered.version
 
     def limit(self, limits: Limits) -> None:
-        """Set the limits of turns from now on."""
         self.budget.limits = limits
         self._timeout = 0 if limits.request == inf else limits.request
         self._connection.most = max(limits.answer, SHORTEST)
 
     def forget(self) -> None:
-        """Invalidate everything opened, so that it is checked again before its next use."""
         self._remembered.forget()
 
     def _wait(self, waits: bool) -> None:
@@ -183,13 +180,11 @@ class ServerDatabase(Database):
     # --- requests of clients --------------------------------------------------------------------------------------
 
     def look(self, context: Context) -> None:
-        """Reset the notes about tables used in the transaction."""
         self._careful = context.careful
         self._checked.clear()
         self._unchecked.clear()
 
     def confirm(self) -> Generator[Any, Any, None]:
-        """Check the tables that were opened in this transaction, but that no statement has checked."""
         tables = [table for table in self._unchecked - self._checked if table.seen is not None]
         if not tables:
             return

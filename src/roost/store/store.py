@@ -1,7 +1,4 @@
-"""Stores, which run operations. `Store` is for threads; `AsyncStore` is the same with `await`.
-
-Longer than 500 lines: the two stand side by side, with the documentation of every call.
-"""
+"""Stores, which run operations. `Store` is for threads; `AsyncStore` is the same with `await`."""
 
 from __future__ import annotations
 
@@ -13,20 +10,19 @@ import random as random_module
 import sqlite3
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from functools import partial
-from types import TracebackType
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial, wraps
+from types import SimpleNamespace, TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from roost.batching.atoms import Atom
+from roost.batching.atoms import Atom, Stats
 from roost.batching.once import Once
-from roost.batching.stats import Stats
 from roost.catalog.alter import alter
-from roost.catalog.catalog import create, ddl, drop, listed
+from roost.catalog.catalog import create, ddl, drop, former_definitions, listed
 from roost.catalog.check import Violation, check
 from roost.catalog.doctor import Finding
 from roost.databases.callers import async_caller_of, caller_of
-from roost.databases.engine import Trace, whole
+from roost.databases.engine import Trace, adrive, drive, whole
 from roost.databases.urls import redacted
 from roost.dialects.dialect import Wanted
 from roost.errors import Closed, Invalid
@@ -54,6 +50,7 @@ from roost.structures.structure import Structure
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+P = ParamSpec("P")
 
 
 def utc_now() -> dt.datetime:
@@ -124,44 +121,11 @@ class _Base:
                 )
         return [self._core.known.plan(structure) for structure in structures]
 
-    def _create(self, structures: Sequence[Structure], view: bool) -> None:
-        if isinstance(self._working, CacheCore):
-            self._working.create(structures)
-        else:
-            known = self._core.known
-
-            def making() -> Generator[Wanted, Any, dict[str, str]]:  # planned when it is known on what kind of server
-                return (yield from create(known.catalog, self._plans(structures), view, exact=False))
-
-            known.log_differences(self._core.repeated(making, create=True))
-
-    def _alter(self, structure: Structure, view: bool | None) -> list[str]:
-        def altering() -> Generator[Wanted, Any, list[str]]:
-            (plan,) = self._plans([structure])
-            return (yield from alter(self._core.known.catalog, plan, view))
-
-        return self._core.repeated(altering)
-
-    def _drop(self, structures: Sequence[Structure]) -> None:
-        plans = self._plans(structures)
-        self._core.repeated(partial(drop, self._core.known.catalog, plans))
-
-    def _structures(self) -> list[Structure]:
-        found = self._core.snapshot(partial(listed, self._core.known.catalog))
-        unknown = [name for name, _, definition in found if not is_known(definition)]
-        if unknown:
-            told = "left out, since their kinds are not known here: %s; `roost check` tells more"
-            log.warning(told, ", ".join(unknown))
-        return [from_definition(definition) for name, _, definition in found if name not in unknown]
-
-    def _doctor(self) -> list[Finding]:
-        return self._working.doctor()
-
-    def _check(self, structures: Sequence[Structure]) -> list[Violation]:
-        if isinstance(self._working, CacheCore):
-            return self._working.check(structures)
-        names = [structure.name for structure in structures]
-        return self._core.snapshot(partial(check, self._core.known.catalog, names))
+    def _formerly(self, structure: Structure) -> list[Structure]:
+        # As the structure was before it was altered: what these declarations write is stored by the present one.
+        found = self._core.snapshot(partial(former_definitions, self._core.known.catalog, structure.name))
+        made = [from_definition(definition).overlap(structure.definition) for definition in found]
+        return [each for each in made if each is not None]
 
 
 class Store(_Base, Runner):
@@ -202,7 +166,15 @@ class Store(_Base, Runner):
         view: also make a writable view of the structure's name, for SQL clients; `Invalid` if the database has another
             object of that name.
         """
-        self._create(structures, view)
+        if isinstance(self._working, CacheCore):
+            self._working.create(structures)
+        else:
+            known = self._core.known
+
+            def making() -> Generator[Wanted, Any, dict[str, str]]:  # planned when it is known on what kind of server
+                return (yield from create(known.catalog, self._plans(structures), view, exact=False))
+
+            known.log_differences(self._core.repeated(making, create=True))
 
     def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
         """Change a stored structure to this declaration, while it is in use; return the changes, in words.
@@ -213,7 +185,12 @@ class Store(_Base, Runner):
 
         view: add it, or drop it; None leaves it as it is.
         """
-        return self._alter(structure, view)
+
+        def altering() -> Generator[Wanted, Any, list[str]]:
+            (plan,) = self._plans([structure])
+            return (yield from alter(self._core.known.catalog, plan, view))
+
+        return self._core.repeated(altering)
 
     def drop(self, *structures: Structure) -> None:
         """Drop structures with all that they hold: views, tables and entries; those that are not stored are skipped.
@@ -221,22 +198,31 @@ class Store(_Base, Runner):
         What else their declarations say does not matter, but `Mismatch` if one of these names is that of another kind.
         `Invalid` if a view of the application's own depends on one. Operations on them then raise `Missing`.
         """
-        self._drop(structures)
+        plans = self._plans(structures)
+        self._core.repeated(partial(drop, self._core.known.catalog, plans))
 
     def structures(self) -> list[Structure]:
         """Return the structures in the catalog, with generated dataclasses for their rows."""
-        return self._structures()
+        found = self._core.snapshot(partial(listed, self._core.known.catalog))
+        unknown = [name for name, _, definition in found if not is_known(definition)]
+        if unknown:
+            told = "left out, since their kinds are not known here: %s; `roost check` tells more"
+            log.warning(told, ", ".join(unknown))
+        return [from_definition(definition) for name, _, definition in found if name not in unknown]
 
     def check(self, *structures: Structure) -> list[Violation]:
         """Verify every promise of these structures (of all, if none is named); return the violations.
 
         It reads all rows, in one snapshot, on a connection of its own.
         """
-        return self._check(structures)
+        if isinstance(self._working, CacheCore):
+            return self._working.check(structures)
+        names = [structure.name for structure in structures]
+        return self._core.snapshot(partial(check, self._core.known.catalog, names))
 
     def doctor(self) -> list[Finding]:
         """Examine the database: how each guarantee holds there, and which settings would improve it."""
-        return self._doctor()
+        return self._working.doctor()
 
     def on(self, connection: Transaction) -> Runner:
         """Return a runner of operations inside the application's own transaction, on its connection.
@@ -320,29 +306,20 @@ class Store(_Base, Runner):
         stale: seconds before the expiry in which one caller computes a new value, while the others still get the old.
         lease: seconds after which another caller computes, since the first one may have died.
         """
-        work = get_or_set(cache, key, ttl, stale, lease)
-        answer: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                wanted = work.send(answer) if error is None else work.throw(error)
-            except StopIteration as stop:
-                result: V = stop.value
-                return result
-            answer, error = None, None
-            try:
-                if wanted is MAKE:
-                    answer = make()
-                elif isinstance(wanted, Operation) and wanted.verb == "lease":
-                    answer = acquired(self, wanted, partial(cache.release, key))
-                elif isinstance(wanted, Operation):
-                    answer = apart(self, wanted) if wanted.verb == "release" else self.run(wanted)
-                elif isinstance(wanted, tuple):
-                    answer = self.run_all(*wanted)
-                else:
-                    time.sleep(wanted)
-            except BaseException as failed:  # passed to `work`, which releases the lease
-                error = failed
+
+        def execute(wanted: Any) -> Any:
+            if wanted is MAKE:
+                return make()
+            if isinstance(wanted, tuple):
+                return self.run_all(*wanted)
+            if not isinstance(wanted, Operation):
+                return time.sleep(wanted)
+            if wanted.verb == "lease":
+                return acquired(self, wanted, partial(cache.release, key))
+            return apart(self, wanted) if wanted.verb == "release" else self.run(wanted)
+
+        work = get_or_set(cache, key, ttl, stale, lease)  # releases the lease after any error, an interrupt included
+        return drive(work, SimpleNamespace(execute=execute), BaseException)
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         if atom.once is None:
@@ -359,6 +336,17 @@ class Store(_Base, Runner):
     def _run_each(self, atoms: Sequence[Atom]) -> None:
         # For the command line's import: the atoms share commits, and each has its own answer.
         self._working.run(atoms)
+
+
+def _with_await(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Make of a method of `Store`, which must need only what `AsyncStore` has too, one that runs in a thread."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        result: T = await self._in_thread(partial(method, self, *args, **options))
+        return result
+
+    return call
 
 
 class AsyncStore(_Base, AsyncRunner):
@@ -379,29 +367,12 @@ class AsyncStore(_Base, AsyncRunner):
     100
     """
 
-    async def create(self, *structures: Structure, view: bool = True) -> None:
-        """Make missing structures; see `Store.create`."""
-        await self._in_thread(self._create, structures, view)
-
-    async def alter(self, structure: Structure, *, view: bool | None = None) -> list[str]:
-        """Change a stored structure to this declaration; see `Store.alter`."""
-        return await self._in_thread(self._alter, structure, view)
-
-    async def drop(self, *structures: Structure) -> None:
-        """Drop structures with all that they hold; see `Store.drop`."""
-        await self._in_thread(self._drop, structures)
-
-    async def structures(self) -> list[Structure]:
-        """Return the structures in the catalog; see `Store.structures`."""
-        return await self._in_thread(self._structures)
-
-    async def check(self, *structures: Structure) -> list[Violation]:
-        """Verify every promise; see `Store.check`."""
-        return await self._in_thread(self._check, structures)
-
-    async def doctor(self) -> list[Finding]:
-        """Examine the database; see `Store.doctor`."""
-        return await self._in_thread(self._doctor)
+    create = _with_await(Store.create)
+    alter = _with_await(Store.alter)
+    drop = _with_await(Store.drop)
+    structures = _with_await(Store.structures)
+    check = _with_await(Store.check)
+    doctor = _with_await(Store.doctor)
 
     def on(self, connection: AsyncTransaction | AsyncpgTransaction | sqlite3.Connection) -> AsyncRunner:
         """Return a runner of operations inside the application's own transaction; see `Store.on`.
@@ -441,33 +412,26 @@ class AsyncStore(_Base, AsyncRunner):
         lease: float = 30.0,
     ) -> V:
         """Return the value of a key, or compute it with `make()`, which may be async; see `Store.get_or_set`."""
+
+        async def execute(wanted: Any) -> Any:
+            if wanted is MAKE:
+                made = make()
+                return await made if inspect.isawaitable(made) else made
+            if isinstance(wanted, tuple):
+                return await self.run_all(*wanted)
+            if not isinstance(wanted, Operation):
+                return await asyncio.sleep(wanted)
+            if wanted.verb == "lease":
+                return await aacquired(self, wanted, partial(cache.release, key))
+            if wanted.verb != "release":
+                return await self.run(wanted)
+            answer, cancelled = await whole(self.run(wanted))
+            if cancelled is not None:
+                raise cancelled
+            return answer
+
         work = get_or_set(cache, key, ttl, stale, lease)
-        answer: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                wanted = work.send(answer) if error is None else work.throw(error)
-            except StopIteration as stop:
-                result: V = stop.value
-                return result
-            answer, error = None, None
-            try:
-                if wanted is MAKE:
-                    answer = make()
-                    if inspect.isawaitable(answer):
-                        answer = await answer
-                elif isinstance(wanted, Operation) and wanted.verb == "lease":
-                    answer = await aacquired(self, wanted, partial(cache.release, key))
-                elif isinstance(wanted, Operation) and wanted.verb == "release":
-                    answer, error = await whole(self.run(wanted))
-                elif isinstance(wanted, Operation):
-                    answer = await self.run(wanted)
-                elif isinstance(wanted, tuple):
-                    answer = await self.run_all(*wanted)
-                else:
-                    await asyncio.sleep(wanted)
-            except BaseException as failed:  # passed to `work`, which releases the lease
-                error = failed
+        return await adrive(work, SimpleNamespace(execute=execute), BaseException)
 
     async def close(self) -> None:
         """Answer the waiting operations and close the connections. Later operations are refused with `Closed`.
@@ -502,9 +466,9 @@ class AsyncStore(_Base, AsyncRunner):
     def _is_once_gone(self, atom: Atom) -> bool:
         return self._core.is_once_gone(atom)
 
-    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+    async def _in_thread(self, call: Callable[[], T]) -> T:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._working.threads.executor, call, *args)
+            work = asyncio.get_running_loop().run_in_executor(self._working.threads, call)
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from roost.errors import Invalid
+from roost.structures.clock import fact_in_words
 from roost.structures.console import Console, Table
-from roost.structures.durations import fact_in_words
 from roost.structures.operation import Operation
 from roost.structures.rows import keep_limit
 from roost.structures.structure import Group, Structure
@@ -211,7 +211,6 @@ class AdoptedConsole(Console[Adopted]):
     read_only = "{name} is a table of your own: write it with SQL; `roost cap {name}` changes what it keeps"
 
     def listed(self) -> tuple[str, str, str]:
-        """Return the names of the key's columns, and the rule; the other columns may change at any time."""
         rule = {} if self.structure.cap is None else self.structure.cap.rule
         words = [
             f"{fact} {fact_in_words(fact, rule[fact])}"
@@ -225,19 +224,15 @@ class AdoptedConsole(Console[Adopted]):
         return self.structure.cap is not None and bool(self.structure.cap.older_than)
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return the operations that count each key's rows, or the one that reads the state."""
         return [self.structure.state() if self._by_age else self.structure.count(key) for key in keys]
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return what was read for each key."""
         names, rows = (STATE, results) if self._by_age else (("rows",), [(count,) for count in results])
         return Table(names, rows, [dict(zip(names, row, strict=True)) for row in rows])
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the rows."""
         return self.structure.latest(key, n)
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return the rows, which are named tuples."""
         names = found[0]._fields if found else self.structure.key.names
         return Table(names, found[:n], {"rows": [row._asdict() for row in found[:n]]})

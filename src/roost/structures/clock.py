@@ -27,6 +27,7 @@ window takes the place of `latest`.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from roost.structures.plan import StructurePlan
 
 SECOND = 1_000_000  # microseconds; after so long a structure's time is stored
-MOST_REFUSED = 1_000  # keys that a store remembers as refused
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -61,16 +61,8 @@ TRIGGER_CLOCK = """\
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', IF(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6)) BETWEEN 0 AND 3599,
     UTC_TIMESTAMP(6), CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00')))"""
 
-# The structure's time as an expression. On SQLite its row exists from the first write on. On PostgreSQL it is a query
-# that is evaluated once: with the clock itself, which advances, a condition could not use an index.
-NOW = {
-    "mariadb": "COALESCE((SELECT GREATEST({clock} + t.ahead, t.latest) FROM {table} t), {clock})",
-    "postgresql": "(SELECT greatest({clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {table} t)",
-}
-
 # For a view, which has no parameters: on SQLite the system's clock, whatever the store's is.
 SQLITE_CLOCK = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
-SQLITE_SHOWN = "(SELECT max({clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {table} t)"
 
 # A moment as a view shows it.
 SHOWN = {
@@ -118,14 +110,6 @@ def at_moment(dialect: Dialect, moment: str) -> str:
     return dialect.choose(SHOWN).format(moment)
 
 
-def shown_now(plan: StructurePlan) -> str:
-    """Return the expression of the current moment for a view."""
-    dialect, table = plan.dialect, f"roost_{plan.structure.name}_clock"
-    if dialect.name == "sqlite":
-        return SQLITE_SHOWN.format(table=table, clock=SQLITE_CLOCK)
-    return dialect.choose(NOW).format(table=table, clock=dialect.choose(CLOCK))
-
-
 def time_table(plan: StructurePlan, more: Mapping[Column, str]) -> tuple[str, ...]:
     """Return the statements that make the table of a structure's time, and its row.
 
@@ -137,3 +121,41 @@ def time_table(plan: StructurePlan, more: Mapping[Column, str]) -> tuple[str, ..
     columns, values = [*_COLUMNS, *more], ", ".join(["0"] * len(_COLUMNS) + [*more.values()])
     insert = f"INSERT INTO {name} ({plan.dialect.names(columns)}) VALUES ({values})"
     return plan.create(name, columns, "id"), insert
+
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+WANTED = "a whole number with s, m, h or d behind it, such as 90s or 30d"
+
+_WRITTEN = re.compile(r"(\d{1,12})([smhd])", re.ASCII)
+_FACTS = {"keep_for": 1, "older_than": 1, "window": 1, "within": SECOND}  # of definitions: the units of a second
+
+
+def seconds_of(text: str) -> int | None:
+    """Return a duration in seconds; None if the text is not one, such as a number without a unit.
+
+    >>> seconds_of("30d"), seconds_of("90s"), seconds_of("90")
+    (2592000, 90, None)
+    """
+    found = _WRITTEN.fullmatch(text)
+    return (int(found[1]) * UNITS[found[2]] or None) if found else None
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration as text.
+
+    >>> in_words(30 * 86_400), in_words(90), in_words(0.25)
+    ('30d', '90s', '0.25s')
+    """
+    for unit in ("d", "h", "m"):
+        if seconds % UNITS[unit] == 0:
+            return f"{seconds // UNITS[unit]:.0f}{unit}"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def fact_in_words(fact: str, value: Any) -> Any:
+    """Return a fact of a definition for display: a duration as text, anything else unchanged.
+
+    >>> fact_in_words("keep_for", 3600), fact_in_words("within", 500_000), fact_in_words("keep", 3600)
+    ('1h', '0.5s', 3600)
+    """
+    return in_words(value / _FACTS[fact]) if fact in _FACTS and type(value) is int else value

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from roost.errors import Invalid
-from roost.structures.durations import fact_in_words
+from roost.structures.clock import fact_in_words
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 from roost.types.columns import Column
@@ -37,11 +37,15 @@ class Console(Generic[S]):
         declared in Python alone.
     changes: the options of `roost alter NAME`; `add` adds columns.
     read_only: the reason why the commands that write refuse a structure; `{name}` is its name.
+    reads, headers: the verb that reads what a key holds in short, and how its result is called, or the attributes of
+        it that are shown.
     """
 
     takes: ClassVar[Mapping[str, Any]] = {}
     changes: ClassVar[Sequence[str]] = ()
     read_only: ClassVar[str] = ""
+    reads: ClassVar[str] = ""
+    headers: ClassVar[Sequence[str]] = ()
 
     def __init__(self, structure: S) -> None:
         self.structure = structure
@@ -80,11 +84,12 @@ class Console(Generic[S]):
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
         """Return the operations whose results say what each of some keys holds."""
-        return []
+        return [getattr(self.structure, self.reads)(key) for key in keys] if self.reads else []
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
         """Return what each key holds, without the key: a row and an object for each."""
-        return Table((), [()] * len(keys), [{}] * len(keys))
+        rows = [tuple([getattr(found, name, found) for name in self.headers]) for found in results or keys]
+        return Table(self.headers, rows, [dict(zip(self.headers, row, strict=True)) for row in rows])
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         """Return the operation that reads all that a key holds."""
@@ -130,30 +135,15 @@ class Console(Generic[S]):
 
 
 class PeekConsole(Console[S]):
-    """A structure whose keys are read by `peek`.
+    """A structure whose keys are read by `peek`."""
 
-    headers: the attributes of what it finds.
-    """
-
-    headers: ClassVar[Sequence[str]] = ()
-
-    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
-        """Return an operation for each key."""
-        return [self.contents(key, None) for key in keys]
-
-    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        """Return what was found of each key."""
-        rows = [tuple([getattr(found, name, None) for name in self.headers]) for found in results]
-        return Table(self.headers, rows, [dict(zip(self.headers, row, strict=True)) for row in rows])
+    reads = "peek"
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads a key."""
-        structure: Any = self.structure
-        operation: Operation[Any] = structure.peek(key)
+        operation: Operation[Any] = getattr(self.structure, self.reads)(key)
         return operation
 
     def content(self, found: Any, n: int | None) -> Table:
-        """Return what was found."""
         table = self.summary([None], [found])
         return table._replace(rows=[] if found is None else table.rows, document=table.document[0])
 

@@ -6,10 +6,10 @@ from roost.structures.adopted import Adopted
 from roost.structures.cache.clients import CacheConsole
 from roost.structures.cache.declaration import Cache
 from roost.structures.cache.plan import CachePlan
-from roost.structures.capped.console import CappedConsole
+from roost.structures.capped.clients import CappedConsole
 from roost.structures.capped.declaration import Capped
 from roost.structures.capped.plan import CappedPlan
-from roost.structures.counter.console import CounterConsole
+from roost.structures.counter.clients import CounterConsole
 from roost.structures.counter.declaration import Counter
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.lease import Lease, LeaseConsole, LeasePlan
@@ -17,21 +17,10 @@ from roost.structures.memcached_set.declaration import MemcachedSet
 from roost.structures.rate_limit import RateLimit, RateLimitConsole, RateLimitPlan
 from roost.structures.registry import register
 from roost.structures.ring import Ring, RingConsole, RingPlan
-from roost.structures.set.clients import SetConsole
 from roost.structures.set.declaration import Set
-from roost.structures.set.plan import SetPlan
+from roost.structures.set.plan import SetConsole, SetPlan
 
-__all__ = [
-    "Adopted",
-    "Cache",
-    "Capped",
-    "Counter",
-    "Lease",
-    "MemcachedSet",
-    "RateLimit",
-    "Ring",
-    "Set",
-]
+__all__ = ["Adopted", "Cache", "Capped", "Counter", "Lease", "MemcachedSet", "RateLimit", "Ring", "Set"]
 
 register(Cache, CachePlan, CacheConsole)
 register(Counter, CounterPlan, CounterConsole)

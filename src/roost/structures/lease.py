@@ -10,26 +10,25 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from functools import partial
+from typing import Any, ClassVar, Generic
 
 from roost.dialects.dialect import Row
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords
-from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds, shown_now
+from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds
 from roost.structures.console import PeekConsole
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Question, Rule, Verb
-from roost.structures.program import Answering, Ask, ProgramPlan, Write, first
+from roost.structures.plan import Careful, Context, Rule, Verb
+from roost.structures.program import Answering, ProgramPlan, Write, first
+from roost.structures.reading import Ask
 from roost.structures.relation import read_only
-from roost.structures.rules import sweep
-from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.rules import rule, sweep
+from roost.structures.steps import Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
-
-K = TypeVar("K")
 
 MOST = 10**15  # microseconds: about 31 years
 STAYS = 2 * SECOND  # the time for which a row is kept after its lease has ended
@@ -41,7 +40,7 @@ RESERVED = frozenset(["expires", "holder", "token", "ttl"])  # columns beside th
 
 
 @dataclass(frozen=True, slots=True)
-class Grant(Generic[K]):
+class Grant(Generic[Key]):
     """A granted lease.
 
     token: the fencing number. A later grant of the same key has a larger token; renewing keeps it. The resource that
@@ -49,13 +48,13 @@ class Grant(Generic[K]):
     expires: the time at which the lease expires unless it is renewed, by the database's clock.
     """
 
-    key: K
+    key: Key
     holder: str
     token: int
     expires: dt.datetime
 
 
-class Lease(Structure, Generic[K]):
+class Lease(Structure[Key]):
     """Locks that expire: each key has at most one holder, for a time that the holder can renew.
 
     name: lower-case identifier, at most 40 characters.
@@ -84,25 +83,13 @@ class Lease(Structure, Generic[K]):
     kind = "lease"
     reads: ClassVar[tuple[str, ...]] = ("holder", "peek")
 
-    @overload
-    def __init__(self: Lease[str], name: str) -> None: ...
-    @overload
-    def __init__(self, name: str, *, key: type[K] | ColumnType[K]) -> None: ...
-
-    def __init__(self, name: str, *, key: Any = str) -> None:
-        super().__init__(name, Group.declared(name, "key", key))
-        for column in self.key.columns:
-            if column.name.lower() in RESERVED:
-                raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
+    def __init__(self, name: str, *, key: type[Key] | ColumnType[Key] = str) -> None:  # type: ignore[assignment]
+        super().__init__(name, Group.declared(name, "key", key), RESERVED)
+        self.second = Group(name, "holder", [HOLDER])
         self._check_holder = HOLDER.checker(self.name)
         self._define({"name": name, "key": key}, key=column_facts(self.key.columns))
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key, and the holder."""
-        return (*self.key.columns, HOLDER)
-
-    def acquire(self, key: K, holder: str, ttl: dt.timedelta | float) -> Operation[Grant[K] | None]:
+    def acquire(self, key: Key, holder: str, ttl: dt.timedelta | float) -> Operation[Grant[Key] | None]:
         """Acquire the key for `ttl` (a timedelta, or seconds); None if another holder has it.
 
         If the same holder has the key already, this renews the lease: it expires `ttl` from now and keeps its token. So
@@ -110,34 +97,22 @@ class Lease(Structure, Generic[K]):
         """
         return Operation(self, "acquire", (self.key.check(key), self._check_holder(holder), self._ttl(ttl)))
 
-    def renew(self, grant: Grant[K], ttl: dt.timedelta | float) -> Operation[Grant[K] | None]:
+    def renew(self, grant: Grant[Key], ttl: dt.timedelta | float) -> Operation[Grant[Key] | None]:
         """Renew a lease to end `ttl` from now; None if it has ended already, even if nobody else has acquired it."""
         key, token = self._of(grant)
         return Operation(self, "renew", (key, self._check_holder(grant.holder), token, self._ttl(ttl)))
 
-    def release(self, grant: Grant[K]) -> Operation[bool]:
+    def release(self, grant: Grant[Key]) -> Operation[bool]:
         """End a lease; False if it has ended already."""
         return Operation(self, "release", self._of(grant))
 
-    def holder(self, key: K) -> Operation[str | None]:
+    def holder(self, key: Key) -> Operation[str | None]:
         """Read the name of the key's holder; None if there is none."""
         return Operation(self, "holder", (self.key.check(key),))
 
-    def peek(self, key: K) -> Operation[Grant[K] | None]:
+    def peek(self, key: Key) -> Operation[Grant[Key] | None]:
         """Read the grant of the key's holder; None if there is none."""
         return Operation(self, "peek", (self.key.check(key),))
-
-    def clear(self, key: K) -> Operation[int]:
-        """End the key's lease, whoever holds it; return 1, or 0 if nobody did. Later tokens continue to grow."""
-        return super().clear(key)
-
-    def forget(self, key: K) -> Operation[int]:
-        """End the lease, as `clear` does; the row stays until its token may be forgotten."""
-        return super().forget(key)
-
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after` that have a holder, in key order."""
-        return super().keys(after, n)
 
     def _ttl(self, ttl: Any) -> int:
         return duration(f"{self.name}: ttl", ttl, MOST)
@@ -147,15 +122,6 @@ class Lease(Structure, Generic[K]):
             raise Invalid(f"{self.name}: {shown(grant)} is not a Grant")
         return self.key.check(grant.key), grant.token
 
-    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value is at this path in an operation's arguments."""
-        return HOLDER.name if path[0] else self.key.names[path[-1]]
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Lease[Any]:
-        """Make the declaration from the facts of a definition."""
-        return cls(name, key=key_from(name, "key", facts["key"]))
-
 
 class LeasePlan(ProgramPlan):
     """A lease in one dialect's words: one table, whose row is its own head."""
@@ -164,17 +130,13 @@ class LeasePlan(ProgramPlan):
     expires = True
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table and index; PostgreSQL leaves room for new versions of a row."""
-        names = self.dialect.names(self.structure.key.columns)
-        room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
-        yield self.create(self.rows_table, [*self.structure.key.columns, HOLDER, TOKEN, TTL, EXPIRES], names) + room
-        self.indexes = (f"roost_{self.structure.name}_over",)
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (expires)"
+        key = self.structure.key.columns
+        yield self.create(self.rows_table, [*key, HOLDER, TOKEN, TTL, EXPIRES], self.dialect.names(key), 80)
+        yield self.index("over", "expires")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs. A lease that is not granted has the token 0; one that is ends `ttl` after its moment."""
         key, gives = self.structure.key.columns, [GRANTED, MOMENT]
         after = (
             f"SELECT token, {self.now} AS moment FROM {self.rows_table} WHERE {self.mine()} AND expires > {self.now}"
@@ -198,7 +160,7 @@ class LeasePlan(ProgramPlan):
             [*key, HOLDER, TTL],
             self._acquiring,
             gives,
-            before=self._held_by_other,
+            before=self._asked_by_other,
             after=f"{after} AND holder = :holder",
             tell=lambda _, row: tuple(row) if row else (0, 0),
             idle=lambda row: bool(row[0]),
@@ -230,27 +192,31 @@ class LeasePlan(ProgramPlan):
             yield self.lock_program()
         yield sweep(key, EXPIRES, STAYS)
 
+    def held(self, now: str, mine: str = "") -> str:
+        # The leases `r` that have not ended, at the moment `m.moment`.
+        source = f"FROM {self.rows_table} r CROSS JOIN (SELECT {now} AS moment) m"
+        return f"{source}\n  WHERE {f'{mine} AND ' if mine else ''}r.expires > m.moment"
+
+    def _held_by_other(self, now: str, mine: str, holder: str, stands: str) -> str:
+        # The query for whether somebody else has the key, so that nothing is to be done. It is not where a clock has
+        # jumped: no lease lasts longer than its `ttl` from now.
+        lasts = f"r.expires - m.moment <= r.ttl + {SECOND} AND NOT {stands}"
+        return f"SELECT count(*) {self.held(now, mine)} AND r.holder <> {holder} AND {lasts}"
+
+    @property
+    def _asked_by_other(self) -> str:
+        return self._held_by_other(self.now, self.mine("r."), ":holder", self.stands)
+
     def _peeking(self, w: Words) -> Iterator[Step]:
-        source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')} AND r.expires > m.moment"
-        values = {HOLDER: "r.holder", TOKEN: "r.token", EXPIRES: self._ends}
+        source, values = self.held(w.now, w.mine((), "r.")), {HOLDER: "r.holder", TOKEN: "r.token", EXPIRES: self._ends}
         for column, value in values.items():
-            yield Let(column.name, column.type, f"SELECT {value} FROM {source}")
+            yield Let(column.name, f"SELECT {value} {source}", column.type)
         yield Give([w[column.name] for column in values])
 
     @property
     def _ends(self) -> str:
         # When a lease ends: no later than its whole `ttl` from now, even if a clock has jumped.
         return f"CASE WHEN r.expires - m.moment > r.ttl + {SECOND} THEN m.moment + r.ttl ELSE r.expires END"
-
-    @property
-    def _held_by_other(self) -> str:
-        # The query for whether somebody else has the key, so that nothing is to be done. It is not where a clock has
-        # jumped: no lease lasts longer than its `ttl` from now.
-        return (
-            f"SELECT count(*) FROM {self.rows_table} r CROSS JOIN (SELECT {self.now} AS moment) m\n"
-            f"  WHERE {self.mine('r.')} AND r.holder <> :holder AND r.expires > m.moment \n"
-            f"  AND r.expires - m.moment <= r.ttl + {SECOND} AND NOT {self.stands}"
-        )
 
     def _beyond(self, w: Words) -> Do:
         # No lease lasts that long, so the clock has jumped: it lasts for its whole `ttl` from now, and no longer.
@@ -261,22 +227,15 @@ class LeasePlan(ProgramPlan):
 
     def _acquiring(self, w: Words) -> Iterator[Step]:
         holder = w.new(HOLDER.name)
-        yield Let(
-            "held",
-            INT,
-            f"SELECT count(*) FROM {w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}\n"
-            f"  AND r.holder <> {holder} AND r.expires > m.moment AND r.expires - m.moment <= r.ttl + {SECOND}"
-            f" AND NOT {w.stands}",
-        )
+        yield Let("held", self._held_by_other(w.now, w.mine((), "r."), holder, w.stands))
         yield Leave(f"{w['held']} > 0", ["0", "0"])
         yield Head([TOKEN.name, TTL.name, EXPIRES.name], texts=[HOLDER.name])
         yield Now()
         yield self._beyond(w)
         living = f"{w[EXPIRES.name]} > {w['now']}"
         yield Leave(f"{living} AND {w[HOLDER.name]} <> {holder}", ["0", "0"])
-        least = "max" if self.dialect.family == "sqlite" else "GREATEST"
-        token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {least}({w['now']}, {w[TOKEN.name]} + 1) END"
-        yield Let("granted", INT, token)
+        token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {w.greatest}({w['now']}, {w[TOKEN.name]} + 1) END"
+        yield Let("granted", token)
         ttl = w.new(TTL.name)
         yield Do(
             f"UPDATE {w.rows} SET holder = {holder}, token = {w['granted']}, ttl = {ttl}, expires = {w['now']} + {ttl}"
@@ -299,14 +258,13 @@ class LeasePlan(ProgramPlan):
         held = f"{w[EXPIRES.name]} > {w['now']}"
         if mine:
             held += f" AND {w[TOKEN.name]} = {mine}"
-        yield Let("had", INT, f"CASE WHEN {held} THEN 1 ELSE 0 END")
+        yield Let("had", f"CASE WHEN {held} THEN 1 ELSE 0 END")
         yield Do(f"UPDATE {w.rows} SET expires = {w['now']} WHERE {w.mine()}", when=f"{w['had']} = 1")
         yield Give([w["had"]])
 
     # --- operations -----------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             return [(*self.key_out(op.args[0]), *(op.args[2:] if op.verb == "renew" else op.args[1:]))]
@@ -342,18 +300,13 @@ class LeasePlan(ProgramPlan):
         return Grant(self.structure.key.value(op.args[0]), op.args[1], token, datetime_of(moment + op.args[-1]))
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
-        key = self.structure.key.columns
-        read = self.read(
-            f"SELECT r.holder, r.token, {self._ends} AS expires\n"
-            f"  FROM {self.rows_table} r CROSS JOIN (SELECT {self.now} AS moment) m\n"
-            f"  WHERE {self.mine('r.')} AND r.expires > m.moment",
-            [*key, *self.timed],
-        )
-        self._by_other = self.read(self._held_by_other, [*key, HOLDER, *self.timed])
+        held = f"SELECT r.holder, r.token, {self._ends} AS expires {self.held(self.now, self.mine('r.'))}"
 
-        def row(op: Operation[Any], context: Context) -> Row:
-            return (*self.key_out(op.args[0]), *self.moment(context))
+        def refused(_: Operation[Any], found: list[Row]) -> None:
+            if not found[0][0]:
+                raise Careful
+
+        self._by_other = self.ask(self._asked_by_other, refused, [HOLDER])
 
         def peeked(op: Operation[Any], found: list[Row]) -> Grant[Any] | None:
             if not found:
@@ -362,34 +315,22 @@ class LeasePlan(ProgramPlan):
             return Grant(self.structure.key.value(op.args[0]), holder, token, datetime_of(expires))
 
         return {
-            "peek": Ask(read, row, peeked),
-            "holder": Ask(read, row, lambda _, found: found[0][0] if found else None),
+            "peek": self.ask(held, peeked),
+            "holder": self.ask(held, lambda _, found: found[0][0] if found else None),
         }
 
+    @property
+    def listed(self) -> str:
+        return f"expires > {self.now}"
+
     def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys; a plain read refuses what somebody else has."""
-        if self.dialect.singles:
-            self.questions["acquire"] = self._asking
-        return {"keys": self.list_keys(self.rows_table, f"expires > {self.now}")}
-
-    def _asking(self, op: Operation[Any], context: Context) -> Question:
-        def row(op: Operation[Any], context: Context) -> Row:
-            return (*self.key_out(op.args[0]), op.args[1], *self.moment(context))
-
-        def refused(_: Operation[Any], found: list[Row]) -> None:
-            if not found[0][0]:
-                raise Careful
-
-        return self._question(Ask(self._by_other, row, refused), op, context)
+        if self.dialect.singles:  # a plain read refuses what somebody else has
+            self.questions["acquire"] = partial(self._question, self._by_other)
+        return {}
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: whoever holds a key has a token and a time to hold it."""
-        words = RuleWords(self)
-        yield (
-            "token",
-            f"SELECT {words.r_key}, {words.message('token ? of a lease that ends at ?', 'r.token', 'r.expires')}\n"
-            f"  FROM {words.rows} r WHERE r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)",
-        )
+        wrong = "r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)"
+        yield rule(self, "token", "token ? of a lease that ends at ?", "r.token", "r.expires", where=wrong)
 
 
 def _since(context: Context) -> int:
@@ -402,15 +343,13 @@ def _since(context: Context) -> int:
 
 def _shown(plan: Any) -> str:
     names = plan.dialect.names([*plan.structure.key.columns, HOLDER], "r.")
-    return (
-        f"SELECT {names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {shown_now(plan)} AS moment) m WHERE r.expires > m.moment"
-    )
+    shown = f"{names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires"
+    return f"SELECT {shown} {plan.held(plan.shown_now)}"
 
 
 def _end(plan: Any, which: str) -> str:
     # The row stays until its token can be forgotten.
-    now = shown_now(plan)
+    now = plan.shown_now
     return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
 
 
@@ -420,7 +359,6 @@ class LeaseWire(PeekWire):
     more = (TOKEN, ENDS)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the key with its grant."""
         return [] if found is None else [(*key, found.holder, found.token, found.expires)]
 
 
@@ -431,7 +369,6 @@ class LeaseConsole(PeekConsole[Lease[Any]]):
     headers = ("holder", "token", "expires")
 
     def removed(self, number: int) -> str:
-        """Say what `clear` and `forget` do."""
         return f"{number:,} lease{'' if number == 1 else 's'}"
 
 

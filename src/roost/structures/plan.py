@@ -7,18 +7,18 @@ its results is a value, or an error that concerns that one operation; what it ra
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
-from roost.structures.overlap import difference, overlap
 from roost.structures.steps import Routine
-from roost.structures.structure import Structure
+from roost.structures.structure import Structure, difference
 from roost.structures.wire import Wire
 from roost.types.column_types import CHECKS, ColumnType, Refused
 from roost.types.columns import Column
@@ -34,6 +34,7 @@ same: Callable[[Row], Row] = tuple  # the converter of columns that need none: i
 PLAIN = {"int", "text", "bool", "binary", "uuid", "enum"}  # kinds whose text does not depend on a session's settings
 
 MOST_OVERLAPS = 10  # definitions for which a declaration remembers its plan
+MOST_REFUSED = 1_000  # keys of a structure that a store remembers as refused
 MOST = 100  # violations of one rule that `check` reports
 MORE = f"there are more than these {MOST}"
 
@@ -51,15 +52,23 @@ class Context:
     """The circumstances of a run that a plan may use; none of them decides an order."""
 
     clock: Callable[[], dt.datetime]  # for the column `at`, in UTC
-    spot: int  # a store's own random number; picks its slots of counters
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # an optimistic attempt has failed
     nowait: bool = False  # do not wait for locks that other sessions hold
-    refused: dict[str, dict[Row, None]] = field(
-        default_factory=dict
-    )  # by structure, keys of which something was refused
+    refused: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, what was refused
     # By structure: keys that were read, whose use is to be stored.
     used: dict[str, dict[Row, None]] = field(default_factory=dict)
+
+    def was_refused(self, name: str, asked: Row) -> bool:
+        """Return whether this was refused lately by the structure of that name, and forget it."""
+        return self.refused.get(name, {}).pop(asked, 1) is None
+
+    def remember_refused(self, name: str, asked: Row) -> None:
+        """Remember that this was refused, so that a plain read is asked first the next time."""
+        refused = self.refused.setdefault(name, {})
+        if len(refused) >= MOST_REFUSED:
+            refused.clear()
+        refused[asked] = None
 
     def carefully(self) -> Context:
         """Return the context for running a batch again after `Careful`."""
@@ -189,7 +198,7 @@ class StructurePlan(TargetPlan):
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""
         found = self._as_stored.get(definition)
         if found is None:
-            structure = overlap(self.structure, definition)
+            structure = self.structure.overlap(definition)
             if structure is None:
                 return Mismatch(
                     f"{self.structure.name} is declared otherwise than it is stored: "
@@ -201,15 +210,17 @@ class StructurePlan(TargetPlan):
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
-        """Plan operations of this structure, in their order."""
         if context.nowait and self.seize is not None:
             yield Statement(self.seize, self.seized(operations, context))
         if len(operations) == 1:
             only: list[Any] = yield from self._verbs[operations[0].verb](operations, context, False)
             return only
-        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written.
+        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written. So
+        # those that are there are locked in their order, and the others by the operations on both sides of the reader.
         readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
         if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
+            if not context.joined:
+                yield from self.take_heads(operations, context, makes=False)
             before = yield from StructurePlan.run(self, operations[: readers[0]], context)
             return before + (yield from StructurePlan.run(self, operations[readers[0] :], context))
         together = self.together
@@ -225,8 +236,13 @@ class StructurePlan(TargetPlan):
                 locked = True
         return results
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Wanted, Any, Locked]:
-        """Take the locks for all rows that operations of several kinds write; return whether they are taken."""
+    def take_heads(
+        self, operations: Operations, context: Context, *, makes: bool = True
+    ) -> Generator[Wanted, Any, Locked]:
+        """Take the locks for all rows that operations of several kinds write; return whether they are taken.
+
+        makes: whether those that are missing are made, where an operation makes them.
+        """
         yield from ()
         return True
 
@@ -235,15 +251,17 @@ class StructurePlan(TargetPlan):
         return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, whose heads an operation locks."""
         return [self.key_out(op.args[0])]
 
     def key_value(self, stored: Sequence[Any]) -> Any:
         """Return the caller's key for the stored columns of one."""
         return self.structure.key.value(self._key_in(tuple(stored)))
 
-    def create(self, table: str, columns: Sequence[Column], primary: str) -> str:
-        """Return a CREATE TABLE statement, and remember the layout for `check`."""
+    def create(self, table: str, columns: Sequence[Column], primary: str, fill: int = 100) -> str:
+        """Return a CREATE TABLE statement, and remember the layout for `check`.
+
+        fill: the percentage to which PostgreSQL fills a page: with room for new versions of rows, updates are HOT.
+        """
         self.layout[table] = tuple(columns)
         identity = primary.split(", ")
         longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
@@ -254,7 +272,14 @@ class StructurePlan(TargetPlan):
                 " roost.text(100)"
             )
         lines = ",\n  ".join([*map(self.dialect.declared, columns), f"PRIMARY KEY ({primary})"])
-        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}"
+        room = f" WITH (fillfactor = {fill})" if fill < 100 and self.dialect.name == "postgresql" else ""
+        return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}{room}"
+
+    def index(self, suffix: str, columns: str, where: str = "", table: str = "") -> str:
+        """Return a CREATE INDEX statement, and remember the index for `check`."""
+        name = f"roost_{self.structure.name}_{suffix}"
+        self.indexes += (name,)
+        return f"CREATE INDEX {name} ON {table or self.rows_table} ({columns}){where}"
 
 
 def _most_bytes(column: Column) -> int:
@@ -299,15 +324,42 @@ def write(sql: str, values: str = "") -> Template:
     return Template(sql, many=many)
 
 
-def nth(dialect: Dialect, columns: Sequence[Column]) -> str:
-    """Return `r.a = q.column2 AND r.b = q.column3`: SQLite's names of the columns of VALUES, after an ordinal."""
-    return " AND ".join(f"r.{dialect.name_of(column)} = q.column{place}" for place, column in enumerate(columns, 2))
+def in_place(places: Iterable[int], found: Sequence[Any]) -> list[Any]:
+    """Return what was found in the order of the places to which it belongs.
+
+    >>> in_place([2, 0, 1], ["c", "a", "b"])
+    ['a', 'b', 'c']
+    """
+    return [each for _, each in sorted(zip(places, found, strict=True), key=itemgetter(0))]
 
 
-def numbered(keys: Sequence[Row], newest: dict[Row, int]) -> list[int]:
-    """Return the sequences of rows with these keys; `newest` has those before them, and those of the last ones then."""
-    sequences = []
-    for key in keys:
-        newest[key] = sequence = newest[key] + 1
-        sequences.append(sequence)
-    return sequences
+def in_turns(calls: Sequence[tuple[str, Row]], width: int) -> list[tuple[str, list[int]]]:
+    """Return programs with the places of their calls, so that those with the same first columns stay in order.
+
+    >>> in_turns([("add", (7,)), ("remove", (7,)), ("add", (8,)), ("add", (7,))], 1)
+    [('add', [0, 2]), ('remove', [1]), ('add', [3])]
+    """
+    groups: dict[tuple[int, str], list[int]] = {}
+    last: dict[Row, tuple[int, str]] = {}
+    for place, (program, row) in enumerate(calls):
+        turn, before = last.get(row[:width], (0, program))
+        turn += before != program
+        last[row[:width]] = turn, program
+        groups.setdefault((turn, program), []).append(place)
+    return [(program, groups[turn, program]) for turn, program in sorted(groups)]
+
+
+def in_rounds(rows: Sequence[Row]) -> list[list[int]]:
+    """Return the places of rows in rounds, of which none has two equal rows.
+
+    >>> in_rounds([(7,), (8,), (7,), (7,)])
+    [[0, 1], [2], [3]]
+    """
+    rounds: list[list[int]] = []
+    calls: Counter[Row] = Counter()
+    for place, row in enumerate(rows):
+        if calls[row] == len(rounds):
+            rounds.append([])
+        rounds[calls[row]].append(place)
+        calls[row] += 1
+    return rounds

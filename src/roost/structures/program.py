@@ -3,34 +3,19 @@
 A structure says what its verbs call (`writes`) and ask (`asks`). A call is a text, its rows, and how its outcomes
 become results; nothing here knows what a program does. One operation by itself, a batch, and the application's
 transaction use the same description.
-
-Longer than 500 lines: what a verb says (`Write`, `Ask`), and the calls that are made of it, are read together.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
+from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import (
-    MOST_BYTES,
-    Answer,
-    Dialect,
-    Exchange,
-    Gather,
-    Row,
-    Statement,
-    Template,
-    Together,
-    Wanted,
-)
+from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, StatementFailed
-from roost.structures.clock import CLOCK, SECOND, microseconds, time_table
+from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     Careful,
@@ -38,33 +23,28 @@ from roost.structures.plan import (
     Locked,
     Operations,
     Plan,
-    Question,
-    StructurePlan,
     Transaction,
     Verb,
-    each,
+    in_place,
+    in_rounds,
+    in_turns,
     seizing,
 )
+from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
-from roost.structures.rules import Remember, removal
-from roost.structures.steps import INT, Head, Let, Program, Routine, Step, number
-from roost.structures.words.mysql import MySQLWords
-from roost.structures.words.postgresql import PostgreSQLWords
+from roost.structures.rules import removals
+from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
+from roost.structures.words.mysql import calling, in_json, results
 from roost.structures.words.sqlite import SQLiteWords
-from roost.structures.words.words import NAMED, Words, digest, parameters
+from roost.structures.words.words import Words, digest
 from roost.types.columns import Column
 
-WORDS: Mapping[str, type[Words]] = {"sqlite": SQLiteWords, "mariadb": MySQLWords, "postgresql": PostgreSQLWords}
 MOST_CALLS = 64  # procedures that one text calls on MariaDB and MySQL
-MOST_JSON_ROWS = 5_000  # of one call
 SOME = 10  # rows from which a server takes them in one call of the set form, where there is one
 SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
 SWEEPS = 16  # writes after which a batch deletes expired rows
 MOST_SWEPT = 1_000  # rows that one batch deletes
-
-# Parameters beside a structure's columns, whose names cannot be these.
-NOW, MOST, MAKES = number("roost_now"), number("roost_most"), number("roost_makes")
-ALL = 2**31 - 1  # the limit of a query that reads all rows
+MAKES = number("roost_makes")  # a parameter beside a structure's columns, whose names cannot be it
 
 Calling = Generator[Wanted, Any, list[Any]]
 Answering = tuple[str, Callable[[int], Any]]  # an expression, and what makes a result of its value
@@ -80,6 +60,7 @@ class Write(NamedTuple):
     answer: for one operation in one exchange, a number from 0 on that is made of the outcome, whose columns are named
         in braces, and what makes the result of it; NULL: nothing was changed, and a batch runs the operation. None:
         this operation needs a batch. By default the number is the first column.
+    together: under which name the verb runs together with those of other programs; see `ProgramPlan.apart`.
     """
 
     program: str
@@ -87,83 +68,43 @@ class Write(NamedTuple):
     result: Callable[[Operation[Any], Sequence[Any]], Any] = lambda _, __: None
     makes: bool = True
     answer: Callable[[Operation[Any], Context], Answering | None] | None = None
+    together: str = ""
 
 
-class Read(NamedTuple):
-    """A query for the rows of one key: for one at a time, and for many in one statement."""
-
-    sql: str  # with placeholders
-    places: tuple[int, ...]  # of the parameters, for each placeholder
-    template: Template
-    in_order: bool = False  # whether the placeholders are those of the parameters, in their order
-
-    def row(self, values: Row) -> Row:
-        """Return the values in the order of the placeholders."""
-        return values if self.in_order else tuple([values[place] for place in self.places])
-
-    def statement(self, rows: Sequence[Row]) -> Statement:
-        """Return the query for many rows of parameters; the answer has a list of rows for each."""
-        arrays = self.template.gather is Gather.ARRAYS
-        return Statement(self.template, rows if arrays else [self.row(row) for row in rows])
-
-    def alone(self, values: Row) -> Statement:
-        """Return the query for one row of parameters, as one that need not be gathered."""
-        return Statement(each(self.sql), [self.row(values)])
-
-
-class Ask(NamedTuple):
-    """What a verb that only reads asks.
-
-    row: the parameters for an operation.
-    result: makes the operation's result of the rows that were found.
-    """
-
-    read: Read
-    row: Callable[[Operation[Any], Context], Row]
-    result: Callable[[Operation[Any], list[Row]], Any]
-
-
-class ProgramPlan(StructurePlan):
+class ProgramPlan(ReadPlan):
     """One structure in one dialect's words, with its programs.
 
     A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
 
-    heads: whether a key has a row in the head table, which is locked first; otherwise the rows are their own heads.
     first: values of a created head that are not zero.
-    expires: whether rows expire. The structure then has a program `sweep`.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
+    apart: the width of the columns by which calls are told apart: those in which these differ can be in any order.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
-    heads = False
     first: Mapping[str, str] = {}
-    expires = False
     own_time = True
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
-        self.words = dialect.choose(WORDS)(structure.name, dialect, structure.key.columns)
-        if not self.heads:
-            self.words.head = self.words.rows
+        super().__init__(structure, dialect)
         rows = getattr(structure, "rows", None)
         if rows is not None:
             self.form = [each.name for each in (*rows.others, *rows.unknown)]
         # On MariaDB and MySQL each form has its own name: an inlet's trigger goes on calling the one that it knows.
         if rows is not None and (rows.unknown or dialect.family == "mariadb"):
             self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
-        super().__init__(structure, dialect)
-        self.lock_width = self.key_width  # of the columns that identify what a call locks
-        self._by_store = dialect.name == "sqlite"
+        self.lock_width = self.apart = self.key_width  # of the columns that identify what a call locks
         self._programs: dict[str, Program] = {}
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
         self._around: dict[str, tuple[Read | None, Read | None]] = {}
         self._timed: set[str] = set()  # the verbs of programs that need the moment
-        self._owed = 0  # writes since expired rows were deleted
-        self._swept = 0  # when that was, by the store's clock
+        self._owed = self._swept = 0  # writes since expired rows were deleted; when that was, by the store's clock
         self.tables = tuple(self.made())
         if self.expires and self.own_time:
             self.tables += time_table(self, self.timing())
-        routines = []
+        routines: list[Routine] = []
+        self._refused_as: dict[str, Mapping[str, int]] = {}
         for program in self.programs():
             if program.many and isinstance(self.words, SQLiteWords):
                 if sql := self.words.statement(program):
@@ -171,35 +112,33 @@ class ProgramPlan(StructurePlan):
                     many = Template(sql.replace(f"VALUES ({values})", "VALUES {rows}"), Gather.VALUES)
                     self._many[program.verb] = Template(sql, many=many)
                 continue
-            self._programs[program.verb] = program
-            routines.append(self.words.routine(program))
-            if self.words.clock in routines[-1].text or NOW.name in program.before + program.after:
+            routine = self.words.routine(program)
+            routines.append(routine)
+            self._programs[program.verb], self._refused_as[program.verb] = program, routine.refusals
+            self._call(program.verb, program)
+            if self.words.clock in routine.text or NOW.name in program.before + program.after:
                 self._timed.add(program.verb)
             if (door := self.words.door(program)) is not None:
                 routines.append(door)
-        self.routines: tuple[Routine, ...] = tuple(routines)
+        self.routines = tuple(routines)
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
-        self._least = {verb: min(self.refusals(verb).values(), default=0) for verb in self._programs}
-        for verb, program in self._programs.items():
-            self._call(verb, program)
         if not self.heads:
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)
         if self.heads and dialect.lock_table:  # in the order of the programs, and against SELECT FOR UPDATE, too
             self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "EXCLUSIVE")
-        removing = {
-            verb: Write(verb, self.key_of, first, makes=False) for verb in ("clear", "forget") if verb in self._programs
-        }
-        self.writes, self.asks = removing | dict(self.written()), dict(self.asked())
+        removing = {"clear", "forget"} & self._programs.keys()
+        self.writes = {verb: Write(verb, self.key_of, first, makes=False) for verb in removing} | dict(self.written())
+        self.asks = dict(self.asked())
         if dialect.singles:
             self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
             self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
         self._verbs |= {verb: partial(self._asks, ask) for verb, ask in self.asks.items()}
-        self._verbs |= {verb: partial(self._writes, write) for verb, write in self.writes.items()}
-        self._verbs |= self.verbs()
-        for write in self.writes.values():
-            self._verbs.setdefault(write.program, partial(self._writes, write))
+        self._verbs |= dict.fromkeys(self.writes, self._writes)
+        self._verbs |= {"keys": self.list_keys(living=self.listed)} | self.verbs()
         # Verbs of one program run together, in their order.
-        self.together = {verb: write.program for verb, write in self.writes.items()}
+        self.together = {verb: write.together or write.program for verb, write in self.writes.items()}
+        for verb in self.together.values():
+            self._verbs.setdefault(verb, self._writes)
 
     # --- what a structure defines ---------------------------------------------------------------------------------
 
@@ -233,7 +172,6 @@ class ProgramPlan(StructurePlan):
 
     @property
     def has_view(self) -> bool:
-        """Whether plain SQL clients can have a view of it."""
         described = self.views is not VIEWS or type(self).relation is not ProgramPlan.relation
         return super().has_view and described
 
@@ -274,10 +212,6 @@ class ProgramPlan(StructurePlan):
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    def moment(self, context: Context) -> Row:
-        """Return the moment that SQLite's programs and reads are given: the store's."""
-        return (microseconds(context.clock()),) if self._by_store else ()
-
     def program(self, verb: str) -> Program:
         """Return the program of a verb."""
         return self._programs[verb]
@@ -286,14 +220,9 @@ class ProgramPlan(StructurePlan):
         # The moment that SQLite's program of a verb is given; one that does not use it does not ask the store's clock.
         return self.moment(context) if verb in self._timed else (0,)
 
-    def gives(self, verb: str) -> Sequence[Column]:
-        """Return the columns of a program's outcome."""
-        return self._programs[verb].gives
-
     def refusals(self, verb: str) -> Mapping[str, int]:
         """Return the outcomes with which a program refuses a row, by what a stranger is told."""
-        name = self.words.routine_name(self._programs[verb])
-        return next(each.refusals for each in self.routines if each.name == name)
+        return self._refused_as[verb]
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program for each row, on servers in the order of their keys; return an outcome for each."""
@@ -306,70 +235,42 @@ class ProgramPlan(StructurePlan):
             found = yield from self.call_all(many, ordered)
         else:
             found = yield from self.call_each(verb, ordered)
-        outcomes: list[Any] = [None] * len(rows)
-        for place, outcome in zip(order, found, strict=True):
-            outcomes[place] = outcome
-        return outcomes
+        return in_place(order, found)
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program on SQLite for each row, in their order; return the outcomes."""
-        now, around = self._now(verb, context), self._around.get(verb)
-        if around is None and not context.careful and len(rows) > 1:
-            direct = self._many.get(f"{verb}_all")
-            try:
-                yield Statement(direct, rows) if direct else Statement(self._many[verb], [row + now for row in rows])
-            except StatementFailed as error:
-                if self._refused(error) is None:
-                    raise
-                raise Careful from None  # one by one: some may have been stored before the one that is refused
+        now, direct = self._now(verb, context), self._many.get(f"{verb}_all")
+        if direct and len(rows) > 1:
+            yield Statement(direct, rows)
             return [None] * len(rows)
-        outcomes: list[Any] = []
-        if context.careful or self.refusals(verb):
-            for row in rows:
-                outcomes.append((yield from self._once(verb, row + now)))
-            return outcomes
-        # What is asked around the calls is right for calls of different keys: the first ones of all keys, the second
-        # ones, and so on.
-        rounds: list[list[int]] = []
-        calls: Counter[Row] = Counter()
-        for place, row in enumerate(rows):
-            key = row[: self.key_width]
-            if calls[key] == len(rounds):
-                rounds.append([])
-            rounds[calls[key]].append(place)
-            calls[key] += 1
-        outcomes = [None] * len(rows)
+        # What is asked around the calls is right for calls of different keys; a row that is refused ends its statement.
+        rounds = [[place] for place in range(len(rows))]
+        if not context.careful and verb not in self._around:
+            rounds = [[*range(len(rows))]]
+        elif not context.careful and not self.refusals(verb) and self.apart:
+            rounds = in_rounds([row[: self.key_width] for row in rows])
+        found: list[Any] = []
         for places in rounds:
-            found = yield from self._at_once(verb, [rows[place] + now for place in places])
-            for place, outcome in zip(places, found, strict=True):
-                outcomes[place] = outcome
-        return outcomes
+            found += yield from self._at_once(verb, [rows[place] + now for place in places])
+        return in_place(chain.from_iterable(rounds), found)
 
     def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
-        # Rows of different keys, on SQLite.
+        # What the trigger does to rows is told by what is asked around the call.
         program, (first, last) = self._programs[verb], self._around.get(verb, (None, None))
         before = [next(iter(each), None) for each in (yield first.statement(rows))] if first else [None] * len(rows)
         called = [row for row, found in zip(rows, before, strict=True) if found is None or not program.idle(found)]
-        if called:
-            yield Statement(self._many[verb], called)
-        after = [next(iter(each), None) for each in (yield last.statement(rows))] if last else [None] * len(rows)
-        return [program.tell(*found) for found in zip(before, after, strict=True)]
-
-    def _once(self, verb: str, given: Row) -> Generator[Wanted, Any, Any]:
-        # One row on SQLite; what the trigger does to it is told by what is asked around the call.
-        first, last = self._around.get(verb, (None, None))
-        before = (yield first.alone(given))[0] if first else []
-        if before and self._programs[verb].idle(before[0]):
-            return self._programs[verb].tell(before[0], None)
         try:
-            yield Statement(Template(self._one[verb]), [given])
+            if called:
+                yield Statement(self._many[verb], called)
         except StatementFailed as error:
             outcome = self._refused(error)
             if outcome is None:
                 raise
-            return outcome
-        after = (yield last.alone(given))[0] if last else []
-        return self._programs[verb].tell(next(iter(before), None), next(iter(after), None))
+            if len(rows) > 1:
+                raise Careful from None  # one by one: some may have been stored before the one that is refused
+            return [outcome]
+        after = [next(iter(each), None) for each in (yield last.statement(rows))] if last else [None] * len(rows)
+        return [program.tell(*found) for found in zip(before, after, strict=True)]
 
     def _refused(self, error: StatementFailed) -> int | None:
         # The outcome that SQLite's trigger has given by RAISE.
@@ -390,42 +291,70 @@ class ProgramPlan(StructurePlan):
                 yield Statement(template, [(text,)])
                 outcomes += [None] * several
                 continue
-            *_, found = yield Together((Statement(template, [(text,)]), Statement(_results(1), [()])))
+            *_, found = yield Together((Statement(template, [(text,)]), Statement(results(1), [()])))
             told = json.loads(found[0][0][0] or "{}")
             outcomes += [told.get(str(place)) for place in range(1, several + 1)]
         return outcomes
 
     def call_each(self, verb: str, rows: Sequence[Row]) -> Calling:
         """Call a program on a server, once for each row; return the outcomes."""
-        width = len(self._programs[verb].gives)
+        return self.call_several([(verb, rows)])
+
+    def call_several(self, calls: Sequence[tuple[str, Sequence[Row]]]) -> Calling:
+        """Call programs on a server, each once for each of its rows, together; return the outcomes of all."""
+        gives = {verb: len(self._programs[verb].gives) for verb, _ in calls}
         if self.dialect.family == "postgresql":
-            found = yield Statement(self._many[verb], rows)
-            return [_outcome(answer[0], width) for answer in found]
-        outcomes: list[Any] = []
-        for begin in range(0, len(rows), MOST_CALLS):
-            part = rows[begin : begin + MOST_CALLS]
-            calls = [
-                Statement(_calling(self._one[verb], place * width, width), [row]) for place, row in enumerate(part)
+            statements = [Statement(self._many[verb], rows) for verb, rows in calls]
+            answers = (yield Together(statements)) if len(statements) > 1 else [(yield statements[0])]
+            return [
+                _outcome(found[0], gives[verb])
+                for (verb, _), answer in zip(calls, answers, strict=True)
+                for found in answer
             ]
-            if not width:
-                yield Together(calls)
-                outcomes += [None] * len(part)
-                continue
-            *_, found = yield Together((*calls, Statement(_results(len(part) * width), [()])))
-            (values,) = found[0]
-            outcomes += [_outcome(values[place : place + width], width) for place in range(0, len(values), width)]
+        outcomes: list[Any] = []
+        single = [(verb, row) for verb, rows in calls for row in rows]
+        for begin in range(0, len(single), MOST_CALLS):
+            part, statements, width = single[begin : begin + MOST_CALLS], [], 0
+            for verb, row in part:
+                statements.append(Statement(calling(self._one[verb], width, gives[verb]), [row]))
+                width += gives[verb]
+            if width:
+                statements.append(Statement(results(width), [()]))
+            *_, last = yield Together(statements)
+            values = iter(last[0][0] if width else ())
+            outcomes += [_outcome([next(values) for _ in range(gives[verb])], gives[verb]) for verb, _ in part]
         return outcomes
 
-    def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
-        # The operations of one program, whose verbs may differ.
-        made = [(self.writes[op.verb], self.writes[op.verb].rows(op)) for op in run]
-        rows = [row for _, given in made for row in given]
-        outcomes = (yield from self.call(write.program, rows, context)) if rows else []
-        results, place = [], 0
-        for op, (how, given) in zip(run, made, strict=True):
-            results.append(how.result(op, outcomes[place : place + len(given)]))
-            place += len(given)
-        return results
+    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+        # The operations of programs that run together.
+        made = [(self.writes[op.verb], op, self.writes[op.verb].rows(op)) for op in run]
+        calls = [(write.program, row) for write, _, rows in made for row in rows]
+        programs = {program for program, _ in calls}
+        outcomes: list[Any] = []
+        if len(programs) == 1:
+            outcomes = yield from self.call(calls[0][0], [row for _, row in calls], context)
+        elif programs:
+            locks = [] if locked or self._by_store else self.locks(run, context)
+            outcomes = yield from self._call_mixed(calls, locks, context)
+        told = iter(outcomes)
+        return [write.result(op, list(islice(told, len(rows)))) for write, op, rows in made]
+
+    def _call_mixed(self, calls: Sequence[tuple[str, Row]], locks: Sequence[Row], context: Context) -> Calling:
+        # Calls of several programs; on servers together, on PostgreSQL behind one that takes all locks.
+        groups = in_turns(calls, self.apart)
+        if self.dialect.family == "mariadb" and self.apart:
+            order = sorted(range(len(calls)), key=lambda place: calls[place][1][: self.lock_width])
+            groups = [(program, [*places]) for program, places in groupby(order, lambda place: calls[place][0])]
+            locks = ()
+        given = [(program, [calls[place][1] for place in places]) for program, places in groups]
+        found: list[Any] = []
+        if self._by_store:
+            for program, rows in given:
+                found += yield from self.call(program, rows, context)
+        else:
+            locking = [("lock", locks)] if locks and "lock" in self._programs else []
+            found = (yield from self.call_several([*locking, *given]))[len(locks) if locking else 0 :]
+        return in_place(chain.from_iterable(places for _, places in groups), found)
 
     def _alone(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
         # One operation as a transaction of its own; None: a batch, if it has several rows, or expired ones are to go.
@@ -469,7 +398,7 @@ class ProgramPlan(StructurePlan):
             answer, source = _BOUNDED.format(found), f"FROM a WHERE ({found}) IS NOT NULL"
         elif gives:
             # A refusal is an answer, too. The application's transaction undoes it, with what was made before it.
-            least = 0 if context.joined else self._least[write.program]
+            least = 0 if context.joined else min(self.refusals(write.program).values(), default=0)
             answer, more = _BOUNDED.format(f"{outs[0]} - ({least})" if least else outs[0]), [None] * (len(gives) - 1)
             result = lambda outcome: write.result(op, [(outcome + least, *more) if more else outcome + least])  # noqa: E731
         if on_postgresql:
@@ -480,7 +409,6 @@ class ProgramPlan(StructurePlan):
     # --- what expires ---------------------------------------------------------------------------------------------
 
     def run(self, operations: Operations, context: Context) -> Plan:
-        """Run operations; a batch of the store's own also deletes expired rows, in proportion to what it writes."""
         results = yield from super().run(operations, context)
         if self.expires and not context.joined and (written := [op for op in operations if op.writes]):
             self._owed += sum([len(self.writes[op.verb].rows(op)) for op in written if op.verb in self.writes])
@@ -514,7 +442,7 @@ class ProgramPlan(StructurePlan):
         """Yield the program that locks the row of a key that is written, where the rows are their own heads."""
 
         def steps(w: Words) -> Iterator[Step]:
-            yield Let("there", INT, f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
+            yield Let("there", f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
 
         if self.dialect.row_locks:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)
@@ -527,113 +455,29 @@ class ProgramPlan(StructurePlan):
     def _makes(self, op: Operation[Any]) -> bool:
         return op.verb not in self.writes or self.writes[op.verb].makes
 
-    def take_heads(self, operations: Operations, context: Context) -> Generator[Any, Any, Locked]:
+    def take_heads(self, operations: Operations, context: Context, *, makes: bool = True) -> Generator[Any, Any, bool]:
         """Lock what operations of several kinds write, in key order."""
         if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
-            yield from self.call_each("lock", keys)
+            yield from self.call_each("lock", keys if makes else [(*key[:-1], 0) for key in keys])
         return True
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the keys, as they are stored, that an operation writes."""
         if op.verb in self.writes:
             return {row[: self.key_width] for row in self.writes[op.verb].rows(op)}
         return super().heads_of(op)
 
-    # --- reads ----------------------------------------------------------------------------------------------------
+    def ends(self, w: Words) -> Mapping[str, str]:
+        """Return what a row that is written now has in its column `until`, where rows expire."""
+        lasts: int = getattr(self.structure, "keep_for", None) or 0
+        return {"until": f"{w['now']} + {lasts * SECOND}"} if self.expires else {}
 
-    @property
-    def now(self) -> str:
-        """The structure's time in a query; on SQLite it has the parameter `:roost_now`."""
-        return self.words.now.replace(self.words.clock, self.clock)
+    def remember(self, w: Words, mine: str) -> Iterable[Do]:
+        """Return what is done before rows of a key are removed, given the condition of that key."""
+        return ()
 
-    @property
-    def stands(self) -> str:
-        """The condition that this time stands still."""
-        return self.words.stands.replace(self.words.clock, self.clock)
-
-    @property
-    def clock(self) -> str:
-        """The clock in a query."""
-        return f":{NOW.name}" if self._by_store else CLOCK[self.dialect.family]
-
-    @property
-    def timed(self) -> tuple[Column, ...]:
-        """The parameters of `now`, whose values are `moment(context)`."""
-        return (NOW,) if self._by_store else ()
-
-    def mine(self, prefix: str = "") -> str:
-        """Return the condition that the columns of the key equal the parameters of their names."""
-        return self.same_as(self.structure.key.columns, prefix)
-
-    def same_as(self, columns: Sequence[Column], prefix: str = "") -> str:
-        """Return the condition that columns equal the parameters of their names."""
-        return " AND ".join(f"{prefix}{self.dialect.name_of(each)} = :{each.name}" for each in columns)
-
-    def read(self, sql: str, given: Sequence[Column]) -> Read:
-        """Make a query for one key that has named parameters: `SELECT … WHERE uid = :uid`."""
-        names = [column.name for column in given]
-        if self.dialect.placeholder == "%s":
-            sql = sql.replace("%", "%%")
-        text, used = parameters(sql, self.dialect.placeholder)
-        places = tuple([names.index(name) for name in used])
-        if self.dialect.family == "sqlite":
-            template = each(text)
-        elif self.dialect.family == "mariadb":
-            whole = " UNION ALL " in text
-            part = f"e.* FROM ({text}) e" if whole else text.removeprefix("SELECT ")
-            template = Template(f"(SELECT {{i}}, {part})", Gather.UNION, Answer.ORDINAL)
-        else:
-            columns = ", ".join(f'"{name}"' for name in names)
-            joined = NAMED.sub(r'q."\1"', sql)
-            template = Template(
-                f'SELECT (q."#" - 1)::integer, e.*\n'
-                f'  FROM unnest({self.dialect.arrays(given)}) WITH ORDINALITY AS q ({columns}, "#")\n'
-                f"  CROSS JOIN LATERAL ({joined} OFFSET 0) e",
-                Gather.ARRAYS,
-                Answer.ORDINAL,
-            )
-        return Read(text, places, template, places == tuple(range(len(names))))
-
-    def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
-        found = yield ask.read.statement([ask.row(op, context) for op in run])
-        return [ask.result(op, rows) for op, rows in zip(run, found, strict=True)]
-
-    def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
-        row = ask.read.row(ask.row(op, context))
-        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)))
-
-    def list_keys(self, table: str, living: str = "") -> Verb:
-        """Return what lists the keys of a table, for `verbs`.
-
-        living: the condition of the rows whose keys are listed, with the parameters of `now`.
-        """
-        key = self.structure.key.columns
-        names, timed = self.dialect.names(key), self.timed if living else ()
-        begin = f"SELECT {'DISTINCT ' if table == self.rows_table else ''}{names} FROM {table}"
-        after = f"({names}) > ({', '.join(f':{each.name}' for each in key)})"
-        tail = f"ORDER BY {names} LIMIT :{MOST.name}"
-        first = self.read(f"{begin}{f' WHERE {living}' if living else ''} {tail}", [*timed, MOST])
-        later = self.read(f"{begin} WHERE {f'{living} AND ' if living else ''}{after} {tail}", [*timed, *key, MOST])
-
-        def keys(run: Operations, context: Context, _: Locked) -> Plan:
-            results = []
-            for op in run:
-                last, n = op.args
-                now = self.moment(context) if living else ()
-                read = first.alone((*now, n)) if last is None else later.alone((*now, *self.key_out(last), n))
-                results.append([self.key_value(row) for row in (yield read)[0]])
-            return results
-
-        return keys
-
-    def removals(
-        self, *, counted: bool = False, remember: Remember = lambda _, __: (), goes: str = ""
-    ) -> Iterator[Program]:
+    def removals(self, goes: str = "") -> Iterator[Program]:
         """Yield the programs `clear` and `forget` of a structure with heads."""
-        count = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}"
-        before = f"{count} AND until > {self.now}" if self.expires else count
-        for verb in ("clear", "forget"):
-            yield removal(verb, self.structure.key.columns, before, counted, self.expires, remember, goes)
+        return removals(self, goes)
 
     def key_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the stored key of an operation that concerns a whole key, as the only row of a call."""
@@ -648,48 +492,7 @@ def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
     return int(outcomes[0] or 0)
 
 
-def _tuples(rows: list[Any]) -> list[Row]:
-    # asyncpg has a type of its own.
-    return rows if not rows or type(rows[0]) is tuple else [tuple(each) for each in rows]
-
-
 def _outcome(values: Sequence[Any], width: int) -> Any:
     if width == 1:
         return values[0]
     return tuple(values) if width else None
-
-
-@lru_cache(1000)
-def _calling(call: str, first: int, width: int) -> Template:
-    return Template(call.format(result="".join(f", @roost_{place}" for place in range(first, first + width))))
-
-
-@lru_cache(MOST_CALLS)
-def _results(number: int) -> Template:
-    return each(f"SELECT {', '.join(f'@roost_{place}' for place in range(number))}")
-
-
-def in_json(rows: Sequence[Row]) -> Iterable[tuple[str, int]]:
-    """Yield rows as MariaDB and MySQL are given them, as many at a time as one text may have, and their number."""
-    begin = 0
-    while begin < len(rows):
-        texts: list[str] = []
-        size = 0
-        while begin < len(rows) and size < MOST_BYTES and len(texts) < MOST_JSON_ROWS:
-            texts.append(json.dumps(rows[begin], default=_json_value, ensure_ascii=False))
-            size += len(texts[-1])
-            begin += 1
-        yield f"[{','.join(texts)}]", len(texts)
-
-
-def _json_value(value: Any) -> str:
-    match value:
-        case bytes():
-            return value.hex()
-        case dt.datetime():
-            return value.isoformat(" ")
-        case dt.date():
-            return value.isoformat()
-        case Decimal():
-            return format(value, "f")
-    raise TypeError(f"{value!r} is no value of MariaDB's")

@@ -15,27 +15,25 @@ import datetime as dt
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords
-from roost.structures.clock import MOST_REFUSED, SECOND, at_moment, duration, shown_now
+from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Ask, Calling, ProgramPlan, Write
-from roost.structures.rate_limit_many import TEXTS, taking_all
+from roost.structures.plan import Context, Facts, Rule
+from roost.structures.program import Answering, Calling, Write
+from roost.structures.reading import Ask
+from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import read_only
-from roost.structures.rules import sweep
-from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.rules import rule, sweep
+from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
-
-K = TypeVar("K")
 
 MOST = 2**62  # of limit times within: the computation adds two such products in 64 bits
 STAYS = SECOND  # a row is kept that much longer than it is needed, so that it is not created again and again
@@ -64,7 +62,7 @@ class Taken:
     retry_after: float
 
 
-class RateLimit(Structure, Generic[K]):
+class RateLimit(Structure[Key]):
     """Limits how often each key may do something: at most `limit` times at once, then once every `within / limit`.
 
     name: lower-case identifier, at most 40 characters.
@@ -93,23 +91,17 @@ class RateLimit(Structure, Generic[K]):
     options = ("limit", "within")
     reads: ClassVar[tuple[str, ...]] = ("peek",)
 
-    @overload
-    def __init__(self: RateLimit[str], name: str, *, limit: int, within: dt.timedelta | float) -> None: ...
-    @overload
     def __init__(
-        self, name: str, *, key: type[K] | ColumnType[K], limit: int, within: dt.timedelta | float
-    ) -> None: ...
-
-    def __init__(self, name: str, *, key: Any = str, limit: int, within: dt.timedelta | float) -> None:
-        super().__init__(name, Group.declared(name, "key", key))
-        for column in self.key.columns:
-            if column.name.lower() in RESERVED:
-                raise Invalid(f"{name}: a column cannot be called {column.name!r}, which is a column of Roost's own")
-        found = whole(limit, 1, MOST_ANSWER - 1)
-        if found is None:
-            raise Invalid(f"{name}: limit is a whole number from 1 on, not {limit!r}")
-        self.limit = found
-        self.microseconds = duration(f"{name}: within", within, MOST // found)
+        self,
+        name: str,
+        *,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
+        limit: int,
+        within: dt.timedelta | float,
+    ) -> None:
+        super().__init__(name, Group.declared(name, "key", key), RESERVED)
+        self.limit = checked_whole(f"{name}: limit is a whole number from 1 on", limit, 1, MOST_ANSWER - 1)
+        self.microseconds = duration(f"{name}: within", within, MOST // self.limit)
         self._define(
             {"name": name, "key": key, "limit": limit, "within": within},
             key=column_facts(self.key.columns),
@@ -126,38 +118,24 @@ class RateLimit(Structure, Generic[K]):
     def within(self, stored: int) -> None:  # of a declaration that follows the stored one
         self.microseconds = stored
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key."""
-        return self.key.columns
-
-    def take(self, key: K, n: int = 1) -> Operation[Taken]:
+    def take(self, key: Key, n: int = 1) -> Operation[Taken]:
         """Take `n` at once, 1 to `limit`; if fewer remain, take none."""
         found = whole(n, 1, self.limit)
         if found is None:
             raise Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {self.limit:,}")
         return Operation(self, "take", (self.key.check(key), found))
 
-    def peek(self, key: K) -> Operation[Taken]:
+    def peek(self, key: Key) -> Operation[Taken]:
         """Return what `take` of one would return, without taking it; `remaining` is how many there are now."""
         return Operation(self, "peek", (self.key.check(key),))
 
-    def clear(self, key: K) -> Operation[int]:
-        """Restore the key's whole limit; return 1 if some of it was still taken, else 0."""
-        return super().clear(key)
-
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after` that have taken some within `within`, in key order."""
-        return super().keys(after, n)
-
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> RateLimit[Any]:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from the facts of a definition."""
-        key = key_from(name, "key", facts["key"])
-        return cls(name, key=key, limit=facts["limit"], within=facts["within"] * _MICROSECOND)
+        return super().from_facts(name, {**facts, "within": facts["within"] * _MICROSECOND})
 
 
-class RateLimitPlan(ProgramPlan):
+class RateLimitPlan(RefusingPlan):
     """A rate limit in one dialect's words: one table, whose row is its own head."""
 
     structure: RateLimit[Any]
@@ -171,15 +149,11 @@ class RateLimitPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table and index; PostgreSQL leaves room for new versions of a row."""
-        names = self.dialect.names(self.structure.key.columns)
-        room = " WITH (fillfactor = 80)" if self.dialect.name == "postgresql" else ""
-        yield self.create(self.rows_table, [*self.structure.key.columns, PART, TAT], names) + room
-        self.indexes = (f"roost_{self.structure.name}_over",)
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (tat)"
+        key = self.structure.key.columns
+        yield self.create(self.rows_table, [*key, PART, TAT], self.dialect.names(key), 80)
+        yield self.index("over", "tat")
 
     def timing(self) -> Mapping[Column, str]:
-        """Return what reads need of the declaration, beside the structure's time."""
         return {LIMIT: str(self.structure.limit), WITHIN: str(self.structure.microseconds)}
 
     # --- programs -------------------------------------------------------------------------------------------------
@@ -188,31 +162,20 @@ class RateLimitPlan(ProgramPlan):
         """Return the expression of the debt at a moment of a row: its `part` and its `tat`."""
         # A `tat` in the past counts as one microsecond ago, which keeps the product within 64 bits; one that lies
         # further ahead than possible, after the window was longer or a clock has jumped, as one window ahead.
-        least, most = ("min", "max") if self.dialect.family == "sqlite" else ("LEAST", "GREATEST")
-        part, tat = row
-        ahead = f"{least}({most}({tat} - {moment}, {self.whole(-1)}), {within})"
-        return f"{least}({most}({ahead} * {limit} + {part}, {self.whole(0)}), {limit} * {within})"
-
-    def whole(self, value: int) -> str:
-        """Return a number as a literal."""
-        return f"({value})::bigint" if self.dialect.family == "postgresql" else str(value)
-
-    def divided(self, value: str, by: str) -> str:
-        """Return the division of whole numbers."""
-        return f"({value}) {'DIV' if self.dialect.family == 'mariadb' else '/'} {by}"
+        w, (part, tat) = self.words, row
+        ahead = f"{w.least}({w.greatest}({tat} - {moment}, {w.whole(-1)}), {within})"
+        return f"{w.least}({w.greatest}({ahead} * {limit} + {part}, {w.whole(0)}), {limit} * {within})"
 
     def _judged(self, debt: str, n: str, limit: str, within: str) -> tuple[str, str, str]:
         # Whether fewer than `n` remain; how many remain; and the microseconds until `n` will. For more than the limit
         # that is the time in which all of it is restored.
         cap = f"{limit} * {within}"
-        least = "min" if self.dialect.family == "sqlite" else "LEAST"
-        over = f"{debt} - {cap} + {least}({n}, {limit}) * {within}"
+        over = f"{debt} - {cap} + {self.words.least}({n}, {limit}) * {within}"
         refused = f"({n} > {limit} OR {debt} > {cap} - {n} * {within})"
-        wait = self.divided(f"{over} + {limit} - {self.whole(1)}", limit)
-        return refused, self.divided(f"{cap} - {debt}", within), wait
+        wait = self.words.divided(f"{over} + {limit} - {self.words.whole(1)}", limit)
+        return refused, self.words.divided(f"{cap} - {debt}", within), wait
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         key, gives = self.structure.key.columns, [ALLOWED, REMAINING, WAIT]
         seconds = "{wait}::double precision / 1000000::double precision"
         door = Door(
@@ -242,7 +205,7 @@ class RateLimitPlan(ProgramPlan):
         if self.dialect.row_locks:
             yield Program("peek", key, self._peeking, gives, door=Door(gives=door.gives))
             yield self.lock_program()
-            told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", TEXTS)]
+            told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]
             yield Program("take_all", [*key, N], partial(taking_all, self), told, many=True)
         yield sweep(key, TAT, STAYS)
 
@@ -254,26 +217,26 @@ class RateLimitPlan(ProgramPlan):
         moment = f"(SELECT {w.now} AS moment) m"
         seen = self.debt(("r.part", "r.tat"), "m.moment", limit, within)
         # Where time stands still, the program goes on, to mend it.
-        sure = f"r.tat - m.moment <= {within} + {self.whole(SECOND)} AND NOT {w.stands}"
+        sure = f"r.tat - m.moment <= {within} + {self.words.whole(SECOND)} AND NOT {w.stands}"
         plain = f"SELECT CASE WHEN {sure} THEN {seen} END"
-        yield Let("seen", INT, f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
+        yield Let("seen", f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
         yield Leave(f"{w['seen']} IS NOT NULL AND {refused}", ["0", remaining, wait])
         yield Head([PART.name, TAT.name])
         yield Now()
         row = w[PART.name], w[TAT.name]
-        yield Let("debt", INT, self.debt(row, w["now"], limit, within))
+        yield Let("debt", self.debt(row, w["now"], limit, within))
         refused, remaining, wait = self._judged(w["debt"], n, limit, within)
-        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.whole(SECOND)}"
+        beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.words.whole(SECOND)}"
         yield Do(
             f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {within} WHERE {w.mine()}",
             when=f"{beyond} AND {refused}",
         )
         yield Leave(refused, ["0", remaining, wait])
         debt = f"{w['debt']} + {n} * {within}"
-        tat, part = self.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
+        tat, part = self.words.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
         yield Do(f"UPDATE {w.rows} SET part = {part}, tat = {w['now']} + {tat} WHERE {w.mine()}")
-        yield Give(["1", self.divided(f"{limit} * {within} - ({debt})", within), "0"])
+        yield Give(["1", self.words.divided(f"{limit} * {within} - ({debt})", within), "0"])
 
     def _taking_on_file(self, w: Words, n: str) -> Iterator[Step]:
         # As what is remembered is computed wherever it is used, it is one statement; `before` has found refusals.
@@ -290,20 +253,15 @@ class RateLimitPlan(ProgramPlan):
         yield Do(f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {self.within} WHERE {w.mine()} AND {beyond}")
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Take by many rows; those of which some are refused are taken one by one."""
         found = yield from super().call_all(program, rows)
-        left = [place for place, remaining in enumerate(found) if remaining is None]
-        outcomes: list[Any] = [(1, remaining, 0) for remaining in found]
-        if left:
-            again = yield from self.call_each("take", [rows[place] for place in left])
-            for place, outcome in zip(left, again, strict=True):
-                outcomes[place] = outcome
-        return outcomes
+        left = [row for row, remaining in zip(rows, found, strict=True) if remaining is None]
+        again = iter((yield from self.call_each("take", left)) if left else ())
+        return [next(again) if remaining is None else (1, remaining, 0) for remaining in found]
 
     def _peeking(self, w: Words) -> Iterator[Step]:
         seen = self.debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)
         source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}"
-        yield Let("debt", INT, f"SELECT COALESCE(MAX({seen}), 0) FROM {source}")
+        yield Let("debt", f"SELECT COALESCE(MAX({seen}), 0) FROM {source}")
         refused, remaining, wait = self._judged(w["debt"], "1", self.limit, self.within)
         allowed, wait = (f"CASE WHEN {refused} THEN {one} ELSE {other} END" for one, other in (("0", "1"), (wait, "0")))
         yield Give([allowed, remaining, wait])
@@ -311,7 +269,7 @@ class RateLimitPlan(ProgramPlan):
     def _clearing(self, w: Words) -> Iterator[Step]:
         yield Head([TAT.name], makes=False)
         yield Now()
-        yield Let("had", INT, f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
+        yield Let("had", f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
         yield Give([w["had"]])
 
@@ -320,7 +278,7 @@ class RateLimitPlan(ProgramPlan):
     def _found(self) -> str:
         # The query for a key's row, the moment, by how much time stands behind the clock, and what is stored of the
         # declaration: numbers for `_judged_by`. Computing with them there takes half as long as in the query.
-        most = "max" if self.dialect.family == "sqlite" else "GREATEST"
+        most = self.words.greatest
         clock = f"{self.clock} + t.ahead"
         stored = ", ".join(f"t.{self.dialect.name_of(each)}" for each in (LIMIT, WITHIN))
         return (
@@ -331,77 +289,41 @@ class RateLimitPlan(ProgramPlan):
         )
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def answer(op: Operation[Any], context: Context) -> Answering:
             return "CASE WHEN {allowed} = 1 THEN {remaining} END", lambda remaining: Taken(True, remaining, 0.0)
 
-        return {
-            "take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer),
-        }
+        return {"take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer)}
 
     def _n_of(self, op: Operation[Any]) -> Sequence[Row]:
         return [(*self.key_out(op.args[0]), op.args[1])]
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
-        self._row = self.read(self._found(), [*self.structure.key.columns, *self.timed])
-
         def peeked(_: Operation[Any], found: list[Row]) -> Taken:
             allowed, remaining, wait = _judged_by((1, *found[0]))[0]
             return _taken(allowed, remaining + allowed, wait)
 
-        return {"peek": Ask(self._row, self._given, peeked)}
+        return {"peek": self.ask(self._found(), peeked)}
 
-    def _given(self, op: Operation[Any], context: Context) -> Row:
-        return (*self.key_out(op.args[0]), *self.moment(context))
+    @property
+    def listed(self) -> str:
+        return f"tat > {self.now}"
 
-    def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys, and a take's question; it is not asked of a server unless the key was refused."""
-        if self.dialect.singles:
-            self.questions["take"] = self._asking
-        return {"keys": self.list_keys(self.rows_table, f"tat > {self.now}")}
-
-    def _asking(self, op: Operation[Any], context: Context) -> Question | None:
-        (row,) = self._n_of(op)
-        if self.dialect.row_locks and self._refused_lately(context).pop(row[:-1], 1) is not None:
-            return None
-
-        def refused(_: Operation[Any], found: list[Row]) -> Taken:
+    def refusing(self) -> Mapping[str, Ask]:
+        def refused(op: Operation[Any], found: list[Row]) -> Taken | None:
             outcome, final = _judged_by((op.args[1], *found[0]))
-            if outcome[0] or not final:
-                raise Careful
-            self._remember(op, context)
-            return _taken(*outcome)
+            return _taken(*outcome) if final and not outcome[0] else None
 
-        return self._question(Ask(self._row, self._given, refused), op, context)
+        return {"take": self.asks["peek"]._replace(result=refused)}
 
-    def _refused_lately(self, context: Context) -> dict[Row, None]:
-        return context.refused.setdefault(self.structure.name, {})
-
-    def _remember(self, op: Operation[Any], context: Context) -> None:
-        refused = self._refused_lately(context)
-        if len(refused) >= MOST_REFUSED:
-            refused.clear()
-        refused[self.key_out(op.args[0])] = None
-
-    def _writes(self, write: Write, run: Operations, context: Context, _: Locked) -> Plan:
-        results = yield from super()._writes(write, run, context, _)
-        for op, taken in zip(run, results, strict=True):
-            if op.verb == "take" and not taken.allowed:
-                self._remember(op, context)
-        return results
+    def is_refusal(self, result: Any) -> bool:
+        return not result.allowed
 
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: a row has a moment, and a part of a microsecond in units of the limit."""
-        words = RuleWords(self)
-        yield (
-            "tat",
-            f"SELECT {words.r_key}, {words.message('tat ? and part ? are no moment', 'r.tat', 'r.part')}\n"
-            f"  FROM {words.rows} r WHERE r.tat < 0 OR r.part NOT BETWEEN 0 AND {self.structure.limit - 1}",
-        )
+        wrong = f"r.tat < 0 OR r.part NOT BETWEEN 0 AND {self.structure.limit - 1}"
+        yield rule(self, "tat", "tat ? and part ? are no moment", "r.tat", "r.part", where=wrong)
 
 
 def _judged_by(found: Sequence[Any] | None) -> tuple[tuple[int, int, int], bool]:
@@ -437,17 +359,79 @@ def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, A
     yield Statement(Template(f"UPDATE {plan.words.times} SET {facts}"), [()])
 
 
+def taking_all(plan: Any, w: Words) -> Iterator[Step]:
+    """Yield the steps that take for the keys of which all is allowed that is asked; other rows have no outcome."""
+    limit, within = plan.limit, plan.within
+    names = [plan.dialect.name_of(each) for each in plan.structure.key.columns]
+    given = w.values(plan.structure.key.columns)
+    key, keys = ", ".join(names), ", ".join(f"{value} AS {name}" for name, value in given.items())
+    same = " AND ".join(f"r.{name} = t.{name}" for name in names)
+    part = ", ".join(given.values())
+
+    def fits(moment: str) -> str:
+        debt = plan.debt(("r.part", "r.tat"), moment, limit, within)
+        return f"t.total <= {limit} AND {debt} <= {limit} * {within} - t.total * {within}"
+
+    whole = "{}::bigint" if plan.dialect.family == "postgresql" else "CAST({} AS SIGNED)"
+    total = whole.format(f"sum({w.new('n')})")
+    debt = plan.debt(("r.part", "r.tat"), w["now"], limit, within)
+    left = plan.words.divided(f"{limit} * {within} - d.debt - t.upto * {within}", within)
+    upto = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part} ORDER BY q.ord)")
+    of_key = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part})")
+    numbered = f"SELECT {keys}, q.ord, {upto} AS upto, {of_key} AS total FROM {w.source}"
+    put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0"}
+    after = f"d.debt + d.total * {within}"
+    if plan.dialect.family == "postgresql":
+        yield Let("moment", w.now)
+        beyond = f"EXISTS (SELECT 1 FROM {w.rows} r WHERE {same} AND NOT ({fits(w['moment'])}))"
+        totals = f"(SELECT {keys}, {total} AS total FROM {w.source} GROUP BY {part}) t"
+        free = f"{totals} WHERE t.total <= {limit} AND NOT {beyond} ORDER BY {key}"
+        yield Do(w.put(w.rows, put, names, source=free))
+        yield Now()
+        yield Give(
+            [
+                f"""WITH t AS MATERIALIZED ({numbered}),
+d AS MATERIALIZED (SELECT t.*, {debt} AS debt FROM (SELECT DISTINCT {key}, total FROM t) t
+JOIN {w.rows} r ON {same} WHERE {fits(w["now"])} FOR UPDATE OF r),
+u AS (UPDATE {w.rows} r SET part = {plan.dialect.modulo.format(f"({after})", limit)},
+tat = {w["now"]} + {plan.words.divided(after, limit)} FROM d WHERE {same.replace("t.", "d.")})
+SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
+            ]
+        )
+        return
+    moment = f"(SELECT {w.now} AS moment) m"
+    fit = f"(r.tat IS NULL AND t.total <= {limit} OR {fits('m.moment')})"
+    joined = f"({numbered}) t CROSS JOIN {moment} LEFT JOIN {w.rows} r ON {same}"
+    yield Let("kept", f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}", OUTCOMES)
+    yield Leave(f"{w['kept']} IS NULL", ["'{}'"])
+    kept = f"JSON_TABLE({w['kept']}, '$[*]' COLUMNS (ord BIGINT PATH '$')) k"
+    rows = f"(SELECT t.* FROM {kept} STRAIGHT_JOIN ({numbered}) t ON t.ord = k.ord)"
+    source = f"(SELECT DISTINCT {key} FROM {rows} t) t ORDER BY {key}"
+    yield Do(w.put(w.rows, put, names, {"part": f"{w.rows}.part"}, source))
+    yield Now()
+    locked = f"{rows} t STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY) ON {same}"
+    told = f"SELECT t.ord, {left.replace('d.debt', debt)} AS remaining FROM {locked} WHERE {fits(w['now'])} FOR UPDATE"
+    yield Let("told", f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o", OUTCOMES)
+    new = f"SELECT DISTINCT {', '.join(f't.{name}' for name in names)}, t.total, {debt} AS debt FROM {locked}"
+    yield Do(
+        f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"
+        f" ON {same.replace('t.', 'd.')}\n  SET r.part = {plan.dialect.modulo.format(f'({after})', limit)},"
+        f" r.tat = {w['now']} + {plan.words.divided(after, limit)}"
+    )
+    yield Give([w["told"]])
+
+
 # --- SQL, HandlerSocket, the command line --------------------------------------------------------------------------
 
 
 def _shown(plan: Any) -> str:
     # The key, how many remain, and when all are there again. As in the plan, but that only what is not over is shown.
     debt = plan.debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
-    remaining = plan.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
+    remaining = plan.words.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
     return (
         f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
         f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {shown_now(plan)} AS moment) m WHERE r.tat > m.moment"
+        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.tat > m.moment"
     )
 
 
@@ -461,7 +445,6 @@ class RateLimitWire(PeekWire):
     more = (REMAINING, RETRY_AFTER)
 
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the key with what remains."""
         return [(*key, found.remaining, found.retry_after)]
 
 
@@ -474,7 +457,6 @@ class RateLimitConsole(PeekConsole[RateLimit[Any]]):
 
     @classmethod
     def facts(cls, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the time in microseconds."""
         return {"within": given["within"] * SECOND}
 
 

@@ -11,37 +11,40 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from operator import itemgetter
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, TypeVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
-from roost.structures.checks import RuleWords, has_head, lasting, sequences
-from roost.structures.clock import SECOND
 from roost.structures.console import REQUIRED
-from roost.structures.keep_for import UNTIL, leaves_earlier, reserved, seconds
-from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, numbered, same
-from roost.structures.program import ALL, MOST, Ask, Calling, ProgramPlan, Read, Write, first
+from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
+from roost.structures.program import Calling, Write, first
+from roost.structures.reading import MOST, Ask
 from roost.structures.relation import LOCKED, Relation
-from roost.structures.rows import Entry, Rows, RowStructure, keep_limit, row_from
-from roost.structures.rows_console import RowsConsole
-from roost.structures.rules import sweep
+from roost.structures.rows import EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
+from roost.structures.rules import (
+    UNTIL,
+    change_keep_for,
+    has_head,
+    lasting,
+    leaves_earlier,
+    rule,
+    seconds,
+    sequences,
+    sweep,
+)
 from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
-from roost.structures.structure import Structure, column_facts
+from roost.structures.structure import AnyKey, Structure, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
-from roost.structures.wire import EntriesWire
 from roost.structures.words.words import Words
 
-K = TypeVar("K")
 R = TypeVar("R")
-S = TypeVar("S")
 
 KEEP = number("keep")
-AFTER, BACK = number("roost_after"), number("roost_back")
+AFTER = number("roost_after")
 FEW = 50  # rows of a key that a read fetches at once and sorts; of more, it reads the two runs of slots
 
 
-class Ring(RowStructure[R, K]):
+class Ring(RowStructure[R, AnyKey]):
     """The last `keep` rows per key; the next one overwrites the oldest in place.
 
     name: lower-case identifier, at most 40 characters.
@@ -71,23 +74,14 @@ class Ring(RowStructure[R, K]):
 
     kind = "ring"
 
-    @overload
     def __init__(
-        self: Ring[S, Any],
+        self,
         name: str,
-        Row: type[S],
+        Row: type[R],
         *,
-        per: str | Sequence[str],
+        per: str | Sequence[str] | type[AnyKey],
         keep: int,
         keep_for: timedelta | float | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, Row: type[R], *, per: type[K], keep: int, keep_for: timedelta | float | None = None
-    ) -> None: ...
-
-    def __init__(
-        self, name: str, Row: type[Any], *, per: Any, keep: int, keep_for: timedelta | float | None = None
     ) -> None:
         super().__init__(name, Rows(name, Row, per))
         self.keep: int = keep_limit(name, keep)
@@ -95,7 +89,7 @@ class Ring(RowStructure[R, K]):
         self.options = ("keep",) if self.keep_for is None else ("keep", "keep_for")
         facts: dict[str, Any] = {"columns": column_facts(self.columns), "per": self.rows.per, "keep": keep}
         if self.keep_for is not None:
-            reserved(name, self.columns)
+            self._reserve(self.columns, [UNTIL.name])
             facts["keep_for"] = self.keep_for
         self._define({"name": name, "Row": Row, "per": per, "keep": keep, "keep_for": keep_for}, **facts)
 
@@ -121,65 +115,37 @@ class Ring(RowStructure[R, K]):
         """
         return Operation(self, "push_all", self.rows.check_all(self._several("push_all takes several rows", rows)))
 
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Ring[Any, Any]:
-        """Make the declaration from the facts of a definition."""
-        row, per = row_from(name, facts["columns"], facts["per"]), tuple(facts["per"])
-        return Ring(name, row, per=per, keep=facts["keep"], keep_for=facts.get("keep_for"))
 
-
-class RingPlan(ProgramPlan):
+class RingPlan(RowsPlan):
     """A ring in one dialect's words."""
 
     structure: Ring[Any, Any]
-    heads = True
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
-        key = structure.key.columns
-        self.others = structure.rows.others
-        self.expires = structure.keep_for is not None
         self.first = {"keep": str(structure.keep)}
-        self._row_out = dialect.encoder([*key, *self.others]) or same
-        self._take = structure.rows.taking([each.name for each in (*key, *self.others)])
-        self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._at_in, self._at_out = dialect.decoder([AT]) or same, dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
         self.late = f"SELECT 1 FROM {self.head_table} WHERE keep <> {structure.keep} LIMIT 1"
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables; room on PostgreSQL's pages makes all updates HOT."""
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
-        head, rows = (f" WITH (fillfactor = {n})" if self.dialect.name == "postgresql" else "" for n in (50, 80))
-        yield self.create(self.head_table, [*key, SEQUENCE, KEEP], names) + head
+        yield self.create(self.head_table, [*key, SEQUENCE, KEEP], names, 50)
         until = [UNTIL] if self.expires else []
-        yield self.create(self.rows_table, [*key, SLOT, SEQUENCE, AT, *until, *self.others], f"{names}, slot") + rows
+        columns = [*key, SLOT, SEQUENCE, AT, *until, *self.others]
+        yield self.create(self.rows_table, columns, f"{names}, slot", 80)
         if self.expires:
-            self.indexes = (f"roost_{self.structure.name}_over",)
-            yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (until)"
+            yield self.index("over", "until")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         key = self.structure.key.columns
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
-        yield Program(
-            "push",
-            [*key, *self.others],
-            self._pushing,
-            [SEQUENCE],
-            whole=True,
-            pinned=IN_ORDER,
-            after=after,
-            door=Door(),
-        )
+        gives, door = [SEQUENCE], Door()
+        yield Program("push", self.given, self._pushing, gives, whole=True, pinned=IN_ORDER, after=after, door=door)
         if self.dialect.row_locks:
-            gives = [SEQUENCE] if self.dialect.family == "postgresql" else []
-            yield Program("push_all", [*key, *self.others], self._pushing_all, gives, many=True, whole=True)
+            gives = gives if self.dialect.family == "postgresql" else []
+            yield Program("push_all", self.given, self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
-        else:
-            yield Program("count", [*key, SEQUENCE], self._counting)
-            yield Program("place", [*key, *self.others, BACK, AT], self._placing, whole=True)
         yield from self.removals()
         if self.expires:
             yield sweep([*key, SLOT])
@@ -200,35 +166,13 @@ class RingPlan(ProgramPlan):
             yield Do(self._put(w, "sequence", "keep", key, others, f"{w.head} WHERE {w.mine()}"))
 
     def _put(
-        self,
-        w: Words,
-        sequence: str,
-        keep: str,
-        key: Mapping[str, str],
-        others: Mapping[str, str],
-        source: str = "",
+        self, w: Words, sequence: str, keep: str, key: Mapping[str, str], others: Mapping[str, str], source: str = ""
     ) -> str:
         # Writes a row into the slot of its sequence.
         slot = w.dialect.modulo.format(sequence, keep)
-        values = {**key, "slot": slot, "sequence": sequence, "at": w.at}
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
+        values = {**key, "slot": slot, "sequence": sequence, "at": w.at, **self.ends(w)}
         unknown, there = self.structure.rows.unknown, not source
         return w.replace(w.rows, {**values, **others}, [*key, "slot"], source, unknown, there)
-
-    def _counting(self, w: Words) -> Iterator[Step]:
-        # SQLite: allocates for all rows of a key at once.
-        key = w.values(self.structure.key.columns)
-        more = {"sequence": f"{w.head}.sequence + excluded.sequence"}
-        yield Do(w.put(w.head, {**key, "sequence": w.new("sequence"), **self.first}, [*key], more))
-
-    def _placing(self, w: Words) -> Iterator[Step]:
-        # SQLite: writes the last `keep` of many rows that have been allocated for, given how many are newer.
-        if self.expires:
-            yield Now()
-        key, others = w.values(self.structure.key.columns), w.values(self.others) | {"at": w.new(AT.name)}
-        source = f"{w.head} WHERE {w.mine()} AND {w.new(BACK.name)} < keep"
-        yield Do(self._put(w, f"(sequence - {w.new(BACK.name)})", "keep", key, others, source))
 
     def _pushing_all(self, w: Words) -> Iterator[Step]:
         # Allocates for all rows of a key at once, and writes the last `keep` of them.
@@ -278,22 +222,14 @@ class RingPlan(ProgramPlan):
         )
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Push many rows."""
         found = yield from super().call_all(program, rows)
         return found if program.gives else (yield from self._numbered(rows))
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Push many rows on SQLite."""
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        at, (now,) = self._at_out((context.clock(),))[0], self.moment(context)
-        pushes = Counter([row[: self.key_width] for row in rows])
-        yield Statement(self._many["count"], [(*key, n, now) for key, n in pushes.items()])
-        placed = []
-        for row in rows:
-            pushes[row[: self.key_width]] -= 1
-            placed.append((*row, pushes[row[: self.key_width]], at, now))
-        yield Statement(self._many["place"], placed)
+        now = self.moment(context)
+        yield Statement(self._many[verb], [row + now for row in rows])
         return (yield from self._numbered(rows))
 
     def _numbered(self, rows: Sequence[Row]) -> Calling:
@@ -302,35 +238,31 @@ class RingPlan(ProgramPlan):
         pushes = Counter(keys)
         heads = yield self._head.statement([*pushes])
         last = {key: head[0][0] - pushes[key] for key, head in zip(pushes, heads, strict=True)}
-        return numbered(keys, last)
+        sequences = []
+        for key in keys:
+            last[key] += 1
+            sequences.append(last[key])
+        return sequences
 
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
-
-        def rows(op: Operation[Any]) -> Sequence[Row]:
-            out, take = self._row_out, self._take
-            return [out(take(row)) for row in op.args]
-
         return {
-            "push": Write("push", rows, first),
-            "push_all": Write("push", rows, lambda _, outcomes: list(map(int, outcomes))),
+            "push": Write("push", self.rows_of, first),
+            "push_all": Write("push", self.rows_of, lambda _, outcomes: list(map(int, outcomes))),
         }
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         key, columns = self.structure.key.columns, self.structure.columns
         self._head = self.read(f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}", key)
-        living = f" AND r.until > {self.now}" if self.expires else ""
+        living = self.living("r.")
         values, newest = self.dialect.names(columns, "r."), itemgetter(0)
 
-        def asking(columns: str, low: str, order: str) -> Read:
+        def asking(columns: str, after: str, order: str) -> str:
             # The rows of a key after a sequence: all of them, where they are few, or the first of both runs of slots.
-            given = [*key, AFTER, *self.timed, MOST] if self.expires else [*key, AFTER, MOST]
             if self.structure.keep <= FEW:
-                where = f"{self.mine('r.')} AND r.sequence > :{AFTER.name}{living}"
-                return self.read(f"SELECT {columns} FROM {self.rows_table} r WHERE {where}", given)
+                where = f"{self.mine('r.')} AND r.sequence > {after}{living}"
+                return f"SELECT {columns} FROM {self.rows_table} r WHERE {where}"
             join = " AND ".join(f"r.{name} = h.{name}" for name in map(self.dialect.name_of, key))
             begin = (
                 f"SELECT {columns} FROM {self.head_table} h {self._cross} {self.rows_table} r ON {join}\n"
@@ -338,15 +270,10 @@ class RingPlan(ProgramPlan):
             )
             place = self.dialect.modulo.format("h.sequence", "h.keep")
             tail = f"ORDER BY r.slot{order} LIMIT :{MOST.name}"
-            first_after = low.format(place=place, after=f":{AFTER.name}")
+            first_after = f"{least}({most}({after}, h.sequence), h.sequence - h.keep) - h.sequence + {place}"
             newer = f"{begin} AND r.slot > {first_after} AND r.slot <= {place} {tail}"
             older = f"{begin} AND r.slot > {place} AND r.slot > {first_after} + h.keep {tail}"
-            return self.read(f"SELECT * FROM ({newer}) a UNION ALL SELECT * FROM ({older}) b", given)
-
-        def row(op: Operation[Any], context: Context) -> Row:
-            after, n = op.args[1:] if op.verb == "entries" else (0, op.args[1])
-            now = self.moment(context) if self.expires else ()
-            return (*self.key_out(op.args[0]), after, *now, n or ALL)
+            return f"SELECT * FROM ({newer}) a UNION ALL SELECT * FROM ({older}) b"
 
         def latest(op: Operation[Any], found: list[Row]) -> Any:
             found.sort(key=newest, reverse=True)
@@ -356,28 +283,19 @@ class RingPlan(ProgramPlan):
             found.sort(key=newest)
             return [self._entry(each) for each in found[: op.args[2]]]
 
-        least, most = ("max", "min") if self.dialect.family == "sqlite" else ("GREATEST", "LEAST")
-        low = f"{least}({most}({{after}}, h.sequence), h.sequence - h.keep) - h.sequence + {{place}}"
+        least, most = self.words.greatest, self.words.least
         return {
-            "latest": Ask(asking(f"r.sequence, {values}", low, " DESC"), row, latest),
-            "entries": Ask(asking(f"r.sequence, r.at, {values}", low, ""), row, entries),
+            "latest": self.ask(asking(f"r.sequence, {values}", "0", " DESC"), latest, [MOST]),
+            "entries": self.ask(asking(f"r.sequence, r.at, {values}", f":{AFTER.name}", ""), entries, [AFTER, MOST]),
         }
 
     @property
     def _cross(self) -> str:  # the join whose order the planner keeps
         return {"sqlite": "CROSS JOIN", "postgresql": "JOIN"}.get(self.dialect.family, "STRAIGHT_JOIN")
 
-    def _entry(self, stored: Row) -> Entry[Any]:
-        return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
-
-    def verbs(self) -> dict[str, Any]:
-        """Return what lists keys."""
-        return {"keys": self.list_keys(self.head_table)}
-
     # --- SQL clients ----------------------------------------------------------------------------------------------
 
     def relation(self) -> Relation:
-        """Return what SQL clients see: the newest rows first on SQLite, which needs no sort for that."""
         key = self.structure.key.columns
         # MariaDB and MySQL replace an inlet's trigger after the rows have moved; elsewhere a transaction does both.
         keep = str(self.structure.keep)
@@ -398,7 +316,7 @@ class RingPlan(ProgramPlan):
         shown += [words.shown(self.others, "r.")] if self.others else []
         run = (
             f"SELECT * FROM (SELECT {', '.join(shown)}\n  FROM {words.head} h CROSS JOIN {words.rows} r"
-            f" ON {words.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
+            f" ON {words.dialect.same(words.key, 'r.', 'h.')} AND r.slot {{}} h.sequence % h.keep{words.living('r.')}\n"
             f"  ORDER BY {', '.join(f'h.{words.dialect.name_of(each)} DESC' for each in words.key)}, r.slot DESC)"
         )
         return f"{run.format('<=')}\nUNION ALL\n{run.format('>')}"
@@ -406,26 +324,14 @@ class RingPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: a row is in its slot, and none is older than the newest `keep`."""
         yield has_head(self)
         yield from sequences(self)
-        words, keep = RuleWords(self), self.structure.keep
-        yield (
-            "slot",
-            f"SELECT {words.r_key}, {words.message(f'slot ? holds sequence ?, keep is {keep}', 'slot', 'sequence')}\n"
-            f"  FROM {words.rows} r WHERE slot <> {words.dialect.modulo.format('sequence', keep)}",
-        )
-        too_old = words.message("sequence ? should be gone, the head says ?", "r.sequence", "h.sequence")
-        yield (
-            "keep",
-            f"SELECT {words.r_key}, {too_old}\n"
-            f"  FROM {words.rows} r JOIN {words.head} h ON {words.join} WHERE r.sequence <= h.sequence - {keep}",
-        )
-        yield (
-            "keep",
-            f"SELECT {words.h_key}, {words.message(f'the head says keep ?, not {keep}', 'h.keep')}\n"
-            f"  FROM {words.head} h WHERE h.keep <> {keep}",
-        )
+        keep, slot = self.structure.keep, self.dialect.modulo.format("sequence", self.structure.keep)
+        said = f"slot ? holds sequence ?, keep is {keep}"
+        yield rule(self, "slot", said, "slot", "sequence", where=f"slot <> {slot}")
+        said, gone = "sequence ? should be gone, the head says ?", f"r.sequence <= h.sequence - {keep}"
+        yield rule(self, "keep", said, "r.sequence", "h.sequence", where=gone)
+        yield rule(self, "keep", f"the head says keep ?, not {keep}", "h.keep", where=f"h.keep <> {keep}")
         if self.expires:
             yield lasting(self)
 
@@ -457,7 +363,6 @@ class RingWire(EntriesWire):
     verbs = frozenset()
 
     def inserted(self, result: Any) -> int | None:
-        """Return the row's sequence."""
         number: int = result
         return number
 
@@ -469,11 +374,9 @@ class RingConsole(RowsConsole[Ring[Any, Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add")
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that pushes the row."""
         return self.structure.push(self.structure.rows.make(values))
 
     def deletes(self, new: Structure) -> str:
-        """Say which rows go."""
         earlier = leaves_earlier("rows", self.structure, new)
         return " and ".join(filter(None, [super().deletes(new), earlier]))
 

@@ -1,21 +1,25 @@
-"""The common part of rings and capped collections: dataclass rows, read newest first or from a sequence number on."""
+"""What rings and capped collections have in common: dataclass rows, read newest first or from a sequence number on."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
+from roost.dialects.dialect import Dialect, Row
 from roost.errors import Invalid
+from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation, few
-from roost.structures.structure import Group, Structure
-from roost.types.column_types import INT_MAX, whole
+from roost.structures.plan import AT, SEQUENCE, same
+from roost.structures.program import ProgramPlan
+from roost.structures.structure import AnyKey, Group, Structure, checked_whole, facts_of
+from roost.structures.wire import Values, Wire
+from roost.types.column_types import INT_MAX
 from roost.types.columns import Column, checked_columns, columns_of, parse_column, structure_name, unique_names
 
-K = TypeVar("K")
 R = TypeVar("R")
 
 
@@ -28,9 +32,10 @@ class Entry(Generic[R]):
     row: R
 
 
-class RowStructure(Structure, Generic[R, K]):
+class RowStructure(Structure[AnyKey], Generic[R, AnyKey]):
     """The reading half of a ring and of a capped collection."""
 
+    whole = ("push", "add", *RUNS)
     keep: Any  # rows per key
 
     def __init__(self, name: str, rows: Rows) -> None:
@@ -42,30 +47,38 @@ class RowStructure(Structure, Generic[R, K]):
         """The columns of the row."""
         return self.rows.columns
 
-    def latest(self, key: K, n: int | None = None) -> Operation[list[R]]:
+    def latest(self, key: AnyKey, n: int | None = None) -> Operation[list[R]]:
         """Read the last `n` rows (None: all), newest first; an empty list for a key without rows."""
         return Operation(self, "latest", (self.key.check(key), n if n is None else self._n(n)))
 
-    def entries(self, key: K, *, after: int = 0, n: int | None = None) -> Operation[list[Entry[R]]]:
+    def entries(self, key: AnyKey, *, after: int = 0, n: int | None = None) -> Operation[list[Entry[R]]]:
         """Read the entries whose sequence is greater than `after`, oldest first, at most `n` (None: all).
 
         A reader of a ring that resumes with its last sequence can see that it missed rows: the first sequence that it
         gets is greater by more than one. In a capped collection, removed and refreshed rows leave such gaps too.
         """
-        found = whole(after, 0, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: after is a sequence, a whole number from 0 on, not {after!r}")
+        what = f"{self.name}: after is a sequence, a whole number from 0 on"
+        found = checked_whole(what, after, 0, INT_MAX)
         return Operation(self, "entries", (self.key.check(key), found, n if n is None else self._n(n)))
 
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after`, in key order; a key without rows is listed until `forget`."""
-        return super().keys(after, n)
+    @classmethod
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
+        keys = [*facts["per"], *facts.get("unique", ())]
+        options = {fact: value for fact, value in facts.items() if fact != "columns"}
+        return super().from_facts(name, {**options, "Row": row_from(name, facts["columns"], keys)})
 
-    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value stands at a place in an operation's arguments."""
-        if operation.verb in ("push", "add", *RUNS):
-            return self.columns[path[-1]].name
-        return super().column_at(operation, path)
+    def overlap(self, definition: str) -> Self | None:
+        made = super().overlap(definition)
+        if made is None:
+            return None
+        try:
+            rows = self.rows.overlap(facts_of(definition)["columns"])
+        except (KeyError, TypeError, ValueError):  # somebody has changed it by hand
+            return None
+        if rows is None:
+            return None
+        made.rows = rows
+        return made
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:
@@ -87,10 +100,7 @@ def option(structure: str, name: str, value: Any, choices: Sequence[str]) -> str
 
 def keep_limit(structure: str, keep: Any) -> int:
     """Return `keep`, or raise `Invalid`."""
-    found = whole(keep, 1, 2**31 - 1)
-    if found is None:
-        raise Invalid(f"{structure}: keep is a whole number from 1 to 2147483647, not {keep!r}")
-    return found
+    return checked_whole(f"{structure}: keep is a whole number from 1 to 2147483647", keep, 1, 2**31 - 1)
 
 
 class Rows:
@@ -233,3 +243,90 @@ def row_from(structure: str, columns: Sequence[tuple[str, str]], keys: Sequence[
     unique_names(structure, made)
     title = "".join(part.title() for part in structure.split("_"))
     return dataclasses.make_dataclass(title, [(each.name, each.python) for each in made], frozen=True)
+
+
+class RowsPlan(ProgramPlan):
+    """A structure of rows in one dialect's words: their conversion, and a head for each key."""
+
+    structure: Any
+    heads = True
+
+    def __init__(self, structure: Any, dialect: Dialect) -> None:
+        self.others = structure.rows.others
+        self.given = [*structure.key.columns, *self.others]
+        self.expires = structure.keep_for is not None
+        self._row_out = dialect.encoder(self.given) or same
+        self._take = structure.rows.taking([each.name for each in self.given])
+        self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
+        self._at_in = dialect.decoder([AT]) or same
+        super().__init__(structure, dialect)
+
+    def rows_of(self, op: Operation[Any]) -> Sequence[Row]:
+        """Return the rows that an operation adds, as its program is given them."""
+        out, take = self._row_out, self._take
+        return [out(take(row)) for row in op.args]
+
+    def _entry(self, stored: Row) -> Entry[Any]:
+        return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
+
+
+class EntriesWire(Wire):
+    """A structure whose rows have a sequence number and a moment; newest first."""
+
+    more = (SEQUENCE, AT)
+    of_key = "latest"
+
+    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
+        if SEQUENCE in self.columns or AT in self.columns:
+            return self.structure.entries(head)  # type: ignore[no-any-return]
+        return super().reading(head, id_, n)
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        check = self.structure.rows.check
+        if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
+            return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
+        return [(*row, None, None) for row in super().rows(key, found)]
+
+
+S = TypeVar("S", bound=RowStructure[Any, Any])
+
+
+class RowsConsole(Console[S]):
+    """Keys with the number of their rows and the newest one, and all rows of one key, newest first."""
+
+    def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
+        return [self.structure.entries(key) for key in keys]
+
+    def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
+        names = [each.name for each in self.structure.columns if each not in self.structure.key.columns]
+        rows, documents = [], []
+        for entries in results:
+            newest = entries[-1] if entries else None
+            values = [getattr(newest.row, name) for name in names] if newest else [None] * len(names)
+            rows.append((len(entries), newest and newest.sequence, newest and newest.at, *values))
+            documents.append({"rows": len(entries), "newest": newest and self._document(newest)})
+        return Table(("rows", "sequence", "at", *names), rows, documents)
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        return self.structure.entries(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        entries = found[::-1][:n]
+        names = [each.name for each in self.structure.columns]
+        rows = [(each.sequence, each.at, *self.structure.rows.check(each.row)) for each in entries]
+        return Table(("sequence", "at", *names), rows, {"entries": [self._document(each) for each in entries]})
+
+    def _document(self, entry: Entry[Any]) -> dict[str, Any]:
+        row = {each.name: getattr(entry.row, each.name) for each in self.structure.columns}
+        return {"sequence": entry.sequence, "at": entry.at, "row": row}
+
+    def altered(self, options: Mapping[str, Any], added: Sequence[tuple[str, Any, Any]]) -> Structure:
+        row = self.structure.rows.type
+        if added:
+            row = dataclasses.make_dataclass(row.__name__, added, bases=(row,), frozen=True)
+        return self.structure.replaced(Row=row, **options)
+
+    def deletes(self, new: Structure) -> str:
+        if not isinstance(new, RowStructure) or new.keep >= self.structure.keep:
+            return ""
+        return f"rows beyond the newest {new.keep} of each key are deleted"

@@ -1,11 +1,19 @@
-"""Steps that the programs of several structures have: the rules of age, of identity, of whole keys."""
+"""What several structures have: how rows expire and whole keys are removed, what `check` verifies of their tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from roost.structures.steps import INT, Do, Each, Give, Head, Let, Now, Program, Step, number
+from roost.dialects.conditions import no_moment
+from roost.dialects.dialect import Statement, Template
+from roost.errors import Invalid
+from roost.structures.clock import SECOND, duration, in_words
+from roost.structures.plan import Facts, N, Rule, StructurePlan
+from roost.structures.steps import Do, Each, Give, Head, Let, Now, Program, Step, number
 from roost.structures.words.words import Words
+from roost.types.column_types import shown
 from roost.types.columns import Column
 
 UNTIL = number("until")  # the moment at which a row expires
@@ -13,16 +21,6 @@ MOST = number("roost_most")  # rows that one call of a sweep deletes
 
 # Steps before rows of a key are removed, given the condition of that key.
 Remember = Callable[[Words, str], Iterable[Do]]
-
-
-def expired(w: Words, head: bool) -> Iterator[Step]:
-    """Delete the given key's expired rows; with `head`, its count is mended. Before it: `Now()`."""
-    over = f"{w.mine()} AND until <= {w['now']}"
-    if head and not w.loops:  # counted before they go: a later statement could not tell how many went
-        yield Do(f"UPDATE {w.head} SET n = n - (SELECT count(*) FROM {w.rows} WHERE {over}) WHERE {w.mine()}")
-    yield Do(f"DELETE FROM {w.rows} WHERE {over}", counts="gone" if head and w.loops else "")
-    if head and w.loops:
-        yield Do(f"UPDATE {w.head} SET n = n - {w['gone']} WHERE {w.mine()}", when=f"{w['gone']} > 0")
 
 
 def sweep(
@@ -86,7 +84,7 @@ def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:
     # Deletes the expired rows of a key that was found, if nobody else holds its head. A trigger of MariaDB's relation
     # may count what is deleted, so the count is written as a whole.
     mine = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in w.key)
-    yield Let("free", INT, f"SELECT n FROM {w.head} WHERE {mine} FOR UPDATE SKIP LOCKED")
+    yield Let("free", f"SELECT n FROM {w.head} WHERE {mine} FOR UPDATE SKIP LOCKED")
     free = f"{w['free']} IS NOT NULL"
     for step in remember(w, mine):
         yield step._replace(when=free)
@@ -94,26 +92,19 @@ def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:
     yield Do(f"UPDATE {w.head} SET n = {w['free']} - {w['gone']} WHERE {mine}", when=free)
 
 
-def removal(
-    verb: str,
-    key: Sequence[Column],
-    before: str,
-    counted: bool,
-    lasts: bool,
-    remember: Remember = lambda _, __: (),
-    goes: str = "",
-) -> Program:
-    """Return the program `clear`, which removes all rows of a key, or `forget`, which removes its head, too.
+def removals(plan: Any, goes: str = "") -> Iterator[Program]:
+    """Yield the programs `clear`, which removes all rows of a key with a head, and `forget`, which removes that, too.
 
-    Its outcome is how many rows the key had that had not expired; before: the query for that.
+    Their outcome is how many rows the key had that had not expired.
+
     goes: the condition under which the head is removed; otherwise it is left empty.
     """
-    had = number("had")
+    had, counted = number("had"), N in plan.layout[plan.head_table]
 
-    def steps(w: Words) -> Iterator[Step]:
+    def steps(w: Words, verb: str) -> Iterator[Step]:
         yield Head(["n" if counted else "sequence"], makes=False)
-        yield from remember(w, w.mine()) if verb == "clear" else ()
-        if w.loops and lasts:
+        yield from plan.remember(w, w.mine()) if verb == "clear" else ()
+        if w.loops and plan.expires:
             yield Now()
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
@@ -124,4 +115,111 @@ def removal(
         if w.loops:
             yield Give([w["had"]])
 
-    return Program(verb, key, steps, gives=[had], before=before)
+    before = f"SELECT count(*) FROM {plan.rows_table} WHERE {plan.mine()}{plan.living()}"
+    for verb in ("clear", "forget"):
+        yield Program(verb, plan.structure.key.columns, partial(steps, verb=verb), [had], before=before)
+
+
+LONGEST = 10**15  # microseconds: about 31 years
+
+
+def seconds(name: str, keep_for: Any) -> int:
+    """Return `keep_for` in whole seconds, or raise `Invalid`."""
+    found, rest = divmod(duration(f"{name}: keep_for", keep_for, LONGEST), SECOND)
+    if rest:
+        raise Invalid(f"{name}: keep_for is a timedelta of whole seconds, or their number, not {shown(keep_for)}")
+    return found
+
+
+def leaves_earlier(what: str, old: Any, new: Any) -> str:
+    """Describe what a shorter `keep_for` of another declaration lets expire; "" if it is not shorter."""
+    after = getattr(new, "keep_for", old.keep_for)
+    if None in (after, old.keep_for) or after >= old.keep_for:
+        return ""
+    return f"{what} that were written longer than {in_words(after)} ago are deleted"
+
+
+def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    """Let stored rows expire earlier if `keep_for` becomes shorter.
+
+    A longer one applies only to rows written from then on: expired rows that are still stored must not reappear.
+    """
+    if old.get("keep_for") is None:
+        raise Invalid(
+            f"{plan.structure.name}: keep_for cannot change from None to {in_words(new['keep_for'])}: the rows have no "
+            "times; create another structure and import into it"
+        )
+    less = old["keep_for"] - new["keep_for"]
+    if less > 0:
+        yield Statement(Template(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}"), [()])
+
+
+class RuleWords:
+    """The names and conditions from which the queries of one structure are built."""
+
+    def __init__(self, plan: StructurePlan) -> None:
+        dialect, key = plan.dialect, plan.structure.key.columns
+        self.rows, self.head = plan.rows_table, plan.head_table
+        self.key, self.first = dialect.names(key), dialect.name_of(key[0])
+        self.r_key, self.h_key = dialect.names(key, "r."), dialect.names(key, "h.")
+        self.join = dialect.same(key, "h.", "r.")
+        self.message = dialect.message
+
+
+def rule(plan: StructurePlan, name: str, said: str, *parts: str, where: str = "", having: str = "") -> Rule:
+    """Return the rule that no row `r`, head `h`, or row with its head fulfils a condition.
+
+    said, parts: what is wrong, with a ? for each of these expressions.
+    having: the condition of the rows of a key together; or of those with equal values in columns: `a, b HAVING …`.
+    """
+    words, text = RuleWords(plan), " ".join([*parts, where])
+    key, source = words.r_key, f"{words.rows} r"
+    if "h." in text:
+        key, source = (key, f"{source} JOIN {words.head} h ON {words.join}") if "r." in text else (
+            words.h_key, f"{words.head} h"
+        )  # fmt: skip
+    if having:
+        by, _, condition = having.rpartition(" HAVING ")
+        tail = f"GROUP BY {', '.join(filter(None, [key, by]))} HAVING {condition}"
+    else:
+        tail = f"WHERE {where}"
+    return name, f"SELECT {key}, {words.message(said, *parts)}\n  FROM {source} {tail}"
+
+
+def has_head(plan: StructurePlan) -> Rule:
+    """Return the rule that every row has a head."""
+    words = RuleWords(plan)
+    return (
+        "head",
+        f"SELECT {words.r_key}, {words.message('? rows without a head', 'count(*)')} FROM {words.rows} r"
+        f" LEFT JOIN {words.head} h ON {words.join}\n"
+        f"  WHERE h.{words.first} IS NULL GROUP BY {words.r_key}",
+    )
+
+
+def sequences(plan: StructurePlan, last: bool = True) -> Iterator[Rule]:
+    """Return the rules of rows that have a sequence: it is one that the head has given, at a moment.
+
+    last: whether the head has the sequence of the newest row.
+    """
+    wrong = "r.sequence > h.sequence OR r.sequence < 1" if last else "r.sequence < 1"
+    yield rule(plan, "sequence", "sequence ?, the head says ?", "r.sequence", "h.sequence", where=wrong)
+    if plan.dialect.name == "sqlite":
+        yield rule(plan, "at", "at ? is no moment", "at", where=no_moment("at"))
+
+
+def counted(plan: StructurePlan) -> Rule:
+    """Return the rule that the head's count is that of its rows."""
+    words = RuleWords(plan)
+    return (
+        "count",
+        f"SELECT {words.key}, {words.message('the head says ?, there are ?', 'said', 'there')}\n"
+        f"  FROM (SELECT {words.h_key}, h.n AS said, count(r.{words.first}) AS there\n"
+        f"    FROM {words.head} h LEFT JOIN {words.rows} r ON {words.join} GROUP BY {words.h_key}, h.n) q\n"
+        f"  WHERE said <> there",
+    )
+
+
+def lasting(plan: StructurePlan) -> Rule:
+    """Return the rule that every row has a moment at which it leaves."""
+    return rule(plan, "until", "a row with the end ?", "r.until", where="r.until <= 0")

@@ -18,6 +18,7 @@ from roost.types.columns import Column
 
 INT: ColumnType[int] = ColumnType("int")
 TEXT: ColumnType[str] = ColumnType("text", 255)
+OUTCOMES: ColumnType[str] = ColumnType("text", 2**24)  # of MariaDB's and MySQL's set forms: JSON, by the rows' numbers
 TOTAL: ColumnType[int] = ColumnType("decimal", 65)  # a sum of 64-bit integers
 
 # Settings of PostgreSQL's planner that are off in programs (`Program.pinned`). Compilation would seem to be worth what
@@ -97,8 +98,8 @@ class Let(NamedTuple):
     """
 
     name: str
-    type: ColumnType[Any]
     value: str  # an expression, or a SELECT of one value
+    type: ColumnType[Any] = INT
     locking: bool = False
 
 

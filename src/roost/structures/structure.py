@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.errors import Invalid
-from roost.structures.operation import Operation, Target
+from roost.structures.clock import fact_in_words
+from roost.structures.operation import RUNS, Operation, Target
 from roost.types.column_types import INT_MAX, shown, whole
-from roost.types.columns import (
-    Column,
-    checked_columns,
-    column,
-    columns_of,
-    parse_column,
-    structure_name,
-    unique_names,
-)
+from roost.types.columns import Column, checked_columns, column, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
+if TYPE_CHECKING:
+    import typing_extensions  # which type checkers have; typing has it from Python 3.13 on
+
+    AnyKey = typing_extensions.TypeVar("AnyKey", default=Any)  # of a key that a declaration need not name
+    Key = typing_extensions.TypeVar("Key", default=str)  # of `key=`
+else:
+    AnyKey, Key = TypeVar("AnyKey"), TypeVar("Key")
 
 
 class Group(Generic[K]):
@@ -81,7 +83,7 @@ class Group(Generic[K]):
         return Group(structure, what, [column(structure, what, annotation, key=True)])
 
 
-class Structure(Target):
+class Structure(Target, Generic[AnyKey]):
     """A declared, named table that looks after itself. Holds no connection, so it may live at module level."""
 
     remade: tuple[Any, ...] | None = None  # what pickle calls instead, where the classes of the rows are generated
@@ -89,12 +91,20 @@ class Structure(Target):
     # other fact says what is stored where.
     options: tuple[str, ...] = ()
     reads: ClassVar[tuple[str, ...]] = ()  # its verbs that change nothing, beyond those that Roost's structures have
+    whole: ClassVar[Collection[str]] = RUNS  # its verbs whose arguments are rows
     name: str
-    key: Group[Any]
+    key: Group[AnyKey]
+    second: Group[Any] | None = None  # what follows the key in other operations
 
-    def __init__(self, name: str, key: Group[Any]) -> None:
+    def __init__(self, name: str, key: Group[Any], reserved: Collection[str] = ()) -> None:
         self.name = structure_name(name)
         self.key = key
+        self._reserve(key.columns, reserved)
+
+    def _reserve(self, columns: Iterable[Column], own: Collection[str]) -> None:
+        for name in [each.name for each in columns]:
+            if name.lower() in own:
+                raise Invalid(f"{self.name}: a column cannot be called {name!r}, which is a column of Roost's own")
 
     def _define(self, made_with: dict[str, Any], **facts: Any) -> None:
         self._made_with = made_with
@@ -106,12 +116,15 @@ class Structure(Target):
     @property
     def columns(self) -> tuple[Column, ...]:
         """Every column that the user declared, in order."""
-        raise NotImplementedError
+        return self.key.columns + (self.second.columns if self.second else ())
 
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Structure:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from what its definition says; rows get a dataclass of their own."""
-        raise NotImplementedError
+        takes = {*inspect.signature(cls.__init__).parameters} - {"name"}
+        arguments = {fact: value for fact, value in facts.items() if fact in takes}
+        arguments |= {fact: key_from(name, fact, value) for fact, value in arguments.items() if _are_columns(value)}
+        return cls(name=name, **arguments)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Structure) and self.definition == other.definition)
@@ -133,6 +146,26 @@ class Structure(Target):
         """Return the declaration that these arguments make in place of the ones it was made with."""
         return type(self)(**{**self._made_with, **arguments})
 
+    def overlap(self, definition: str) -> Self | None:
+        """Return the declaration with the stored options, and those of its columns that are stored; None if it cannot.
+
+        While a change is being deployed, processes use two declarations, only one of which is stored. Operations of
+        the other run with the stored `keep`, `slots` and options, and with the columns that both have. Their keys and
+        rows are of the declared classes. A stored column that is not declared is in `rows.unknown`.
+
+        definition: what the catalog has.
+        """
+        stored, wanted = facts_of(definition), json.loads(self.definition)
+        for fact in {*stored, *wanted} - {*self.options, "columns"}:
+            if stored.get(fact) != wanted.get(fact):
+                return None
+        made: Any = copy.copy(self)
+        made.plans, made.definition = {}, definition
+        for option in self.options:
+            if option in stored:
+                setattr(made, option, stored[option])
+        return cast(Self, made)
+
     def describe(self, operation: Operation[Any]) -> str:
         """Return the call that made an operation, as a programmer would write it."""
         return f"{self.name}.{operation.verb}({', '.join(self._arguments(operation.verb, operation.args))})"
@@ -141,32 +174,36 @@ class Structure(Target):
         if verb == "keys":
             after, n = args
             return [f"after={after and self.key.value(after)!r}", f"n={n}"]
-        # A tuple of one value is that of a column.
-        others = [arg[0] if type(arg) is tuple and len(arg) == 1 else arg for arg in args[1:]]
+        others = [self.second.value(arg) if self.second and type(arg) is tuple else arg for arg in args[1:]]
         return [repr(self.key.value(args[0])), *map(repr, others)]
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value stands at a place in an operation's arguments."""
-        return self.key.names[path[-1]]
+        if operation.verb in self.whole:
+            return self.columns[path[-1]].name
+        group = self.second if path[0] and self.second else self.key
+        return group.names[path[-1] if len(path) > 1 else 0]
 
-    def clear(self, key: Any) -> Operation[int]:
-        """Remove all data of the key; return the number of rows (of a counter: the total) that it had.
+    def clear(self, key: AnyKey) -> Operation[int]:
+        """Remove all data of the key; return the number of rows that it had: 0 for a key that does not exist.
 
-        Returns 0 for a key that does not exist. The key itself stays known: a ring's sequence continues.
+        Of a counter it is the total, of a rate limit or a lease 1 if something was taken or held. What numbers rows
+        goes on: a ring's sequence, a lease's tokens.
         """
         return Operation(self, "clear", (self.key.check(key),))
 
-    def forget(self, key: Any) -> Operation[int]:
+    def forget(self, key: AnyKey) -> Operation[int]:
         """Remove the key with all its data, including its head row; returns the same as `clear`.
 
-        A ring or a capped collection starts again at sequence 1.
+        A ring or a capped collection starts again at sequence 1. A lease's row stays until its token may be forgotten.
         """
         return Operation(self, "forget", (self.key.check(key),))
 
-    def keys(self, after: Any = None, n: int = 100) -> Operation[list[Any]]:
+    def keys(self, after: AnyKey | None = None, n: int = 100) -> Operation[list[AnyKey]]:
         """Read the first `n` keys after `after`, in key order; use it to read all keys page by page.
 
-        A key that was cleared or emptied is still listed until `forget`; but a cleared key of a counter is not.
+        A ring and a capped collection list a key until `forget`, even an empty one; so does a set that has `keep`, or
+        no option. Of others these are the keys that have something: a total, a value, a holder.
         """
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
 
@@ -176,10 +213,15 @@ class Structure(Target):
         return values if isinstance(values, (list, tuple)) else list(values)
 
     def _n(self, n: Any, least: int = 1) -> int:
-        found = whole(n, least, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: n is a whole number from {least} on, not {n!r}")
-        return found
+        return checked_whole(f"{self.name}: n is a whole number from {least} on", n, least, INT_MAX)
+
+
+def checked_whole(what: str, value: Any, least: int, most: int) -> int:
+    """Return a value that is a whole number in these limits, or raise `Invalid`, which begins with `what`."""
+    found = whole(value, least, most)
+    if found is None:
+        raise Invalid(f"{what}, not {shown(value)}")
+    return found
 
 
 def facts_of(definition: str) -> dict[str, Any]:
@@ -191,6 +233,50 @@ def facts_of(definition: str) -> dict[str, Any]:
     if not isinstance(facts, dict) or not isinstance(facts.get("kind"), str):
         raise Invalid(f"a definition that cannot be read: {shown(definition)} (it names no kind)")
     return facts
+
+
+def difference(stored: str, declared: str) -> str:
+    """Return in words what differs between two definitions.
+
+    >>> difference('{"kind":"ring","keep":5}', '{"kind":"ring","keep":12}')
+    'keep is 5 in the database and 12 in the declaration'
+    """
+    old, new = facts_of(stored), json.loads(declared)
+    differences = []
+    for fact in dict.fromkeys([*old, *new]):
+        before: Any = old.get(fact)
+        after: Any = new.get(fact)
+        if before == after:
+            continue
+        if _are_columns(before) and _are_columns(after):
+            differences.append(_columns_difference(before, after))
+        else:
+            words = [_shown(fact_in_words(fact, value)) for value in (before, after)]
+            differences.append(f"{fact} is {words[0]} in the database and {words[1]} in the declaration")
+        if fact == "kind":
+            break
+    return "; ".join(differences)
+
+
+def _are_columns(fact: Any) -> bool:
+    pairs = list, tuple
+    return isinstance(fact, pairs) and bool(fact) and all(isinstance(each, pairs) and len(each) == 2 for each in fact)
+
+
+def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:
+    old, new = dict(before), dict(after)
+    differences = [f"column {name} ({old[name]}) is only in the database" for name in old if name not in new]
+    differences += [f"column {name} ({new[name]}) is only in the declaration" for name in new if name not in old]
+    differences += [
+        f"column {name} is {old[name]} in the database and {new[name]} in the declaration"
+        for name in old
+        if name in new and old[name] != new[name]
+    ]
+    return "; ".join(differences) or "the columns are in another order"
+
+
+def _shown(fact: Any) -> str:
+    return ", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
 
 
 def column_facts(columns: Sequence[Column]) -> list[list[str]]:

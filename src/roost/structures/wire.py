@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple, cast
 
 from roost.dialects import SQLITE
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
 from roost.structures.operation import Operation
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 Values = tuple[Any, ...]
 Steps = Generator[Operation[Any], Any, Any]  # operations that run one by one, since each depends on the last result
 
 SURE_DIGITS = 19  # an integer with fewer digits fits into 64 bits
-
-SEQUENCE = Column("sequence", ColumnType("int"))
-AT = Column("at", ColumnType("datetime"))
 
 
 class Wanted(NamedTuple):
@@ -53,12 +49,16 @@ class Wire:
     more: ClassVar[tuple[Column, ...]] = ()  # columns besides the declared ones
     written: ClassVar[frozenset[str]] = frozenset()  # the names of those that an insert may contain
     verbs: ClassVar[frozenset[str]] = frozenset(["delete"])
+    of_key = "get"  # the verb that reads a key; `latest` is given how many rows
+    of_id = ""  # the verb that reads a row, if it has an id within its key; `remove` deletes it
 
     def __init__(self, structure: Any, index: str, columns: Sequence[str], filters: Sequence[str]) -> None:
         self.structure = structure
         self.asked = (index, columns, filters)
         self._declared = list(structure.columns)
-        there = [*self._declared, *[column for column in self.more if column.name not in self._names()]]
+        self._declared_names = [column.name for column in self._declared]
+        self._writable = {*self._declared_names, *self.written}
+        there = [*self._declared, *[column for column in self.more if column.name not in self._declared_names]]
         by_name = {column.name: column for column in there}
         if index not in ("", "PRIMARY", "0"):
             raise worded(Missing(f"{structure.name} has no key {index}, only PRIMARY"), "idxnum", 2)
@@ -78,26 +78,23 @@ class Wire:
         self._adds: Any = next(
             (getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name)), None
         )
-        self._shown_names = [column.name for column in self.columns]
-        self._declared_names = [column.name for column in self._declared]
-        self._writes_all = all([self._is_written(column) for column in self.columns])
-
-    def _names(self) -> set[str]:
-        return {column.name for column in self._declared}
-
-    def _is_written(self, column: Column) -> bool:
-        return column in self._declared or column.name in self.written
+        self._writes_all = self._writable.issuperset(columns)
 
     # --- overridden by structures that differ ----------------------------------------------------------------------
 
     def ids(self) -> Sequence[Column]:
         """Return the columns that identify a row within its key."""
-        return ()
+        columns: Sequence[Column] = self.structure.second.columns if self.of_id else ()
+        return columns
 
     def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
         """Return the operation that reads the first `n` rows of a key, or the row with an id."""
-        structure = self.structure
-        operation: Operation[Any] = structure.latest(head, n) if hasattr(structure, "latest") else structure.get(head)
+        if id_:
+            rest: tuple[Any, ...] = (self.structure.second.value(id_),)
+            read = self.of_id
+        else:
+            read, rest = self.of_key, (n,) if self.of_key in ("latest", "top") else ()
+        operation: Operation[Any] = getattr(self.structure, read)(head, *rest)
         return operation
 
     def rows(self, key: Values, found: Any) -> list[Values]:
@@ -118,7 +115,7 @@ class Wire:
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
         """Change or delete one of the rows that were read; return whether that was done."""
-        yield self.structure.clear(head)
+        yield self.structure.remove(head, self.structure.second.value(id_)) if id_ else self.structure.clear(head)
         return True
 
     # --- requests -------------------------------------------------------------------------------------------------
@@ -195,11 +192,11 @@ class Wire:
         structure = self.structure
         if not self._writes_all or UNHELD in values:
             for column, value in zip(self.columns, values, strict=False):
-                if not self._is_written(column):
+                if column.name not in self._writable:
                     raise notimpl(f"{structure.name}.{column.name} is not written")
                 if value is UNHELD:
                     raise worded(StatementFailed(f"{structure.name}.{column.name} cannot hold it"), "type")
-        given = dict(zip(self._shown_names, values, strict=False))
+        given = dict(zip(self.asked[1], values, strict=False))
         row = tuple([given.get(name) for name in self._declared_names])
         if None in row:
             for column, value in zip(self._declared, row, strict=True):
@@ -235,32 +232,11 @@ class Wire:
 class PeekWire(Wire):
     """A structure whose keys are read by `peek`; a subclass makes rows of what it finds."""
 
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Return the operation that reads a key."""
-        return self.structure.peek(head)  # type: ignore[no-any-return]
+    of_key = "peek"
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Refuse: a client needs to know whether it got what it asked for, and an insert cannot report that."""
+        # A client needs to know whether it got what it asked for, and an insert cannot report that.
         raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
-
-
-class EntriesWire(Wire):
-    """A structure whose rows have a sequence number and a moment; newest first."""
-
-    more = (SEQUENCE, AT)
-
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Return an operation that reads entries, if the client opened their sequence or moment; else rows."""
-        if SEQUENCE in self.columns or AT in self.columns:
-            return self.structure.entries(head)  # type: ignore[no-any-return]
-        return super().reading(head, id_, n)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return rows with their sequence and moment, which are None if they were not read."""
-        check = self.structure.rows.check
-        if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
-            return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
-        return [(*row, None, None) for row in super().rows(key, found)]
 
 
 def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
@@ -276,6 +252,31 @@ def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
     return [neutral(column, token) for token in tokens]
 
 
+def _whole(token: str) -> int:
+    found = number(token)
+    if type(found) is not int:
+        raise ValueError(token)
+    return found
+
+
+def _moment(token: str) -> dt.datetime:
+    moment = dt.datetime.fromisoformat(token)
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+# By kind of column; an enum's values are found by their texts.
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "text": str,
+    "int": _whole,
+    "bool": lambda token: {0: False, 1: True}[_whole(token)],
+    "float": lambda token: float(cast(float, number(token))),
+    "datetime": _moment,
+    "date": dt.date.fromisoformat,
+    "decimal": Decimal,
+    "uuid": uuid.UUID,
+}
+
+
 def neutral(column: Column, token: str | None) -> Any | Unheld:
     """Convert a token to a value of a structure's column, as SQL sees it; `UNHELD` if the column cannot hold it."""
     if token is None:
@@ -283,37 +284,10 @@ def neutral(column: Column, token: str | None) -> Any | Unheld:
     kind = column.type.kind
     if kind == "binary":
         return as_bytes(token)
-    if not is_utf8(token):
-        return UNHELD
     try:
-        match kind:
-            case "text":
-                return token
-            case "int" | "bool":
-                found = number(token)
-                if type(found) is not int or (kind == "bool" and found not in (0, 1)):
-                    return UNHELD
-                return bool(found) if kind == "bool" else found
-            case "float":
-                real = number(token)
-                return real if isinstance(real, Unheld) else float(real)
-            case "datetime":
-                moment = dt.datetime.fromisoformat(token)
-                return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-            case "date":
-                return dt.date.fromisoformat(token)
-            case "decimal":
-                return Decimal(token)
-            case "uuid":
-                return uuid.UUID(token)
-        return _member(column, token)
-    except (ValueError, InvalidOperation):
+        if not is_utf8(token):
+            return UNHELD
+        parse = _PARSERS.get(kind) or {str(each.value): each for each in column.type.enum or ()}.__getitem__
+        return parse(token)
+    except (ValueError, TypeError, ArithmeticError, LookupError):
         return UNHELD
-
-
-def _member(column: Column, token: str) -> Any | Unheld:
-    assert column.type.enum is not None
-    for member in column.type.enum:
-        if str(member.value) == token:
-            return member
-    return UNHELD

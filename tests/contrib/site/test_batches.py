@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, assert_type
 from unittest import skipIf, skipUnless
 
@@ -125,6 +126,19 @@ class BatchTests(Checked):
                     self.assertEqual(transaction.get_rollback(), reads)
         connection.close()
         self.assertEqual(store.run(pageviews.total("/")), 0)
+
+    @skipIf(in_memory(connection), "only one connection sees a database in memory")
+    def test_what_waits_for_a_row_in_vain_is_busy(self) -> None:
+        patient = DjangoStore(timeout=0.5)  # longer than lock_wait: it waits apart from the others
+        work = (pageviews.add("/"), visits.push(Visit(1, 2)))
+        with transaction.atomic():
+            store.run(visits.push(Visit(1, 1)))
+            for operations in work, work[1:]:
+                with self.assertRaises(roost.Busy):
+                    in_thread(partial(patient.run_all, *operations))
+        self.assertEqual(patient.run_all(*work), (None, 2))
+        patient.close()
+        self.assertEqual(self.without_django(pageviews.total("/")), 1)
 
     def test_a_closed_store_opens_anew(self) -> None:
         store.run(pageviews.add("/"))

@@ -237,9 +237,9 @@ def test_a_table_that_is_called_as_a_structure_is_refused(open_store: Open, appl
     store = open_store()
     store.create(roost.Counter("hits"), view=False)
     application("CREATE TABLE hits (id {id}, uid INT)")
-    with pytest.raises(roost.Invalid, match="there is a structure hits already"):
+    with pytest.raises(roost.Invalid, match="hits is a counter of Roost's"):
         cap(store, "uid", 5, None, "hits")
-    with pytest.raises(roost.Invalid, match="there is a structure hits already"):
+    with pytest.raises(roost.Invalid, match="hits is a counter of Roost's"):
         bursts.uncap(store, "hits")
 
 

@@ -190,7 +190,7 @@ def _join(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
 def _submit(core: Core, atom: Atom) -> None:
     if atom.once is not None:
         core.prepare_once()
-    core.submit([atom])
+    core.run([atom])
 
 
 def _apart(core: Core, connection: BaseDatabaseWrapper, work: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ class _Kind:
     """One class of connections.
 
     words: its name in messages.
-    function: what makes its caller, in which module: one of a driver's, or SQLAlchemy's.
+    function: what runs a call on it, in which module: one of a driver's, or this one.
     dialect: its dialect's family; None: its driver's.
     waits, awaits: whether it is for `Store.on`, and for `AsyncStore.on`.
     scoped: an object is a session for each thread or task, which take their turns by themselves.
@@ -65,28 +65,28 @@ def _caller_of(connection: Any, engine: Engine, awaits: bool) -> Play:
     if not getattr(kind, suits):
         why = "would block the event loop; use Store.on" if awaits else "is awaited; use AsyncStore.on"
         raise Invalid(f"{method}: {kind.words} {why}")
-    play = _made(kind, connection, engine, awaits)
+    call = _function_of(kind)
 
     async def on(work: Work, writes: bool) -> None:
-        if kind.waits:
+        if kind.scoped:
+            await call(connection, engine, awaits, work, writes)
+        elif kind.waits:
             with turn(connection, threading.RLock):
-                await play(work, writes)
+                await call(connection, engine, awaits, work, writes)
         else:
             async with turn(connection, asyncio.Lock):
-                await play(work, writes)
+                await call(connection, engine, awaits, work, writes)
 
-    return play if kind.scoped else on
+    return on
 
 
-def _made(kind: _Kind, connection: Any, engine: Engine, awaits: bool) -> Play:
+def _function_of(kind: _Kind) -> Callable[[Any, Engine, bool, Work, bool], Coroutine[Any, Any, None]]:
     module, name = kind.function.split(".")
-    if module == SQLALCHEMY:
-        of_sqlalchemy = _connection if name == "connection" else _session
-        return lambda work, writes: of_sqlalchemy(connection, engine, awaits, work, writes)
     # A store of the same engine has already imported PyMySQL or psycopg; an application with a connection of asyncmy or
     # asyncpg has imported that.
-    made: Play = getattr(import_module(f"roost.databases.callers.{module}"), name)(connection, engine)
-    return made
+    found = globals() if module == SQLALCHEMY else vars(import_module(f"roost.databases.callers.{module}"))
+    call: Callable[[Any, Engine, bool, Work, bool], Coroutine[Any, Any, None]] = found[name]
+    return call
 
 
 def _kind_of(connection: Any, engine: Engine) -> _Kind | None:
@@ -121,13 +121,10 @@ async def _connection(connection: Any, engine: Engine, awaits: bool, work: Work,
             await settled(connection.invalidate())
 
 
-def _session(session: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> Coroutine[Any, Any, None]:
+async def _session(session: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
     # On the connection of a Session's transaction; or on this thread's, or task's, of a scoped one.
-    async def play() -> None:
-        below = session() if callable(session) else await settled(session.connection())
-        await _caller_of(below, engine, awaits)(work, writes)
-
-    return play()
+    below = session() if callable(session) else await settled(session.connection())
+    await _caller_of(below, engine, awaits)(work, writes)
 
 
 def _is_lost(raw: Any, error: BaseException | None) -> bool:
@@ -136,31 +133,29 @@ def _is_lost(raw: Any, error: BaseException | None) -> bool:
     return any(signs) or getattr(raw, "is_closed", bool)() or isinstance(error, CannotOpen)
 
 
-_ASYNCPG = _Kind("an asyncpg connection", "asyncpg.asyncpg_caller", "postgresql", awaits=True)
+_ASYNCPG = _Kind("an asyncpg connection", "asyncpg.asyncpg_call", "postgresql", awaits=True)
 
 _KINDS = {
-    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite.sqlite3_caller", "sqlite", waits=True, awaits=True),
-    "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite.aiosqlite_caller", "sqlite", awaits=True),
-    "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb.pymysql_caller", "mariadb", waits=True),
-    "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb.asyncmy_caller", "mariadb", awaits=True),
-    "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql.psycopg_caller", "postgresql", waits=True),
-    "psycopg.AsyncConnection": _Kind(
-        "a psycopg.AsyncConnection", "postgresql.psycopg_caller", "postgresql", awaits=True
-    ),
+    "sqlite3.Connection": _Kind("a sqlite3.Connection", "sqlite.sqlite3_call", "sqlite", waits=True, awaits=True),
+    "aiosqlite.core.Connection": _Kind("an aiosqlite.Connection", "sqlite.aiosqlite_call", "sqlite", awaits=True),
+    "pymysql.connections.Connection": _Kind("a PyMySQL connection", "mariadb.pymysql_call", "mariadb", waits=True),
+    "asyncmy.connection.Connection": _Kind("an asyncmy connection", "mariadb.asyncmy_call", "mariadb", awaits=True),
+    "psycopg.Connection": _Kind("a psycopg.Connection", "postgresql.psycopg_call", "postgresql", waits=True),
+    "psycopg.AsyncConnection": _Kind("a psycopg.AsyncConnection", "postgresql.psycopg_call", "postgresql", awaits=True),
     "asyncpg.connection.Connection": _ASYNCPG,
     "asyncpg.pool.PoolConnectionProxy": _ASYNCPG,
-    "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", "sqlalchemy.connection", waits=True),
+    "sqlalchemy.engine.base.Connection": _Kind("a SQLAlchemy Connection", "sqlalchemy._connection", waits=True),
     "sqlalchemy.ext.asyncio.engine.AsyncConnection": _Kind(
-        "a SQLAlchemy AsyncConnection", "sqlalchemy.connection", awaits=True
+        "a SQLAlchemy AsyncConnection", "sqlalchemy._connection", awaits=True
     ),
-    "sqlalchemy.orm.session.Session": _Kind("a SQLAlchemy Session", "sqlalchemy.session", waits=True),
+    "sqlalchemy.orm.session.Session": _Kind("a SQLAlchemy Session", "sqlalchemy._session", waits=True),
     "sqlalchemy.orm.scoping.scoped_session": _Kind(
-        "a SQLAlchemy Session", "sqlalchemy.session", waits=True, scoped=True
+        "a SQLAlchemy Session", "sqlalchemy._session", waits=True, scoped=True
     ),
     "sqlalchemy.ext.asyncio.session.AsyncSession": _Kind(
-        "a SQLAlchemy AsyncSession", "sqlalchemy.session", awaits=True
+        "a SQLAlchemy AsyncSession", "sqlalchemy._session", awaits=True
     ),
     "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _Kind(
-        "a SQLAlchemy AsyncSession", "sqlalchemy.session", awaits=True, scoped=True
+        "a SQLAlchemy AsyncSession", "sqlalchemy._session", awaits=True, scoped=True
     ),
 }

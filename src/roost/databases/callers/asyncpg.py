@@ -8,12 +8,12 @@ from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.databases.callers.caller import NO_TRANSACTION, Caller, Cursor, Play, Send, Work
+from roost.databases.callers.caller import NO_TRANSACTION, Caller, Work
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
+from roost.databases.postgresql.connection import spelt_out
 from roost.databases.postgresql.errors import as_psycopg
 from roost.databases.postgresql.session import is_utf8
-from roost.databases.postgresql.values import spelt_out
 from roost.dialects.dialect import Row
 from roost.errors import Conflict, ConnectionLost, Error, Invalid
 
@@ -32,7 +32,7 @@ _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClie
 class _AsyncpgCaller(PostgreSQLCaller):
     """One call; asyncpg returns no rows for a text of several statements, so nothing is one text."""
 
-    apart = True
+    apart = awaits = True
     at_once = Caller.at_once
 
     def joins(self) -> bool:
@@ -56,11 +56,9 @@ class _AsyncpgCaller(PostgreSQLCaller):
         return True
 
     def close(self) -> None:
-        """Close the connection at once."""
         self.raw.terminate()
 
     def is_lost(self) -> bool:
-        """Return whether the connection is lost."""
         closed: bool = self.raw.is_closed()
         return closed
 
@@ -89,6 +87,19 @@ class _AsyncpgCaller(PostgreSQLCaller):
                 holes.append(f"${len(sent)}")
         return sql % tuple(holes), tuple(sent) or None
 
+    async def answer(self, sql: str, row: Row, returns: bool | None, several: bool) -> Any:
+        """Send a text directly on the connection; raise the driver's error as psycopg's."""
+        sql, values = self.sent(sql, row)
+        try:
+            if returns:
+                found = await self.raw.fetch(sql, *(values or ()), record_class=asyncpg.Record)
+                return [tuple([_read(each) for each in row]) for row in found]
+            status = await self.raw.execute(sql, *(values or ()))
+        except _FAILURES as error:
+            raise as_psycopg(error) from error
+        count = status.rpartition(" ")[2]  # of "UPDATE 3"
+        return int(count) if count.isdecimal() else -1
+
 
 def _is_infinite(value: Any) -> bool:
     if isinstance(value, list):
@@ -106,28 +117,6 @@ def _read(value: Any) -> Any:
     return value
 
 
-class _AsyncpgCursor(Cursor):
-    """Sends a call's texts directly on the connection, without a cursor."""
-
-    async def answer(self, send: Send) -> Any:
-        """Send a text, and return its answer; raise the driver's error as psycopg's."""
-        sql, row = self.caller.sent(send.sql, send.row)
-        try:
-            if send.returns:
-                found = await self.cursor.fetch(sql, *(row or ()), record_class=asyncpg.Record)
-                return [tuple([_read(each) for each in row]) for row in found]
-            status = await self.cursor.execute(sql, *(row or ()))
-        except _FAILURES as error:
-            raise as_psycopg(error) from error
-        count = status.rpartition(" ")[2]  # of "UPDATE 3"
-        return int(count) if count.isdecimal() else -1
-
-
-def asyncpg_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for an asyncpg connection, including one from its pool."""
-
-    async def play(work: Work, writes: bool) -> None:
-        caller = _AsyncpgCaller(raw, engine.place, writes)
-        await _AsyncpgCursor(caller, raw, engine.trace, awaits=True).play(work)
-
-    return play
+async def asyncpg_call(raw: Any, engine: Engine, _: bool, work: Work, writes: bool) -> None:
+    """Run a call on an asyncpg connection, or on one from its pool."""
+    await _AsyncpgCaller(raw, engine.place, writes, None, engine.trace).play(work)

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from roost.databases.callers.caller import (
-    BACK,
-    NO_TRANSACTION,
-    RELEASE,
-    SAVEPOINT,
-    Caller,
-    Cursor,
-    Play,
-    Texts,
-    Work,
-)
+from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work
 from roost.databases.engine import Engine
 from roost.databases.mariadb.connection import (
     AUTOCOMMIT,
@@ -29,7 +19,7 @@ from roost.databases.mariadb.connection import (
 )
 from roost.databases.mariadb.engine import MariaDBEngine
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
-from roost.databases.mariadb.session import is_galera, joined_text, judge, question
+from roost.databases.mariadb.statements import is_galera, joined_text, judge, question
 from roost.dialects import Dialect
 from roost.dialects.dialect import Exchange, Row
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
@@ -57,12 +47,6 @@ END"""
 GONE = "the server has rolled back the whole transaction: do all of it again"
 
 
-def at_once(dialect: Dialect, exchange: Exchange) -> str:
-    """Return an operation as one text that includes its values."""
-    work, row, answer, *_ = exchange
-    return joined_text(dialect, AT_ONCE.format(work=work, answer=answer), row)
-
-
 def is_gone(error: Any) -> bool:
     """Return whether an error means that Roost's savepoint no longer exists.
 
@@ -72,71 +56,67 @@ def is_gone(error: Any) -> bool:
     return error.args[:1] == (NO_SAVEPOINT,) and "roost_joined" in str(error.args[1:])
 
 
-def attempted(raw: Any, text: str) -> Texts:
-    """Yield a compound statement of `at_once`, and return its row; None if it failed and changed nothing.
-
-    On Galera it is not sent: if another node aborts the transaction between two of its statements, no error is raised,
-    and the remaining statements run outside of the transaction.
-    """
-    if is_galera(raw):
-        return None
-    try:
-        return (yield text)[0]
-    except Busy as error:
-        if number_of(error) in INTERRUPTED:  # no handler has run
-            yield from _undo(error)
-        raise
-    except (Conflict, ConnectionLost):
-        raise
-    except Error:
-        return None
-
-
-def _undo(error: Busy) -> Texts:
-    try:
-        yield BACK
-    except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
-        raise Conflict(f"{error}; whether the operation was done is not known: roll back, and do all again") from error
-    yield RELEASE
-    return None
-
-
 class MariaDBCaller(Caller):
     """One call on a connection to MariaDB."""
 
     failures: Any = FAILURES
+    where = "store.on"  # in the message about a setting
 
-    def __init__(self, raw: Any, place: str, writes: bool, dialect: Dialect) -> None:
-        super().__init__(raw, place, writes)
+    def __init__(self, *arguments: Any, dialect: Dialect) -> None:
+        super().__init__(*arguments)
         self._dialect = dialect
 
-    def begin(self) -> Texts:
-        """Yield the statements that set the savepoint. With autocommit off, the server then begins a transaction.
+    async def _look(self) -> None:
+        # Whether Roost's statements can run in this session.
+        if asked := question(self.raw, self._dialect):
+            judge(self.raw, self._dialect, (await self.say(asked))[0], self.where)
+
+    async def begin(self) -> None:
+        """Set the savepoint. With autocommit off, the server then begins a transaction.
 
         The status in the server's answer shows whether there is one: after a deadlock, the driver's flag is stale.
         """
-        if asked := question(self.raw, self._dialect):
-            judge(self.raw, self._dialect, (yield asked)[0], "store.on")
+        await self._look()
         if not self.writes:
             return  # a query that fails leaves the transaction as it was
-        yield SAVEPOINT
+        await self.say(SAVEPOINT)
         status = self.raw.server_status
         if status & AUTOCOMMIT and not status & IN_TRANSACTION:
             raise Invalid(NO_TRANSACTION)
         self.depth = 1
 
-    def at_once(self, exchange: Exchange) -> Texts:
-        """Yield a compound statement; if it fails, the transaction is unchanged, or gone."""
-        if asked := question(self.raw, self._dialect):
-            judge(self.raw, self._dialect, (yield asked)[0], "store.on")
-        return (yield from attempted(self.raw, at_once(self._dialect, exchange)))
+    async def at_once(self, exchange: Exchange) -> Row | None:
+        """Send a compound statement; if it fails, the transaction is unchanged, or gone.
+
+        On Galera it is not sent: if another node aborts the transaction between two of its statements, no error is
+        raised, and the remaining statements run outside of the transaction.
+        """
+        await self._look()
+        if is_galera(self.raw):
+            return None
+        work, row, answer, *_ = exchange
+        text = joined_text(self._dialect, AT_ONCE.format(work=work, answer=answer), row)
+        try:
+            rows: Sequence[Row] = await self.send(text, several=True)
+            return rows[0]
+        except Busy as error:
+            if number_of(error) in INTERRUPTED:  # no handler has run
+                try:
+                    await self.say(BACK)
+                except Conflict:  # there is no savepoint: the operation had not begun, or it was completed
+                    unknown = f"{error}; whether the operation was done is not known: roll back, and do all again"
+                    raise Conflict(unknown) from error
+                await self.say(RELEASE)
+            raise
+        except (Conflict, ConnectionLost):
+            raise
+        except Error:
+            return None
 
     def is_lost(self) -> bool:
-        """Return whether the connection is lost."""
         return not getattr(self.raw, "open", True) or not getattr(self.raw, "connected", True)  # PyMySQL's, asyncmy's
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return our error."""
         if is_gone(error):
             self.depth = 0
             return Conflict(f"{self.place}: {GONE}")
@@ -176,29 +156,22 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
             setattr(raw, f"{prefix}{name}", value)
 
 
-def pymysql_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for a PyMySQL connection."""
+async def pymysql_call(raw: Any, engine: Engine, _: bool, work: Work, writes: bool) -> None:
+    """Run a call on a PyMySQL connection."""
     cast(MariaDBEngine, engine).met(raw.get_server_info())
-
-    async def play(work: Work, writes: bool) -> None:
-        with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
-            await Cursor(MariaDBCaller(raw, engine.place, writes, engine.dialect), cursor, engine.trace).play(work)
-
-    return play
+    with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
+        caller = MariaDBCaller(raw, engine.place, writes, cursor, engine.trace, dialect=engine.dialect)
+        await caller.play(work)
 
 
-def asyncmy_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for an asyncmy connection, which is lost if a call is cancelled while it waits."""
+async def asyncmy_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
+    """Run a call on an asyncmy connection, which is lost if a call is cancelled while it waits."""
     from asyncmy.converters import conversions
     from asyncmy.cursors import Cursor as Plain
     from asyncmy.errors import MySQLError
 
     cast(MariaDBEngine, engine).met(raw.get_server_info())
-
-    async def play(work: Work, writes: bool) -> None:
-        with plain(raw, "_", conversions):
-            caller = MariaDBCaller(raw, engine.place, writes, engine.dialect)
-            caller.failures = MySQLError
-            await Cursor(caller, Plain(raw), engine.trace, awaits=True).play(work)
-
-    return play
+    with plain(raw, "_", conversions):
+        caller = MariaDBCaller(raw, engine.place, writes, Plain(raw), engine.trace, dialect=engine.dialect)
+        caller.failures, caller.awaits = MySQLError, awaits
+        await caller.play(work)

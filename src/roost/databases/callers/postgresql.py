@@ -4,25 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
-
-from roost.databases.callers.caller import (
-    BACK,
-    NO_TRANSACTION,
-    RELEASE,
-    SAVEPOINT,
-    UNDO,
-    Caller,
-    Cursor,
-    Play,
-    Send,
-    Sends,
-    Texts,
-    Work,
-    settled,
-)
+from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work, settled
 from roost.databases.engine import Engine
-from roost.databases.postgresql.connection import FAILURES
+from roost.databases.postgresql.connection import FAILURES, literal
 from roost.databases.postgresql.errors import translate
 from roost.databases.postgresql.session import (
     BINARY,
@@ -34,8 +18,7 @@ from roost.databases.postgresql.session import (
     local,
     refuse,
 )
-from roost.databases.postgresql.values import literal
-from roost.dialects.dialect import Control, Exchange, Statement, Wanted, render
+from roost.dialects.dialect import Control, Exchange, Row, Statement, Wanted, render
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid
 
 PREPARED = ("26000", "42P05")  # a prepared statement does not exist, or exists already
@@ -63,13 +46,13 @@ class PostgreSQLCaller(Caller):
     _ends = False  # the text that ends the call has been sent
     _waits = False  # the savepoint is to be set, along with the next statement if that is the only one
 
-    def perform(self, wanted: Wanted) -> Sends:
-        """Yield what is to be sent for one wish of a call. A single query is one text with its savepoint."""
+    async def execute(self, wanted: Wanted) -> Any:
+        """Do what a call asks for; return its answer. A single query is one text with its savepoint."""
         if wanted is Control.SAVEPOINT and not (self.writes or self.apart):
             self._waits = self.joins()
             return None
         if not self._waits:
-            return (yield from super().perform(wanted))
+            return await super().execute(wanted)
         self._waits = False
         if wanted in (Control.BACK, Control.RELEASE):
             return None  # nothing was done
@@ -77,16 +60,16 @@ class PostgreSQLCaller(Caller):
             ((sql, row),) = render(wanted)
             query = sql % tuple([literal(value) for value in row])
             if query.isascii():  # else the database's encoding may lack a character: the whole text would be refused
-                return [(yield from self._query(query))]
-        yield from super().perform(Control.SAVEPOINT)
-        return (yield from super().perform(wanted))
+                return [await self._query(query)]
+        await super().execute(Control.SAVEPOINT)
+        return await super().execute(wanted)
 
-    def _query(self, query: str) -> Sends:
+    async def _query(self, query: str) -> Any:
         # One text, whose results are texts: the settings that they depend on are set after the savepoint and undone
         # with it.
         self.depth, self._ends = 1, True
         try:
-            rows = yield Send(";\n".join([SAVEPOINT + local(self.raw.info), query, BACK, RELEASE]), several=True)
+            rows = await self.send(";\n".join([SAVEPOINT + local(self.raw.info), query, BACK, RELEASE]), several=True)
         except Error:
             self._ends = False
             if not is_failed(self.raw):  # a result that cannot be read: the savepoint is released already
@@ -95,14 +78,13 @@ class PostgreSQLCaller(Caller):
         self.depth = 0
         return rows
 
-    def begin(self) -> Texts:
-        """Yield the statements that set the savepoint; psycopg first begins a transaction, except under autocommit."""
+    async def begin(self) -> None:
+        """Set the savepoint; psycopg first begins a transaction, except under autocommit."""
         if self.joins():
             self.depth = 1  # even if it is interrupted
-            yield SAVEPOINT
+            await self.say(SAVEPOINT)
 
     def joins(self) -> bool:
-        """Return whether a savepoint can be set."""
         raw = self.raw
         refuse(raw.info, "store.on")
         if raw.pgconn.pipeline_status:
@@ -113,29 +95,31 @@ class PostgreSQLCaller(Caller):
             return False
         return True
 
-    def undone(self) -> Sends:
-        """Yield what undoes an interrupted call, unless it had ended."""
+    async def undo(self) -> None:
+        """Undo an interrupted call, unless it had ended."""
         if not self._ends or is_failed(self.raw):
-            yield from super().undone()
+            await super().undo()
 
     def close(self) -> None:
-        """Close the connection at once, sync or async."""
-        self.raw.pgconn.finish()
+        self.raw.pgconn.finish()  # sync or async
 
-    def at_once(self, exchange: Exchange) -> Texts:
-        """Yield a savepoint, the work and the release; after a failure, the rollback to the savepoint."""
+    async def at_once(self, exchange: Exchange) -> Row | None:
+        """Send a savepoint, the work and the release; after a failure, go back to the savepoint."""
         if not self.joins() or is_failed(self.raw):
             return None
         self.depth = 1
         try:
             for text in at_once(exchange, self.apart):
                 self._ends = text is not SAVEPOINT
-                rows = yield text
+                rows = await (self.send(text, several=True) if self._ends else self.say(text))
         except ConnectionLost:
             raise
         except Error as error:
             self._ends = False
-            yield UNDO
+            if self.is_lost():
+                raise
+            await self.say(BACK)
+            await self.say(RELEASE)
             self.depth = 0
             if isinstance(error, (Busy, Conflict)):
                 raise
@@ -144,7 +128,6 @@ class PostgreSQLCaller(Caller):
         return rows[0] if rows else None
 
     def is_lost(self) -> bool:
-        """Return whether the connection is lost."""
         closed: bool = self.raw.closed
         return closed
 
@@ -167,22 +150,17 @@ class PostgreSQLCaller(Caller):
             return ConnectionLost(f"{self.place}: {str(error).strip()}")
         return found
 
-    def answered_as(self, several: bool, cursor: Any) -> None:
-        """Tell the cursor that the answers to a text of several statements are texts."""
-        cursor.format = TEXT if several else BINARY
+    async def answer(self, sql: str, row: Row, returns: bool | None, several: bool) -> Any:
+        self.cursor.format = TEXT if several else BINARY  # the answers to a text of several statements are texts
+        return await super().answer(sql, row, returns, several)
 
 
-def psycopg_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for a psycopg connection, sync or async."""
-    awaits = isinstance(raw, psycopg.AsyncConnection)
-
-    async def play(work: Work, writes: bool) -> None:
-        caller = PostgreSQLCaller(raw, engine.place, writes)
-        caller.apart = awaits
-        cursor: Any = AsyncPlainCursor(raw) if awaits else PlainCursor(raw)
-        try:
-            await Cursor(caller, cursor, engine.trace, awaits).play(work)
-        finally:
-            await settled(cursor.close())
-
-    return play
+async def psycopg_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
+    """Run a call on a psycopg connection, sync or async."""
+    cursor: Any = AsyncPlainCursor(raw) if awaits else PlainCursor(raw)
+    caller = PostgreSQLCaller(raw, engine.place, writes, cursor, engine.trace)
+    caller.apart = caller.awaits = awaits
+    try:
+        await caller.play(work)
+    finally:
+        await settled(cursor.close())

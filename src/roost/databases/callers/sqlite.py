@@ -7,23 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from roost.databases.callers.caller import (
-    NO_TRANSACTION,
-    SAVEPOINT,
-    Caller,
-    Cursor,
-    Play,
-    Send,
-    Sends,
-    Texts,
-    Work,
-    log,
-    nested,
-    now,
-)
+from roost.databases.callers.caller import NO_TRANSACTION, SAVEPOINT, Caller, Work, log, nested, now
 from roost.databases.engine import Engine
 from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, run, translate
 from roost.dialects import Control, Statement
+from roost.dialects.dialect import Row
 from roost.errors import Busy, Conflict, Error, Invalid, Missing
 
 SINCE_IT_READ = (
@@ -53,35 +41,39 @@ class SQLiteCaller(Caller):
 
     failures = sqlite3.Error
 
-    def statement(self, wanted: Statement) -> Sends:
-        """Yield a statement, which runs once for each of its rows; return its answer."""
-        return (yield Send(wanted.template.sql, statement=wanted))
+    async def statement(self, wanted: Statement) -> Any:
+        try:
+            return run(self.cursor, wanted, self.trace)
+        except sqlite3.Error as error:
+            raise self.failed(error, wanted.template.sql) from error
 
-    def words(self, word: Control) -> Texts:
-        """Yield the statements for a control word; a savepoint counts even if it is interrupted."""
+    async def obey(self, word: Control) -> None:
+        """Obey a control word; a savepoint counts even if it is interrupted."""
         if word is not Control.SAVEPOINT:
-            yield from super().words(word)
+            await super().obey(word)
             return
         self.depth += 1
         try:
-            yield nested(SAVEPOINT, self.depth)
+            await self.say(nested(SAVEPOINT, self.depth))
         except Error:
             self.depth -= 1
             raise
         if self.depth == 1:
-            yield from self.begin()
+            await self.begin()
 
-    def begin(self) -> Texts:
-        """Take the write lock."""
+    async def begin(self) -> None:
         try:
             if self.writes:
-                yield TAKE_WRITE_LOCK
+                await self.say(TAKE_WRITE_LOCK)
         except Missing:
             pass  # no catalog: an `Index` needs none, and a structure raises its own error
         except Busy as error:
             if has_read(self.raw):
                 raise Conflict(SINCE_IT_READ) from error
             raise
+
+    async def answer(self, sql: str, row: Row, returns: bool | None, several: bool) -> Any:
+        return self.cursor.execute(sql).fetchall()
 
     def is_lost(self) -> bool:
         """Return whether SQLite has rolled back the whole transaction itself, as after some errors."""
@@ -93,48 +85,30 @@ class SQLiteCaller(Caller):
         self.close()
 
     def failed(self, error: Any, sql: str) -> Exception:
-        """Return our error."""
         return translate(error, self.place, sql)
 
 
-class _Cursor(Cursor):
-    async def answer(self, send: Send) -> Any:
-        """Run a statement, and return its answer."""
-        if send.statement is None:
-            return self.cursor.execute(send.sql).fetchall()
-        return run(self.cursor, send.statement, self.trace)
+async def sqlite3_call(raw: sqlite3.Connection, engine: Engine, _: bool, work: Work, writes: bool) -> None:
+    """Run a call on a sqlite3 connection, which blocks an event loop while its statements run."""
+    if writes:
+        _begin_as_the_driver_does(raw)
+    with _plain_text(raw):
+        cursor = raw.cursor(sqlite3.Cursor)
+        cursor.row_factory = None
+        try:
+            await SQLiteCaller(raw, file_of(raw) or ":memory:", writes, cursor, engine.trace).play(work)
+        finally:
+            with suppress(sqlite3.ProgrammingError):  # the connection was closed
+                cursor.close()
 
 
-def sqlite3_caller(raw: sqlite3.Connection, engine: Engine) -> Play:
-    """Return the caller for a sqlite3 connection, which blocks an event loop while its statements run."""
-
-    async def play(work: Work, writes: bool) -> None:
-        if writes:
-            _begin_as_the_driver_does(raw)
-        with _plain_text(raw):
-            cursor = raw.cursor(sqlite3.Cursor)
-            cursor.row_factory = None
-            try:
-                caller = SQLiteCaller(raw, file_of(raw) or ":memory:", writes)
-                await _Cursor(caller, cursor, engine.trace).play(work)
-            finally:
-                with suppress(sqlite3.ProgrammingError):  # the connection was closed
-                    cursor.close()
-
-    return play
-
-
-def aiosqlite_caller(raw: Any, engine: Engine) -> Play:
-    """Return the caller for an aiosqlite connection: it runs a whole call in one task of the connection's thread.
+async def aiosqlite_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
+    """Run a whole call in one task of an aiosqlite connection's thread.
 
     The public API would need one task per statement, and would use the application's row factory. A call that is
     cancelled still runs to its end in that thread.
     """
-
-    async def play(work: Work, writes: bool) -> None:
-        await raw._execute(lambda: now(sqlite3_caller(raw._conn, engine)(work, writes)))
-
-    return play
+    await raw._execute(lambda: now(sqlite3_call(raw._conn, engine, awaits, work, writes)))
 
 
 def _begin_as_the_driver_does(raw: sqlite3.Connection) -> None:

@@ -11,13 +11,11 @@ import logging
 import threading
 import time
 import uuid
-from typing import Any, Protocol
+from typing import Any
 
 import pymysql
 
-from roost.databases.engine import Wait
-from roost.databases.reconnecting import PAUSE
-from roost.databases.replicas import ServerEngine
+from roost.databases.replicas import PAUSE, ServerEngine
 from roost.errors import Busy, Conflict, Error
 
 log = logging.getLogger("roost")
@@ -40,29 +38,14 @@ RENEW = f"UPDATE roost_writers SET at = UTC_TIMESTAMP() WHERE {OWNER} AND batch 
 GIVE = f"DELETE FROM roost_writers WHERE {OWNER} AND batch = %s"
 
 
-class Asking(Protocol):
-    """The connection on which the lock is taken and released."""
-
-    wait: Wait
-
-    @property
-    def engine(self) -> ServerEngine:
-        """The function that opens another connection."""
-        ...
-
-    def answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
-        """Run a statement outside of a transaction; return its rows, or the number of changed rows."""
-        ...
-
-
 class ClusterLock:
-    """The lock from the point of view of one connection. Its statements run outside of transactions."""
+    """The lock from the point of view of one connection, whose `answer` runs its statements outside of transactions."""
 
     def __init__(self) -> None:
         self._number = 0  # the owner's number while this connection holds the lock
         self._renewal: _Renewal | None = None
 
-    def take(self, connection: Asking) -> None:
+    def take(self, connection: Any) -> None:
         """Wait for the lock and start renewing it; `Busy` if another process keeps it."""
         wait, engine = connection.wait, connection.engine
         number = uuid.uuid4().int >> 66
@@ -88,7 +71,7 @@ class ClusterLock:
         self._renewal = _Renewal(engine, number)
         self._renewal.start()
 
-    def give(self, connection: Asking) -> None:
+    def give(self, connection: Any) -> None:
         """Release the lock if it is held."""
         number = self._number
         self.leave()

@@ -3,8 +3,6 @@
 Every transaction begins with the settings that it needs, so no session state has to outlive a transaction. A batch is
 identified by its number in its writer's row: if the connection is lost during COMMIT, another connection reads that row
 to find out whether the batch was committed.
-
-Longer than 500 lines: MariaDB, MySQL and Galera differ in nearly every step of one connection.
 """
 
 from __future__ import annotations
@@ -23,22 +21,13 @@ from roost.databases.mariadb import statements as texts
 from roost.databases.mariadb.cluster_lock import ClusterLock
 from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
 from roost.databases.mariadb.rows import Reading
-from roost.databases.mariadb.session import own
+from roost.databases.mariadb.statements import own
 from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import MARIADB, MYSQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
 from roost.dialects.mariadb import written
-from roost.errors import (
-    Busy,
-    Conflict,
-    ConnectionLost,
-    Error,
-    Invalid,
-    Missing,
-    StatementFailed,
-    worded,
-)
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.plan import Careful
 
 log = logging.getLogger("roost")
@@ -51,7 +40,6 @@ NOT_PREPARED = 1243
 
 
 def number_of(error: Error) -> int | None:
-    """Return the number of the server's error that caused one of ours."""
     cause = error.__cause__
     return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else None
 
@@ -82,17 +70,14 @@ class MariaDBConnection(ServerConnection):
 
     @property
     def session(self) -> int | None:
-        """The number by which the server knows it."""
         number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
         return number
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
         return self._open
 
     def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
         match word:
             case Control.LOCK_CATALOG:  # CREATE TABLE ends a transaction, so the lock belongs to the session
                 if self.say(f"SELECT GET_LOCK({texts.CREATE_LOCK}, {round(self.wait.left)})") != [(1,)]:
@@ -113,18 +98,19 @@ class MariaDBConnection(ServerConnection):
         return changed if rows is None else rows
 
     def begin(self, word: Control) -> None:
-        """Begin, all in one exchange."""
         self._limit = None
         self._whole = word is not Control.BEGIN_ALONE
+        seconds = self.lock_wait(word)
         if word in READS:
             sets = own(self.engine.dialect.name, self.wait.work)
-            settings = texts.READ_SETTINGS.format(own=sets, metadata=self._metadata_wait(word))
+            # The wait for a table's lock, in whole seconds. MariaDB can be told not to wait at all; then this retries.
+            metadata = max(int(self.engine.dialect is MYSQL), math.floor(seconds))
+            settings = texts.READ_SETTINGS.format(own=sets, metadata=metadata)
             # Reads do not change them (a function that a view calls might), unless a pooler switches the session.
             known = settings == self._settings and not self.raw.pooled
             self._begin_by(texts.BEGIN_READ if known else f"{settings};\n{texts.BEGIN_READ}", settings)
             return
         # Whole seconds: only a limit for statements can be finer.
-        seconds = self.lock_wait(word)
         wait = max(1, math.ceil(seconds))
         text = texts.BEGIN.format(own=own(self.engine.dialect.name), wait=wait, metadata=wait)
         if self.raw.galera:
@@ -142,7 +128,11 @@ class MariaDBConnection(ServerConnection):
             self._begin += [texts.FORGET.format(writer=former), note] if former else [note]
         else:
             try:
-                self._forget_old()
+                # Rows of processes that were killed: each connection that writes removes some with its first batch,
+                # and keeps their locks until it ends: a writer that has been idle for a day may be about to write.
+                if old := self.say(texts.OLD_WRITERS):
+                    holes = ", ".join(["%s"] * len(old))
+                    self.say(f"DELETE FROM roost_writers WHERE writer IN ({holes})", sum(old, ()))
                 self.say(note)
                 self._noted = True
             except Missing:
@@ -191,18 +181,11 @@ class MariaDBConnection(ServerConnection):
             self._caught_up = now
 
     def answered(self, *, wrote: bool) -> None:
-        """Note which node of Galera the callers were answered by."""
         super().answered(wrote=wrote)
         if self.raw.galera:
             self.engine.replicas.answered[self.raw.server] = time.monotonic()
 
-    def _metadata_wait(self, word: Control) -> int:
-        # The wait for a table lock, in whole seconds. MariaDB can be told not to wait at all; then this retries.
-        least = 1 if self.engine.dialect is MYSQL else 0
-        return max(least, math.floor(self.lock_wait(word)))
-
     def only_reads(self) -> bool:
-        """Return whether the server is a replica, or is about to be one."""
         ((only_reads,),) = self.say("SELECT @@read_only", traced=False)
         return bool(only_reads)
 
@@ -239,12 +222,10 @@ class MariaDBConnection(ServerConnection):
             raise worded(Invalid(f"{self.engine.place}: {message}"), "toobig", 1)
 
     def begins(self) -> None:
-        """Record that a transaction is about to begin."""
         self._open = True
         self._settings = self._settings_then
 
     def ended(self) -> None:
-        """Record that no transaction is open any more."""
         self._open = False
 
     @property
@@ -263,7 +244,6 @@ class MariaDBConnection(ServerConnection):
             raise Conflict(f"{self.engine.place}: another node has ended the transaction")
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
         self.stay()
         if self.raw.galera:
             self._catch_up()
@@ -343,7 +323,6 @@ class MariaDBConnection(ServerConnection):
         return texts.LIMITED.format(seconds=seconds) + sql
 
     def commit(self) -> None:
-        """Commit."""
         self._limit = None
         try:
             self.say("COMMIT")
@@ -358,7 +337,6 @@ class MariaDBConnection(ServerConnection):
         self._unlock()
 
     def roll_back(self) -> None:
-        """Roll back what is open."""
         self._limit = None
         if self._open:
             self._open = False
@@ -382,7 +360,6 @@ class MariaDBConnection(ServerConnection):
             self.say(f"SELECT RELEASE_LOCK({texts.CREATE_LOCK})")
 
     def end_lost(self) -> None:
-        """End the lost connection's transaction, in case the server has not noticed the loss."""
         if self._noted:
             try:
                 self.say(f"{texts.LAST_BATCH.format(writer=self._writer)} NOWAIT")
@@ -443,12 +420,6 @@ class MariaDBConnection(ServerConnection):
         self.prepared.names.clear()
         super().reconnect(wait)
 
-    def _forget_old(self) -> None:
-        # Rows of processes that were killed: each connection that writes removes some with its first batch, and keeps
-        # their locks until it ends: a writer that has been idle for a day may be about to write.
-        if old := self.say(texts.OLD_WRITERS):
-            self.say(f"DELETE FROM roost_writers WHERE writer IN ({', '.join(['%s'] * len(old))})", sum(old, ()))
-
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
         self._settings = ""
@@ -471,11 +442,9 @@ class MariaDBConnection(ServerConnection):
         return found
 
     def forget(self) -> None:
-        """Remove the writer's row."""
         self.say(texts.FORGET.format(writer=self._writer))
 
     def close_raw(self) -> None:
-        """Close the driver's connection."""
         self._cluster_lock.leave()
         if self.raw.open:
             self.raw.limit(PAUSE)  # for the driver's QUIT, which a server that hangs does not read

@@ -20,7 +20,7 @@ from roost.databases.mariadb.address import judged, read, told
 from roost.databases.mariadb.connection import MariaDBConnection
 from roost.databases.mariadb.errors import translate
 from roost.databases.mariadb.rows import Reading
-from roost.databases.mariadb.session import own, too_small
+from roost.databases.mariadb.statements import own, too_small
 from roost.databases.replicas import ServerEngine
 from roost.dialects import MARIADB, Dialect
 from roost.errors import Busy, CannotOpen, ConnectionLost, Error, Invalid, StatementFailed
@@ -48,7 +48,6 @@ class MariaDBEngine(ServerEngine):
         self._node = ""  # the Galera node connected to last
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> MariaDBConnection:
-        """Open a connection."""
         return MariaDBConnection(self, wait, follows=not writes and not wait.lasts)
 
     def open(self, timeout: float, replica: bool = False) -> Reading:
@@ -102,7 +101,6 @@ class MariaDBEngine(ServerEngine):
                 self.heard(dialect)
 
     def answers(self, timeout: float) -> bool:
-        """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
             self.open(timeout).close()
         except Error as error:

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import re
 
-from roost.databases.failures import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
-from roost.errors import (
-    Busy,
-    CannotOpen,
-    Conflict,
-    ConnectionLost,
-    DiskFull,
-    Error,
-    Missing,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.databases.engine import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
+from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, DiskFull, Error, Missing, ReadOnly, StatementFailed
 
 PRIVATE = re.compile(r"\.roost_[^.']*'")  # a table of Roost's, as 1146 names it: 'database.table'
 HIDDEN = re.compile("[`']roost_(writers|catalog|once)[`']")  # as 1142 names them, even if they do not exist
@@ -92,23 +82,23 @@ FAILURES = table(
 # A node of Galera that ends a transaction while it reads a table's triggers for it takes them for broken from then on:
 # they "have an error in their body", which the next one is told who meets that instance of the table in its cache.
 UNPARSED = 1064
-WITH_TRIGGERS = re.compile(r"\broost_\w+_rows\b")
-OF_ROWS = re.compile(r"^Trigger 'roost_(\w+)_deleted' has an error in its body")  # what a program's CALL is told
+BODY = re.compile(r"(?:Trigger 'roost_(\w+)_deleted'|Unknown trigger) has an error in its body")
+# The structures of a statement, whose trigger the error may not name.
+NAMED = re.compile(r"\broost_(\w+)_rows\b|\bCALL (?:roost_)?(\w+?)_[a-z]+(?:_all)?(?:_[0-9a-f]{16})?\(")
 
 
 def unparsed(error: Exception, sql: str) -> str:
-    """Return the table of Roost's whose triggers a node of Galera takes for broken; "" where the error is another."""
-    if error.args[:1] != (UNPARSED,):
+    """Return the tables of Roost's whose triggers a node of Galera takes for broken; "" where the error is another."""
+    found = BODY.search(str(error))
+    if error.args[:1] != (UNPARSED,) or found is None:
         return ""
-    if found := OF_ROWS.match(str(error.args[1]) if len(error.args) > 1 else ""):
-        return f"roost_{found[1]}_rows"
-    found = WITH_TRIGGERS.search(sql)
-    return found.group() if found else ""
+    names = {found[1]} if found[1] else {rows or called for rows, called in NAMED.findall(sql)}
+    return ", ".join(sorted([f"roost_{name}_rows" for name in names]))
 
 
-def to_flush(found: Error, table: str) -> Error:
+def to_flush(found: Error, tables: str) -> Error:
     """Return the error with advice on how to fix its cause."""
-    return StatementFailed(f"{found}; FLUSH TABLES {table} on this node mends it")
+    return StatementFailed(f"{found}; FLUSH TABLES {tables} on this node mends it")
 
 
 def translate(error: Exception, place: str, sql: str = "") -> Error:

@@ -73,7 +73,6 @@ class Reading(Watched, Connection):
         return made
 
     def limit(self, seconds: float) -> None:
-        """Limit every wait for the server from now on."""
         connection: Any = self
         connection._read_timeout = connection._write_timeout = seconds
 
@@ -120,7 +119,6 @@ class Reading(Watched, Connection):
         connection._force_close()
 
     def fileno(self) -> int:
-        """Return the number of the socket."""
         sock: socket.socket | None = getattr(self, "_sock", None)
         if sock is None:
             raise OSError("the connection is closed")

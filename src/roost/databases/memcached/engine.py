@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import methodcaller
 from typing import Any
 from urllib.parse import unquote
@@ -156,8 +156,7 @@ class MemcachedEngine:
         self.trace = trace
         self._servers = [Server(host, port, timeout) for host, port in addresses]
         self._by_name = {server.name: server for server in self._servers}
-        self._hash = RendezvousHash([server.name for server in self._servers])
-        self._places: dict[str, Server] = {}
+        self._node = lru_cache(MANY_PLACES)(RendezvousHash([server.name for server in self._servers]).get_node)
         self._silent: set[Server] | None = None  # in a turn of several callers: servers that have not answered in time
 
     def for_turn(self) -> MemcachedEngine:
@@ -167,7 +166,6 @@ class MemcachedEngine:
         return found
 
     def forget(self) -> None:
-        """Forget connections that belong to the parent process."""
         for server in self._servers:
             server.drop()
 
@@ -231,12 +229,7 @@ class MemcachedEngine:
     def _server(self, item: str) -> Server:
         if len(self._servers) == 1:
             return self._servers[0]
-        server = self._places.get(item)
-        if server is None:
-            if len(self._places) >= MANY_PLACES:
-                self._places.clear()
-            server = self._places[item] = self._by_name[self._hash.get_node(item)]
-        return server
+        return self._by_name[self._node(item)]
 
     def _by_server(self, items: Sequence[str]) -> Iterable[tuple[Server, list[str]]]:
         if len(self._servers) == 1:
@@ -245,19 +238,6 @@ class MemcachedEngine:
         for item in items:
             groups.setdefault(self._server(item), []).append(item)
         return groups.items()
-
-    def _take(self, server: Server) -> Client:
-        if self._silent and server in self._silent:
-            raise CannotOpen(f"memcached at {server.name} cannot be reached: it has just let the time pass")
-        try:
-            return server.take()
-        except CannotOpen as error:
-            self._judge(server, error.__cause__)
-            raise
-
-    def _judge(self, server: Server, error: BaseException | None) -> None:
-        if self._silent is not None and isinstance(error, SILENCE):
-            self._silent.add(server)
 
     def _ask(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # Reads: if the connection breaks, a new one may work, so it is tried once.
@@ -290,14 +270,19 @@ class MemcachedEngine:
 
     def _call(self, server: Server, call: Callable[[Client], Any]) -> Any:
         # After an error the connection is closed, as the answer may still arrive and be taken for the next one.
-        client = self._take(server)
+        if self._silent and server in self._silent:
+            raise CannotOpen(f"memcached at {server.name} cannot be reached: it has just let the time pass")
+        client: Client | None = None
         try:
+            client = server.take()
             answer = call(client)
         except BaseException as error:
-            client.close()
-            if isinstance(error, (OSError, MemcacheUnexpectedCloseError)):
-                self._judge(server, error)
-            elif isinstance(error, MemcacheError):
+            if client is not None:
+                client.close()
+            cause = error.__cause__ if isinstance(error, CannotOpen) else error
+            if self._silent is not None and isinstance(cause, SILENCE):
+                self._silent.add(server)
+            if isinstance(error, MemcacheError) and not isinstance(error, MemcacheUnexpectedCloseError):
                 raise DatabaseError(f"memcached at {server.name} refused: {worded(error)}") from error
             raise
         server.give(client)

@@ -70,14 +70,12 @@ class Server:
         return client
 
     def give(self, client: Client) -> None:
-        """Take a connection back."""
         if self.closed or len(self._idle) >= KEPT:
             client.close()
         else:
             self._idle.append((client, time.monotonic()))
 
     def drop(self) -> None:
-        """Close the connections that nobody uses."""
         while self._idle:
             try:
                 self._idle.pop()[0].close()
@@ -99,7 +97,6 @@ def _alive(client: Client) -> bool:
 
 
 def worded(error: BaseException) -> str:
-    """Return what an error of the driver or the network says."""
     if isinstance(error, (TimeoutError, BlockingIOError)):
         return "the time is over"
     first = error.args[0] if error.args else ""
@@ -108,7 +105,6 @@ def worded(error: BaseException) -> str:
 
 
 def hosts_of(url: str) -> tuple[str, list[tuple[str, int]]]:
-    """Return the place in words, and the hosts with their ports."""
     parts = urlsplit(url)
     if parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc:
         asked = "a password" if "@" in url else parts.path.strip("/") or parse_qsl(parts.query) or parts.fragment

@@ -10,8 +10,12 @@ written nothing to disk; the COMMIT of the later transaction would be mistaken f
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
+import uuid
+from collections.abc import Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -19,23 +23,126 @@ import psycopg
 
 from roost.databases.engine import Wait
 from roost.databases.postgresql.errors import translate
-from roost.databases.postgresql.limited import Limited
-from roost.databases.postgresql.session import local
-from roost.databases.postgresql.values import literal, parameter
+from roost.databases.postgresql.session import Limited, local
 from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
-from roost.dialects import Control
+from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
-from roost.errors import (
-    Busy,
-    Conflict,
-    ConnectionLost,
-    Error,
-    Missing,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, ReadOnly, StatementFailed
 from roost.structures.plan import Careful
+
+# Values as literals that mean the same under every setting of a session: what has a backslash is written as E'…', so
+# that it does not matter what one is in '…' (standard_conforming_strings). Nothing has a cast: it becomes what the
+# parameter in its place is.
+
+
+def literal(value: Any) -> str:
+    """Return a value as a literal.
+
+    >>> print(literal(7), literal("it's"), literal(["a", None, 'b"']), literal(b"\\0"))
+    7 'it''s'  E'{"a",NULL,"b\\\\""}'  E'\\\\x00'
+    """
+    kind = type(value)
+    if kind is int:
+        return str(value)
+    if value is None:
+        return "NULL"
+    if kind is list:
+        return _array(value)
+    if kind is bool:
+        return "true" if value else "false"
+    return _quoted(_text(value))
+
+
+def parameter(value: Any) -> bytes | None:
+    """Return a value as a parameter of a prepared statement, in the text format.
+
+    >>> parameter(7), parameter("it's"), parameter(None), parameter(b"\\0")
+    (b'7', b"it's", None, b'\\\\x00')
+    """
+    kind = type(value)
+    if kind is int:
+        return b"%d" % value
+    if value is None:
+        return None
+    if kind is bool:
+        return b"t" if value else b"f"
+    return _whole(_text(value)).encode()
+
+
+def spelt_out(value: Any) -> str:
+    """Return a value as a literal that does not depend on array_nulls either; an array with NULL needs a cast.
+
+    >>> spelt_out(["a", None])
+    "ARRAY['a', NULL]"
+    """
+    if type(value) is list and None in value:
+        return f"ARRAY[{', '.join(map(literal, value))}]"
+    return literal(value)
+
+
+def filled_in(sql: str, row: Sequence[Any]) -> str:
+    """Return a statement with its values in its text, which any driver can send without parameters.
+
+    >>> filled_in("SELECT %s %% 2", (7,)), filled_in("SELECT 7 % 2", ())
+    ('SELECT 7 % 2', 'SELECT 7 % 2')
+    """
+    return sql % tuple([spelt_out(value) for value in row]) if row else sql
+
+
+def _quoted(text: str) -> str:
+    return POSTGRESQL.literal(_whole(text))
+
+
+def _whole(text: str) -> str:
+    if "\0" in text:  # libpq would take the text up to there
+        raise Invalid("PostgreSQL has no text with NUL in it")
+    return text
+
+
+def _text(value: Any) -> str:
+    # As the server's input functions take it, whatever DateStyle is: years have four digits and come first.
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if isinstance(value, dt.datetime):
+        return _moment(value)
+    if isinstance(value, (dt.date, dt.time)):
+        return value.isoformat()
+    if isinstance(value, float):
+        return repr(float(value))  # the shortest text that gives the same number
+    if isinstance(value, (int, Decimal, uuid.UUID)):
+        return str(value)
+    raise Invalid(f"{value!r} is of type {type(value).__name__}, which has no literal")
+
+
+@lru_cache(256)
+def _moment(value: dt.datetime) -> str:
+    return value.isoformat(" ")  # a batch has one for all its rows
+
+
+def _array(values: list[Any]) -> str:
+    # Most are of one kind, and none needs a look at each value.
+    kinds = {*map(type, values)}
+    if kinds == {int}:
+        return f"'{{{','.join(map(str, values))}}}'"
+    if kinds == {dt.datetime}:
+        return f"""'{{"{'","'.join(map(_moment, values))}"}}'"""
+    if kinds == {str}:
+        text = '"' + '","'.join(values) + '"'
+        if "\\" not in text and text.count('"') == 2 * len(values):
+            return _quoted(f"{{{text}}}")
+    return _quoted(f"{{{','.join(map(_item, values))}}}")
+
+
+def _item(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return '"' + _text(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
 
 log = logging.getLogger("roost")
 
@@ -127,26 +234,22 @@ class PostgreSQLConnection(ServerConnection):
 
     @property
     def session(self) -> int | None:
-        """The number by which the server knows it."""
         return self.raw.info.backend_pid
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, one that has failed included."""
         return self.raw.info.transaction_status in (
             psycopg.pq.TransactionStatus.INTRANS,
             psycopg.pq.TransactionStatus.INERROR,
         )
 
     def obey(self, word: Control) -> Any:
-        """Do what a control word means."""
         if word is Control.LOCK_CATALOG:
             self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
             return None
         return super().obey(word)
 
     def only_reads(self) -> bool:
-        """Return whether the server is a standby, or refuses to write for another reason."""
         ((only_reads,),) = self.say(self.engine.only_reads, traced=False)
         return bool(only_reads)
 
@@ -169,7 +272,6 @@ class PostgreSQLConnection(ServerConnection):
             self.engine.waits.sleep(seconds / 50)
 
     def limit(self, seconds: float) -> None:
-        """Limit every wait for the server from now on."""
         self.raw.patience = self.waits_on if self.wait.lasts else None
         self.raw.seconds = seconds
         self.raw.most, self.raw.received = self.most, 0
@@ -213,7 +315,6 @@ class PostgreSQLConnection(ServerConnection):
         return name
 
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
-        """Run a query in a snapshot of its own, outside of any transaction."""
         self._mark = ""
         self.stay()
         return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
@@ -267,7 +368,6 @@ class PostgreSQLConnection(ServerConnection):
             self.say(";\n".join([f"DEALLOCATE {each}" for each in names]))
 
     def begin(self, word: Control) -> None:
-        """Begin, all in one exchange."""
         self._compare_prepared()
         wait = self._lock_timeout = max(1, round(1000 * self.lock_wait(word)))  # milliseconds; 0 is without end
         sets = local(self.raw.info, self.raw.pooled, arrays=True, at_length=self.wait.lasts)
@@ -280,8 +380,12 @@ class PostgreSQLConnection(ServerConnection):
         if word is Control.BEGIN_ALONE:
             self.say(begin)
             return
-        if not self._noted:
-            self._enrol()
+        if not self._noted:  # who comes anew removes the rows of processes that were killed
+            try:
+                self.say(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
+                self._noted = True
+            except Missing:
+                pass  # nothing was created yet: the plans tell better what is missing
         former = self._next_batch()
         self._mark = self._name
         self._begin = [begin]
@@ -304,14 +408,6 @@ class PostgreSQLConnection(ServerConnection):
             self._settings, self._session_timeout = settings, wait
         return []
 
-    def _enrol(self) -> None:
-        # With the first batch; who comes anew removes those of processes that were killed.
-        try:
-            self.say(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
-            self._noted = True
-        except Missing:
-            pass  # nothing was created yet: the plans tell better what is missing
-
     def commit(self) -> None:
         """Commit; a transaction that has failed cannot be."""
         self.traced("COMMIT")
@@ -324,12 +420,10 @@ class PostgreSQLConnection(ServerConnection):
             raise StatementFailed(f"{self.engine.place}: the transaction had failed, and was rolled back at its end")
 
     def roll_back(self) -> None:
-        """Roll back what is open."""
         if not self.raw.closed and self.in_transaction:
             self.say("ROLLBACK")
 
     def end_lost(self) -> None:
-        """End the lost connection's transaction, in case the server has not noticed the loss."""
         try:
             self.say(END.format(mark=literal(self._name)))
         except ConnectionLost:
@@ -367,9 +461,7 @@ class PostgreSQLConnection(ServerConnection):
         return found
 
     def close_raw(self) -> None:
-        """Close the driver's connection."""
         self.raw.close()
 
     def forget(self) -> None:
-        """Remove the writer's row."""
         self.say(f"SET LOCAL lock_timeout = {round(1000 * PAUSE)};\n{FORGET.format(writer=self._writer)}")

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -14,8 +15,7 @@ import psycopg
 
 from roost.databases.engine import MOMENT, Trace, Wait
 from roost.databases.postgresql.connection import PostgreSQLConnection
-from roost.databases.postgresql.limited import Limited
-from roost.databases.postgresql.session import ADAPTERS, CONNECT, refuse
+from roost.databases.postgresql.session import ADAPTERS, CONNECT, Limited, refuse
 from roost.databases.replicas import ServerEngine
 from roost.databases.urls import SHARED, options_of, staleness_of, take_apart
 from roost.dialects import POSTGRESQL
@@ -55,7 +55,6 @@ class PostgreSQLEngine(ServerEngine):
         self.only_reads = ONLY_READS[role if self.several else WRITING[0]]  # the query that tells it
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> PostgreSQLConnection:
-        """Open a connection."""
         return PostgreSQLConnection(self, wait, follows=not writes and not wait.lasts)
 
     def open(self, timeout: float, replica: bool = False) -> Limited:
@@ -65,7 +64,8 @@ class PostgreSQLEngine(ServerEngine):
         server's language. So a store that was connected before retries even after a refusal.
         """
         deadline = time.monotonic() + timeout
-        if replica and (found := self.open_replica(self._hosts, timeout / 2, self._standby)) is not None:
+        standby = partial(self._let_in, only_reads=ONLY_READS[WRITING[1]])
+        if replica and (found := self.open_replica(self._hosts, timeout / 2, standby)) is not None:
             return found
         left = max(0.0, deadline - time.monotonic())
         if self.several:
@@ -74,9 +74,6 @@ class PostgreSQLEngine(ServerEngine):
             return self.open_writing(self._hosts, left, self._let_in)
         raw = self._let_in(self._any, left)
         return self.at_home(raw, raw.server) if self.moves else raw
-
-    def _standby(self, host: dict[str, Any], timeout: float) -> Limited:
-        return self._let_in(host, timeout, ONLY_READS[WRITING[1]])
 
     def _let_in(self, host: dict[str, Any], timeout: float, only_reads: str = "") -> Limited:
         # A connection that is ready; only_reads: the query that tells whether its server is another one than is wanted.
@@ -131,7 +128,6 @@ class PostgreSQLEngine(ServerEngine):
         return True
 
     def answers(self, timeout: float) -> bool:
-        """Return whether the server responds to a connection attempt, even with a refusal."""
         try:
             self._open(self._any, timeout).close()
         except ConnectionLost as error:  # where nobody listens any more, the connection that asks is lost soon as well

@@ -7,7 +7,7 @@ import re
 import psycopg
 from psycopg.pq import DiagnosticField
 
-from roost.databases.failures import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
+from roost.databases.engine import FAILED, MAKES, REFUSED, RIGHTS, Failure, table
 from roost.errors import (
     Busy,
     CannotOpen,
@@ -56,7 +56,6 @@ FAILURES = table(
 
 
 def translate(error: psycopg.Error, place: str, sql: str = "") -> Error:
-    """Return our error for one of PostgreSQL's, by its SQLSTATE."""
     primary = error.diag.message_primary or ""
     found = meaning(error.sqlstate or "", primary, sql, isinstance(error, psycopg.DataError))
     return found.made(place, POINTED.sub("", str(error).strip()), error.diag.message_primary, sql)

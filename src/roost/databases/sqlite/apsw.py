@@ -50,7 +50,6 @@ DIALECT = replace(SQLITE, array="carray(?)", pack=_array)
 
 
 def size_of(row: Sequence[Any]) -> int:
-    """Return the bytes, or characters, of a row's texts and blobs."""
     return sum([len(value) for value in row if type(value) is str or type(value) is bytes])
 
 
@@ -73,13 +72,13 @@ class ApswConnection(FileConnection):
         self.schema = 0  # the version of the schema in the present transaction
         self._engine = engine
         self._writes = writes
-        self._obeyed: dict[Wanted, Callable[[], None]] = {
+        self._obeyed: dict[Wanted, Callable[[], object]] = {
             Control.BEGIN: self.begin,
             Control.BEGIN_ALONE: self.begin,
             Control.BEGIN_READ: self.begin_read,
             Control.COMMIT: self.commit,
             Control.ROLLBACK: self.settle,
-            Control.SAVEPOINT: lambda: self._say("SAVEPOINT roost"),
+            Control.SAVEPOINT: lambda: self.fetch("SAVEPOINT roost"),
             Control.BACK: self._back,
             Control.RELEASE: self._release,
             Control.LOCK_CATALOG: lambda: None,
@@ -88,7 +87,7 @@ class ApswConnection(FileConnection):
         self._open()
 
     def _open(self) -> None:
-        engine, writes = self._engine, self._writes
+        engine, writes, budget = self._engine, self._writes, self.budget
         self.broken = True  # until it is known to work
         self.opened += 1
         self._begun = False
@@ -100,7 +99,7 @@ class ApswConnection(FileConnection):
             self.raw = apsw.Connection(f"file:{quote(os.path.abspath(engine.path))}?mode={mode}", flags=flags)
         except apsw.Error as error:
             raise self._failed(error, "") from error
-        self.raw.set_progress_handler(self._is_late, STEPS)
+        self.raw.set_progress_handler(lambda: time.monotonic() > budget.until, STEPS)
         self._own_longest = self.raw.limit(apsw.SQLITE_LIMIT_LENGTH)
         self.limit()
         cursor = self.raw.cursor()
@@ -113,14 +112,6 @@ class ApswConnection(FileConnection):
             raise
         self.broken = False
 
-    def reopen(self) -> None:
-        """Reopen the file after an error that concerns it; this object stays in use.
-
-        Raises: Error; the connection is then broken, and may be reopened later.
-        """
-        self.close()
-        self._open()
-
     def _set_up(self, writes: bool) -> None:
         more = [f"mmap_size = {MMAP_BYTES}"]
         if writes and not self._engine.read_only:
@@ -128,16 +119,11 @@ class ApswConnection(FileConnection):
             more += [f"wal_autocheckpoint = {CHECKPOINT_BYTES // page}", "foreign_keys = ON"]
         self._engine.configure(self.fetch, writes and not self._engine.read_only, *more)
 
-    def _is_late(self) -> bool:
-        return time.monotonic() > self.budget.until
-
     def limit(self) -> None:
-        """Apply the budget's present limits from now on."""
         self._longest = int(min(self._own_longest, max(self.budget.limits.answer, SHORTEST)))
         self.raw.limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or execute a control word."""
         if type(wanted) is Statement:
             return self._statement(wanted)
         if isinstance(wanted, Together):
@@ -235,7 +221,6 @@ class ApswConnection(FileConnection):
             limit(apsw.SQLITE_LIMIT_LENGTH, self._longest)
 
     def fetch(self, sql: str, row: Sequence[Any] = ()) -> list[Any]:
-        """Run one statement."""
         try:
             found: list[Any] = self.run(sql, row).fetchall()
         except apsw.Error as error:
@@ -253,7 +238,8 @@ class ApswConnection(FileConnection):
     def _prepare(self) -> None:
         self.budget.unlimited()
         if self.broken:  # by an error that concerned the file
-            self.reopen()
+            self.close()
+            self._open()  # if that fails, too, it stays broken
 
     def begin(self) -> None:
         """Begin a transaction that writes, unless one has begun, after all writers that have waited longer."""
@@ -268,9 +254,6 @@ class ApswConnection(FileConnection):
 
     def _begin_immediate(self) -> None:
         ((self.schema,),) = self.fetch("BEGIN IMMEDIATE; PRAGMA schema_version")
-
-    def _say(self, sql: str) -> None:
-        self.fetch(sql)
 
     def commit(self) -> None:
         """Commit, and release the lock to the next writer; if it fails, call `settle`."""

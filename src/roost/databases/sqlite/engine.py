@@ -17,23 +17,12 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-from roost.databases.engine import Engine, Trace, Wait
-from roost.databases.failures import FAILED, MAKES, REFUSED, Failure
+from roost.databases.engine import FAILED, MAKES, REFUSED, Engine, Failure, Trace, Wait
 from roost.databases.sqlite.filelock import SUFFIX, FileLock
 from roost.databases.urls import parse_file
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
 from roost.dialects.dialect import Answer, Gather, Row, Template, scatter
-from roost.errors import (
-    Busy,
-    CannotOpen,
-    Conflict,
-    DatabaseError,
-    DiskFull,
-    Error,
-    Missing,
-    ReadOnly,
-    StatementFailed,
-)
+from roost.errors import Busy, CannotOpen, Conflict, DatabaseError, DiskFull, Error, Missing, ReadOnly, StatementFailed
 from roost.structures.plan import Transaction
 
 OLDEST = (3, 37, 0)  # STRICT tables
@@ -66,7 +55,6 @@ class SQLiteEngine(Engine):
         self.read_only = options["mode"] == "ro"
 
     def lock(self) -> FileLock | None:
-        """Return the lock file on which this database's writers queue."""
         if self.memory or self.read_only:
             return None
         path = os.path.realpath(self.path)
@@ -111,12 +99,7 @@ class SQLiteEngine(Engine):
         uri = ":memory:" if self.memory else f"file:{quote(os.path.abspath(self.path))}?mode={mode}"
         try:
             raw = sqlite3.connect(
-                uri,
-                uri=True,
-                timeout=0,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=512,
+                uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=512
             )
         except sqlite3.Error as error:
             raise self._cannot_open(error) from error
@@ -153,15 +136,12 @@ class SQLiteEngine(Engine):
             pause = min(2 * pause, 0.01)
 
     def _configure(self, raw: sqlite3.Connection, writes: bool) -> None:
-        try:
-            self._set_up(raw, writes)
-        except sqlite3.Error as error:
-            raise self._cannot_open(error) from error
-
-    def _set_up(self, raw: sqlite3.Connection, writes: bool) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
             raise CannotOpen(f"SQLite {sqlite3.sqlite_version} is too old: Roost needs 3.37 (STRICT tables)")
-        self.configure(lambda sql: raw.execute(sql).fetchall(), writes)
+        try:
+            self.configure(lambda sql: raw.execute(sql).fetchall(), writes)
+        except sqlite3.Error as error:
+            raise self._cannot_open(error) from error
 
     def configure(self, ask: Callable[[str], Any], writes: bool, *more: str) -> None:
         """Give a connection its settings, and more. A reader waits only while a log is recovered or removed."""
@@ -209,15 +189,12 @@ class FileConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
         return bool(self.raw.in_transaction)
 
     def outcome(self) -> bool | None:
-        """Return whether a COMMIT that was interrupted was done."""
         return not self.raw.in_transaction
 
     def unlock(self) -> None:
-        """Release the lock to the next writer."""
         if self.lock is not None:
             self.lock.release()
 
@@ -253,7 +230,6 @@ class SQLiteConnection(FileConnection):
         self._execute: Any = self._cursor.execute if self._trace is None else self._traced
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or execute a control word."""
         if type(wanted) is Statement:
             try:
                 return run(self._cursor, wanted, self._trace)
@@ -266,7 +242,7 @@ class SQLiteConnection(FileConnection):
             self._say("COMMIT")
             self.unlock()
         elif wanted is _BEGIN or wanted is _BEGIN_ALONE:
-            self._engine.begin_immediate(self.lock, self._begin_immediate, self.wait)
+            self._engine.begin_immediate(self.lock, lambda: self._say("BEGIN IMMEDIATE"), self.wait)
         elif wanted is _BEGIN_READ:
             self._say("BEGIN")
         elif wanted is _ROLLBACK:
@@ -274,7 +250,6 @@ class SQLiteConnection(FileConnection):
         return None
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
-        """Run a query in its own snapshot, outside of any transaction."""
         try:
             rows: list[Row] = self._execute(sql, row).fetchall()
             return rows
@@ -312,9 +287,6 @@ class SQLiteConnection(FileConnection):
         assert self._trace is not None
         self._trace(sql, row)
         return self._cursor.execute(sql, row)
-
-    def _begin_immediate(self) -> None:
-        self._say("BEGIN IMMEDIATE")
 
     def _say(self, sql: str) -> None:
         if self._trace is not None:
@@ -407,7 +379,6 @@ _HOLD: int = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def forbid(path: str) -> None:
-    """Refuse new connections to this file from now on."""
     try:
         if _identity(os.stat(path)) in _forbidden:
             return
@@ -439,7 +410,6 @@ def file_of(raw: sqlite3.Connection) -> str | None:
 
 
 def translate(error: sqlite3.Error, path: str, sql: str = "") -> Error:
-    """Return Roost's error for one of SQLite's, by its code."""
     return failure(getattr(error, "sqlite_errorcode", 0), str(error), path, sql)
 
 

@@ -64,7 +64,12 @@ class FileLock:
                 except BlockingIOError:
                     self._held = False
                     place = _Place()
-                    self._helper().put(place)
+                    if self._places is None:
+                        self._places = SimpleQueue()
+                        threading.Thread(
+                            target=self._wait, args=(self._places,), name="roost-lock", daemon=True
+                        ).start()
+                    self._places.put(place)
                     self._place = place
             place.wanted = True
         try:
@@ -100,12 +105,6 @@ class FileLock:
                 self._places.put(None)  # the helper may be in flock on this file, so it closes the file
             else:
                 _close(self._file)
-
-    def _helper(self) -> SimpleQueue[_Place | None]:
-        if self._places is None:
-            self._places = SimpleQueue()
-            threading.Thread(target=self._wait, args=(self._places,), name="roost-lock", daemon=True).start()
-        return self._places
 
     def _wait(self, places: SimpleQueue[_Place | None]) -> None:
         while place := places.get():

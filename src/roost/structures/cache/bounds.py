@@ -16,7 +16,7 @@ from roost.dialects.dialect import Dialect, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.cache.declaration import NEVER, TEXTS, Cache
 from roost.structures.plan import SEQUENCE, Facts, N, each
-from roost.structures.steps import INT, TOTAL, Do, Fetch, Leave, Let, Now, Step, number
+from roost.structures.steps import TOTAL, Do, Fetch, Leave, Let, Now, Step, number
 from roost.structures.words.words import Words
 from roost.types.columns import Column
 
@@ -35,10 +35,6 @@ class CacheBounds:
         self.family = dialect.family
         self.head, self.leases = f"roost_{cache.name}_head", f"roost_{cache.name}_leases"
         self._mine, self._now = read["mine"], read["now"]  # of a query, with named parameters
-        self._greatest = "max" if self.family == "sqlite" else "GREATEST"
-        self._current = (
-            dialect.for_update if self.family == "mariadb" else ""
-        )  # reads what is committed, not a snapshot
         self._some = "" if self.family == "mariadb" else f" AND until < {NEVER}"  # the index has only these
         self._mixed = cache.value.type.kind in TEXTS
 
@@ -68,7 +64,7 @@ class CacheBounds:
         if w.loops:
             for name, more in (("n", n), ("bytes", size), ("sequence", uses)):
                 if more != 0:
-                    yield Let(name, INT, f"{w[name]} + ({more})")
+                    yield Let(name, f"{w[name]} + ({more})")
         else:
             yield Do(
                 f"UPDATE {self.head} SET n = n + {n}, bytes = bytes + {size}, sequence = sequence + {uses} WHERE id = 0"
@@ -87,7 +83,7 @@ class CacheBounds:
         # Deletes expired rows, then what was used longest ago, until the bounds are kept; own: uses of this call.
         if w.loops:
             over = self._over(w)
-            yield Let("full", INT, f"CASE WHEN {over} THEN 1 ELSE 0 END")
+            yield Let("full", f"CASE WHEN {over} THEN 1 ELSE 0 END")
         else:
             yield from self._locking_head(w)
             over = self._over(w)
@@ -96,7 +92,7 @@ class CacheBounds:
                 yield Now()
         yield from self._expiring(w, str(EXPIRED), f"{w['full']} = 1" if w.loops else "")
         cut = self._cut(w)
-        every = f"FROM {w.rows}{self._current}"
+        every = f"FROM {w.rows}{w.current}"
         counts = ["count(*)", f"CAST(coalesce(sum(size), 0) AS {self._integer if w.loops else 'INTEGER'})"]
         if not w.loops:
             # The count is wrong if what was stored just now is to go: somebody has emptied the table.
@@ -109,46 +105,35 @@ class CacheBounds:
             yield from self._tally(w, f"0 - (SELECT count(*) {old})", f"0 - (SELECT coalesce(sum(size), 0) {old})", 0)
             yield Do(f"DELETE FROM {w.rows} WHERE used <= {w['low']}")
             return
-        yield Let(
-            "skipped", INT, f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)" if self.cache.max_items else "0"
-        )
+        yield Let("skipped", f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)" if self.cache.max_items else "0")
         yield from self._most(w)
-        yield Let("cut", INT, f"CASE WHEN {over} THEN {cut} ELSE {w['low']} END")
+        yield Let("cut", f"CASE WHEN {over} THEN {cut} ELSE {w['low']} END")
         wrong = f"({over}) AND coalesce({w['cut']}, {w['sequence']}) > {w['sequence']} - {own}"
-        yield Let("wrong", INT, f"CASE WHEN {wrong} THEN 1 ELSE 0 END")
+        yield Let("wrong", f"CASE WHEN {wrong} THEN 1 ELSE 0 END")
         yield Fetch([N, BYTES], counts, every, when=f"{w['wrong']} = 1")
         if self.cache.max_items:
-            yield Let("skipped", INT, f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)")
-        yield Let(
-            "cut", INT, f"CASE WHEN NOT ({over}) THEN {w['low']} WHEN {w['wrong']} = 1 THEN {cut} ELSE {w['cut']} END"
-        )
+            yield Let("skipped", f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)")
+        yield Let("cut", f"CASE WHEN NOT ({over}) THEN {w['low']} WHEN {w['wrong']} = 1 THEN {cut} ELSE {w['cut']} END")
         old, full = f"used > {w['low']} AND used <= {w['cut']}", f"{w['cut']} > {w['low']}"
-        yield Fetch([GONE, FREED], counts, f"FROM {self._by(w, 'used')} WHERE {old}{self._current}", when=full)
-        yield Do(f"DELETE FROM {self._by(w, 'used')} WHERE {old}", when=full)
+        yield Fetch([GONE, FREED], counts, f"FROM {w.by_index('used')} WHERE {old}{w.current}", when=full)
+        yield Do(f"{w.delete_by('used')} WHERE {old}", when=full)
         change = f"CASE WHEN {full} THEN {{}} ELSE 0 END"
         yield from self._tally(w, f"0 - {change.format(w['gone'])}", f"0 - {change.format(w['freed'])}", 0)
-        yield Let("low", INT, f"{self._greatest}({w['low']}, coalesce({w['cut']}, 0))")
+        yield Let("low", f"{w.greatest}({w['low']}, coalesce({w['cut']}, 0))")
         yield from self._closing(w)
-
-    def _by(self, w: Words, index: str) -> str:
-        # The rows by an index, where the planner would scan a small table, and lock all of it.
-        return f"{w.rows} FORCE INDEX (roost_{w.name}_{index})" if self.family == "mariadb" else w.rows
 
     def _most(self, w: Words) -> Iterator[Step]:
         # Among how many rows those are sought that have the bytes to be freed: an estimate by the mean size.
         if self.cache.max_bytes:
-            values = f"{self._greatest}({w['n']}, 1)"
-            mean = f"{self._greatest}({self._divided(w['bytes'], values)}, 1)"
+            values = f"{w.greatest}({w['n']}, 1)"
+            mean = f"{w.greatest}({w.divided(w['bytes'], values)}, 1)"
             excess = f"{w['bytes']} - {self.cache.max_bytes}"
-            yield Let("most", INT, f"{self._greatest}(2 * {self._divided(f'({excess})', mean)}, 0) + 16")
-
-    def _divided(self, one: str, other: str) -> str:
-        return f"({one} {'DIV' if self.family == 'mariadb' else '/'} {other})"
+            yield Let("most", f"{w.greatest}(2 * ({w.divided(f'{excess}', mean)}), 0) + 16")
 
     def _cut(self, w: Words) -> str:
         # The use up to which values must go; NULL if all that there are do not suffice.
         cuts = []
-        later, now = f"FROM {self._by(w, 'used')} WHERE used > {w['low']} ORDER BY used", self._current
+        later, now = f"FROM {w.by_index('used')} WHERE used > {w['low']} ORDER BY used", w.current
         if self.cache.max_items is not None:
             skipped = w["skipped"] if w.loops else f"(SELECT max({w['n']} - {self.cache.max_items} - 1, 0))"
             found = f"(SELECT used {later} LIMIT 1 OFFSET {skipped}{now})"
@@ -169,14 +154,14 @@ class CacheBounds:
             cuts.append(
                 f"CASE WHEN {w['bytes']} > {self.cache.max_bytes} THEN coalesce({', '.join(sums)}) ELSE {w['low']} END"
             )
-        return cuts[0] if len(cuts) == 1 else f"{self._greatest}({', '.join(cuts)})"
+        return cuts[0] if len(cuts) == 1 else f"{w.greatest}({', '.join(cuts)})"
 
     def _expiring(self, w: Words, most: str, when: str = "") -> Iterator[Step]:
         # Deletes some expired rows of a cache with bounds, and counts them.
         key = w.names(self.key)
-        found = f"FROM {self._by(w, 'over')} WHERE until <= {w['now']}{self._some} ORDER BY until, {key} LIMIT {most}"
+        found = f"FROM {w.by_index('over')} WHERE until <= {w['now']}{self._some} ORDER BY until, {key} LIMIT {most}"
         counts = ["count(*)", f"CAST(coalesce(sum(q.size), 0) AS {self._integer if w.loops else 'INTEGER'})"]
-        yield Fetch([GONE, FREED], counts, f"FROM (SELECT size {found}{self._current}) q", when=when)
+        yield Fetch([GONE, FREED], counts, f"FROM (SELECT size {found}{w.current}) q", when=when)
         expired = f"DELETE FROM {w.rows} WHERE ({key}) IN (SELECT {key} {found})"
         if self.family == "postgresql":
             expired = f"DELETE FROM {w.rows} WHERE ctid = ANY (ARRAY(SELECT ctid {found}))"

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache
 from roost.structures.cache.programs import INVALIDATES, TTL, WANTED
-from roost.structures.clock import shown_now
 from roost.structures.console import Console
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
@@ -84,7 +83,7 @@ def doors(plan: Any) -> MadeDoors:
         return words.door(key, *words.call("remove", REMOVED))
 
     shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
-    where = f"WHERE until > {shown_now(plan)}"
+    where = f"WHERE until > {plan.shown_now}"
     return MadeDoors(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
 
 
@@ -125,16 +124,10 @@ VIEWS = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
 class CacheWire(Wire):
     """The value of a key; an insert sets it, without expiry, and a delete removes it."""
 
-    def reading(self, head: Any, id_: Values, n: int) -> Operation[Any]:
-        """Ask for the value."""
-        return self.structure.get(head)  # type: ignore[no-any-return]
-
     def rows(self, key: Values, found: Any) -> list[Values]:
-        """Return the row of a key that has a value."""
         return [] if found is None else [(*key, found)]
 
     def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Set the value."""
         return self.structure.set(head, row[self.key])  # type: ignore[no-any-return]
 
 
@@ -150,12 +143,10 @@ class CacheConsole(Console[Cache[Any, Any]]):
     changes = ("max_items", "max_bytes")
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        """Return the operation that reads the value."""
         return self.structure.get(key)
 
     @property
     def fields(self) -> Sequence[Column]:
-        """The columns of the key, the value, its expiry time and its flags."""
         return *self.structure.columns, EXPIRES, FLAGS
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
@@ -172,7 +163,6 @@ class CacheConsole(Console[Cache[Any, Any]]):
         return self.structure.set(key, value, ttl, flags or 0) if ttl > dt.timedelta(0) else self.structure.delete(key)
 
     def deletes(self, new: Structure) -> str:
-        """Say that a smaller bound evicts values."""
         for bound in self.changes:
             before, after = getattr(self.structure, bound), getattr(new, bound)
             if after is not None and (before is None or after < before):
@@ -180,5 +170,4 @@ class CacheConsole(Console[Cache[Any, Any]]):
         return ""
 
     def removed(self, number: int) -> str:
-        """Say whether there was a value."""
         return f"{number:,} value{'' if number == 1 else 's'}"

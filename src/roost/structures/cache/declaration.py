@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
-from roost.structures.structure import Group, Structure, column_facts, key_from
-from roost.types.column_types import INT_MAX, ColumnType, shown, whole
-from roost.types.columns import Column, column, parse_column
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.types.column_types import INT_MAX, ColumnType, shown
+from roost.types.columns import column, parse_column
 
-K = TypeVar("K")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    import typing_extensions
+
+    V = typing_extensions.TypeVar("V", default=bytes)
+else:
+    V = TypeVar("V")
 
 # Of get_or_set.
 FIRST_PAUSE = 0.005  # seconds until a waiting caller checks again; doubled each time
@@ -59,7 +63,7 @@ def seconds_of(ttl: Ttl) -> float | None:
     return ttl.total_seconds() if isinstance(ttl, dt.timedelta) else ttl
 
 
-class Cache(Structure, Generic[K, V]):
+class Cache(Structure[Key], Generic[Key, V]):
     """Values under keys, each until it expires. Reads never return an expired value; each write deletes some of them.
 
     name: lower-case identifier, at most 40 characters.
@@ -89,57 +93,23 @@ class Cache(Structure, Generic[K, V]):
 
     kind = "cache"
     reads = ("get_many", "gets", "gets_many", "fetch")
+    whole = ()
     options = ("max_items", "max_bytes")
 
-    @overload
-    def __init__(
-        self: Cache[str, bytes], name: str, *, max_items: int | None = None, max_bytes: int | None = None
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Cache[K, bytes],
-        name: str,
-        *,
-        key: type[K] | ColumnType[K],
-        max_items: int | None = None,
-        max_bytes: int | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Cache[str, V],
-        name: str,
-        *,
-        value: type[V] | ColumnType[V],
-        max_items: int | None = None,
-        max_bytes: int | None = None,
-    ) -> None: ...
-    @overload
     def __init__(
         self,
         name: str,
         *,
-        key: type[K] | ColumnType[K],
-        value: type[V] | ColumnType[V],
-        max_items: int | None = None,
-        max_bytes: int | None = None,
-    ) -> None: ...
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        key: Any = str,
-        value: Any = bytes,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
+        value: type[V] | ColumnType[V] = bytes,  # type: ignore[assignment]
         max_items: int | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        super().__init__(name, Group.declared(name, "key", key))
+        super().__init__(name, Group.declared(name, "key", key), OWN_COLUMNS)
         self.value = column(name, "value", value, key=False)
         if self.value.nullable:
             raise Invalid(f"{name}.value: None cannot be a value: it is the answer for a key that is not there")
-        taken = sorted(OWN_COLUMNS.intersection([each.lower() for each in self.key.names]))
-        if taken:
-            raise Invalid(f"{name}: {taken[0]} is a column of the cache's own; give that part of the key another name")
+        self.second = Group(name, "value", [self.value])
         self._check_key = self.key.check
         self._check_value = self.value.checker(name)
         self.max_items, self.max_bytes = (
@@ -154,52 +124,41 @@ class Cache(Structure, Generic[K, V]):
         )
 
     def _bound(self, what: str, bound: int | None) -> int | None:
-        found = None if bound is None else whole(bound, 1, MOST)
-        if found != bound:
-            raise Invalid(f"{self.name}: {what} is None or a whole number from 1 to {MOST:,}, not {bound!r}")
-        return found
+        said = f"{self.name}: {what} is None or a whole number from 1 to {MOST:,}"
+        return None if bound is None else checked_whole(said, bound, 1, MOST)
 
     @property
     def bounded(self) -> bool:
         """Whether the cache has a bound."""
         return self.max_items is not None or self.max_bytes is not None
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key, and the value."""
-        return (*self.key.columns, self.value)
-
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def get(self, key: K) -> Operation[V | None]:
+    def get(self, key: Key) -> Operation[V | None]:
         """Read the value; None if there is none or it has expired."""
         return Operation(self, "get", (self._check_key(key),))
 
-    def get_many(self, keys: Iterable[K]) -> Operation[dict[K, V]]:
+    def get_many(self, keys: Iterable[Key]) -> Operation[dict[Key, V]]:
         """Read the values of several keys; the dict has the keys that have a value, in the given order."""
         found = self._several("get_many takes several keys", keys)
         return Operation(self, "get_many", (tuple([self._check_key(key) for key in found]),))
 
-    def gets(self, key: K) -> Operation[Item[V] | None]:
+    def gets(self, key: Key) -> Operation[Item[V] | None]:
         """Read the value with its token (for `cas`) and the time until it expires; None if there is none."""
         return Operation(self, "gets", (self._check_key(key),))
 
-    def gets_many(self, keys: Iterable[K]) -> Operation[dict[K, Item[V]]]:
+    def gets_many(self, keys: Iterable[Key]) -> Operation[dict[Key, Item[V]]]:
         """Read several keys, each as `gets` returns it; the dict has those with a value, in the given order."""
         found = self._several("gets_many takes several keys", keys)
         return Operation(self, "gets_many", (tuple([self._check_key(key) for key in found]),))
 
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after` that have a value, in key order."""
-        return super().keys(after, n)
-
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def set(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[None]:
+    def set(self, key: Key, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[None]:
         """Store a value, whether or not the key has one; it expires `ttl` from now."""
         return Operation(self, "set", self._row(key, value, ttl, flags))
 
-    def set_many(self, values: Mapping[K, V], ttl: Ttl = None, flags: int = 0) -> Operation[None]:
+    def set_many(self, values: Mapping[Key, V], ttl: Ttl = None, flags: int = 0) -> Operation[None]:
         """Store many values, all or none."""
         if not isinstance(values, Mapping):
             raise Invalid(f"{self.name}: set_many takes a mapping of keys to values, not {shown(values)}")
@@ -207,15 +166,15 @@ class Cache(Structure, Generic[K, V]):
         rows = [(self._check_key(key), self._check_value(value), *rest) for key, value in values.items()]
         return Operation(self, "set_many", tuple(rows))
 
-    def add(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
+    def add(self, key: Key, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
         """Store a value if the key has none; True if it was stored."""
         return Operation(self, "add", self._row(key, value, ttl, flags))
 
-    def replace(self, key: K, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
+    def replace(self, key: Key, value: V, ttl: Ttl = None, flags: int = 0) -> Operation[bool]:
         """Store a value if the key has one already; True if it was stored."""
         return Operation(self, "replace", self._row(key, value, ttl, flags))
 
-    def cas(self, key: K, value: V, token: int, ttl: Ttl = None, flags: int = 0) -> Operation[bool | None]:
+    def cas(self, key: Key, value: V, token: int, ttl: Ttl = None, flags: int = 0) -> Operation[bool | None]:
         """Store a value if the key still has the value that `gets` returned with this token.
 
         True if it was stored; False if another value, even an equal one, was stored in the meantime; None if the key
@@ -223,7 +182,7 @@ class Cache(Structure, Generic[K, V]):
         """
         return Operation(self, "cas", (*self._row(key, value, ttl, flags), self._token(token)))
 
-    def touch(self, key: K, ttl: Ttl = None) -> Operation[bool]:
+    def touch(self, key: Key, ttl: Ttl = None) -> Operation[bool]:
         """Let a value expire `ttl` from now; True if there is one.
 
         Nothing is written if the stored expiry time is the new one, or earlier by less than a sixteenth of `ttl`: so a
@@ -232,7 +191,7 @@ class Cache(Structure, Generic[K, V]):
         """
         return Operation(self, "touch", (self._check_key(key), self._ttl(ttl)))
 
-    def increment(self, key: K, n: int = 1) -> Operation[int | None]:
+    def increment(self, key: Key, n: int = 1) -> Operation[int | None]:
         """Add to a number and return the new one; None if there is none. The expiry time does not change.
 
         In bytes and texts the number is in decimal digits, from 0 to 2^64 - 1, and wraps to 0, as in memcached; a value
@@ -240,37 +199,33 @@ class Cache(Structure, Generic[K, V]):
         """
         return Operation(self, "increment", (self._check_key(key), self._addend(n)))
 
-    def decrement(self, key: K, n: int = 1) -> Operation[int | None]:
+    def decrement(self, key: Key, n: int = 1) -> Operation[int | None]:
         """Subtract from a number and return the new one; None if there is none. The expiry time does not change.
 
         In bytes and texts it stops at 0, as in memcached; an int may become negative.
         """
         return Operation(self, "decrement", (self._check_key(key), self._addend(n)))
 
-    def append(self, key: K, value: V) -> Operation[bool]:
+    def append(self, key: Key, value: V) -> Operation[bool]:
         """Append to the value (bytes or text); True if there is one. The expiry time does not change.
 
         `Invalid` if the value would exceed the declared limit.
         """
         return self._lengthen("append", key, value)  # type: ignore[no-any-return]
 
-    def prepend(self, key: K, value: V) -> Operation[bool]:
+    def prepend(self, key: Key, value: V) -> Operation[bool]:
         """Prepend to the value (bytes or text); True if there is one. The expiry time does not change."""
         return self._lengthen("prepend", key, value)  # type: ignore[no-any-return]
 
-    def delete(self, key: K) -> Operation[bool]:
+    def delete(self, key: Key) -> Operation[bool]:
         """Remove a value; True if there was one."""
         return Operation(self, "delete", (self._check_key(key),))
 
-    def clear(self, key: K = ALL) -> Operation[int]:
+    def clear(self, key: Key = ALL) -> Operation[int]:
         """Remove all values, or the value of one key; return how many there were."""
         return Operation(self, "clear", (None if key is ALL else self._check_key(key),))
 
-    def forget(self, key: K) -> Operation[int]:
-        """Remove the value of a key, as `clear` does."""
-        return super().forget(key)
-
-    def lease(self, key: K, ttl: float | dt.timedelta) -> Operation[int | None]:
+    def lease(self, key: Key, ttl: float | dt.timedelta) -> Operation[int | None]:
         """Request the right to compute the value: a token for `release`, or None while another caller has it.
 
         The right expires after `ttl`, in case its holder never releases it. It does not keep others from storing a
@@ -278,22 +233,19 @@ class Cache(Structure, Generic[K, V]):
         """
         return Operation(self, "lease", (self._check_key(key), self._ttl(ttl, needed=True)))
 
-    def release(self, key: K, token: int) -> Operation[bool]:
+    def release(self, key: Key, token: int) -> Operation[bool]:
         """Release a lease; False if it has expired."""
         return Operation(self, "release", (self._check_key(key), self._token(token)))
 
-    def _row(self, key: K, value: V, ttl: Ttl, flags: int) -> tuple[Any, ...]:
+    def _row(self, key: Key, value: V, ttl: Ttl, flags: int) -> tuple[Any, ...]:
         return self._check_key(key), self._check_value(value), self._ttl(ttl), self._flags(flags)
 
     def _flags(self, flags: int) -> int:
         if flags == 0 and type(flags) is int:  # the common case
             return 0
-        found = whole(flags, 0, FLAGS_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: flags is a whole number from 0 to {FLAGS_MAX}, not {shown(flags)}")
-        return found
+        return checked_whole(f"{self.name}: flags is a whole number from 0 to {FLAGS_MAX}", flags, 0, FLAGS_MAX)
 
-    def _lengthen(self, verb: str, key: K, value: V) -> Any:
+    def _lengthen(self, verb: str, key: Key, value: V) -> Any:
         if self.value.type.kind not in TEXTS:
             raise Invalid(f"{self.name}: {verb} takes bytes or a text, and a value is {self.value.spec}")
         return Operation(self, verb, (self._check_key(key), self._check_value(value)))
@@ -302,16 +254,10 @@ class Cache(Structure, Generic[K, V]):
         if self.value.type.kind not in {*TEXTS, "int"}:
             raise Invalid(f"{self.name}: only a number can be added to, and a value is {self.value.spec}")
         most = INT_MAX if self.value.type.kind == "int" else COUNTER_MAX
-        found = whole(n, 0, most)
-        if found is None:
-            raise Invalid(f"{self.name}: n is a whole number from 0 to {most}, not {n!r}")
-        return found
+        return checked_whole(f"{self.name}: n is a whole number from 0 to {most}", n, 0, most)
 
     def _token(self, token: int) -> int:
-        found = whole(token, 0, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: a token is what gets() or lease() has answered, not {shown(token)}")
-        return found
+        return checked_whole(f"{self.name}: a token is what gets() or lease() has answered", token, 0, INT_MAX)
 
     def _ttl(self, ttl: Ttl, needed: bool = False) -> int | None:
         # In microseconds.
@@ -334,10 +280,7 @@ class Cache(Structure, Generic[K, V]):
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
         """Return the name of the column whose value is at this path in an operation's arguments."""
-        place = path[1:] if operation.verb == "set_many" else path
-        if operation.verb in ("get_many", "gets_many", "fetch"):
-            place = path[1:]
-        return self.value.name if len(place) == 1 and place[0] == 1 else self.key.names[place[-1]]
+        return super().column_at(operation, path[1:] if operation.verb == "set_many" else path)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         key = self.key.value
@@ -360,17 +303,11 @@ class Cache(Structure, Generic[K, V]):
         return super()._arguments(verb, args)
 
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Cache[Any, Any]:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from the facts of a definition."""
         ((_, spec),) = facts["value"]
-        value = parse_column(name, "value", spec)
-        return cls(
-            name,
-            key=key_from(name, "key", facts["key"]),
-            value=value.type.enum or value.type,
-            max_items=facts["max_items"],
-            max_bytes=facts["max_bytes"],
-        )
+        value = parse_column(name, "value", spec).type
+        return super().from_facts(name, {**facts, "value": value.enum or value})
 
 
 def _options(rest: Sequence[Any]) -> list[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Error, Full, Invalid, Overflow, worded
 from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
 from roost.structures.cache.clients import VIEWS, CacheWire
@@ -28,23 +27,10 @@ from roost.structures.cache.programs import (
     number_of,
 )
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
-from roost.structures.checks import RuleWords
 from roost.structures.operation import Operation
-from roost.structures.plan import (
-    SEQUENCE,
-    Context,
-    Locked,
-    N,
-    Operations,
-    Plan,
-    Rule,
-    Verb,
-    each,
-    same,
-    seizing,
-)
-from roost.structures.program import MOST_CALLS, Calling, Write, _calling, _outcome, _results
-from roost.structures.rules import UNTIL
+from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
+from roost.structures.program import Calling, Write
+from roost.structures.rules import UNTIL, RuleWords, rule
 from roost.structures.steps import FULL, Program
 from roost.types.columns import Column
 
@@ -69,15 +55,13 @@ class CachePlan(CacheReads):
         key = structure.key.columns
         bounded, table = structure.bounded, self.head_table if structure.bounded else self.rows_table
         self.seize = seizing(dialect, table, [ID] if bounded else key)
+        self.apart = 0 if bounded else self.key_width
         self.together = {verb: verb if verb in LEASING else "change" for verb in self.writes}
         self._verbs |= {verb: self._change for verb, run in self.together.items() if run == "change"}
         for verb in ("lease", "set_many", *META):  # their outcomes are no small numbers
             self.transactions.pop(verb, None)
-        if dialect.singles:
-            self.questions |= {"get": self._ask, "gets": self._ask, "touch": self._ask_touch, "lease": self._ask_lease}
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables."""
         structure, name, dialect = self.structure, self.structure.name, self.dialect
         key, names = structure.key.columns, dialect.names(structure.key.columns)
         value = Column("value", structure.value.type, nullable=True)  # none in a row that was made to be locked
@@ -88,17 +72,15 @@ class CachePlan(CacheReads):
         ):
             yield self.create(table, [*key, *more], names).replace(", WITHOUT ROWID", "")  # values may be long
         some = "" if dialect.family == "mariadb" else f" WHERE until < {NEVER}"
-        self.indexes = (f"roost_{name}_over", f"roost_{name}_leases_over", *([f"roost_{name}_used"] if used else []))
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (until{f', {names}' if used else ''}){some}"
-        yield f"CREATE INDEX {self.indexes[1]} ON roost_{name}_leases (until)"
+        yield self.index("over", f"until{f', {names}' if used else ''}", some)
+        yield self.index("leases_over", "until", table=f"roost_{name}_leases")
         if used:
-            yield f"CREATE INDEX {self.indexes[2]} ON {self.rows_table} (used)"
+            yield self.index("used", "used")
             head = [ID, N, BYTES, SEQUENCE, LOW]
             yield self.create(self.head_table, head, "id")
             yield f"INSERT INTO {self.head_table} ({dialect.names(head)}) VALUES (0, 0, 0, 0, 0)"
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         return CachePrograms(self.structure, self.dialect, {"mine": self.mine(), "now": self.now}).programs()
 
     # --- what the verbs call ------------------------------------------------------------------------------------------
@@ -107,7 +89,6 @@ class CachePlan(CacheReads):
         return self._value_out((value,))[0]
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call. `clear()` of all keys has no row."""
         out, value, digits = self.key_out, self._out, self.structure.value.type.kind in TEXTS
 
         def stored(op: Operation[Any]) -> Sequence[Row]:
@@ -222,11 +203,9 @@ class CachePlan(CacheReads):
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
-        """Return the stored form of the keys that an operation locks; with bounds, one value for all operations."""
         return {()} if self.structure.bounded and op.verb not in LEASING else super().heads_of(op)
 
     def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
         writing = [op for op in operations if op.writes and op.verb not in LEASING]
         if self.structure.bounded:
             return [(0,)] if writing else []
@@ -241,7 +220,6 @@ class CachePlan(CacheReads):
         return False
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what runs the other verbs."""
         self.make_reads()
         return {
             "get": self._gets,
@@ -249,23 +227,20 @@ class CachePlan(CacheReads):
             "get_many": self._gets,
             "gets_many": self._gets,
             "fetch": self._gets,
-            "keys": self.list_keys(self.rows_table, f"until > {self.now}"),
             "change": self._change,
         }
+
+    @property
+    def listed(self) -> str:
+        return f"until > {self.now}"
 
     def _alone(self, write: Write, op: Operation[Any], context: Context) -> Any:
         return None if context.used.get(self.structure.name) else super()._alone(write, op, context)
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Call a program for each row; with bounds in the order of the rows, which is that of their uses."""
-        if not self.structure.bounded or verb in LEASING:
-            return (yield from super().call(verb, rows, context))
-        if not self._by_store:
+        if self.structure.bounded and verb not in LEASING and not self._by_store:
             return (yield from self.call_each(verb, rows))
-        outcomes = []
-        for row in rows:
-            outcomes.append((yield from self._once(verb, row + self.moment(context))))
-        return outcomes
+        return (yield from super().call(verb, rows, context))
 
     def _change(self, run: Operations, context: Context, locked: Locked) -> Plan:
         # Runs writes in their order; `clear()` of all keys splits a run in two.
@@ -293,23 +268,10 @@ class CachePlan(CacheReads):
             return results
         if programs == {"set"}:
             return (yield from self._set_all(run, context))
-        if len(programs) == 1 or self._by_store:
-            results = []
-            for program, part in groupby(run, lambda op: self.writes[op.verb].program):
-                results += yield from self._writes(Write(program, lambda _: []), list(part), context, locked)
-            return results
-        made = [(self.writes[op.verb], op, self.writes[op.verb].rows(op)) for op in run]
-        calls = [(write.program, row) for write, _, rows in made for row in rows]
-        outcomes = yield from self._call_several(calls, None if locked else self.locks(run, context))
-        results, place = [], 0
-        for write, op, rows in made:
-            results.append(write.result(op, outcomes[place : place + len(rows)]))
-            place += len(rows)
-        return results
+        return (yield from self._writes(run, context, locked))
 
     def _set_all(self, run: Operations, context: Context) -> Plan:
         # The last value of each key.
-        write = self.writes["set"]
         rows: dict[Row, Row] = {}
         for op in run:
             for row in self.writes[op.verb].rows(op):
@@ -317,24 +279,16 @@ class CachePlan(CacheReads):
                 rows[row[: self.key_width]] = row
         most = self.structure.max_bytes
         fits = most is None or all([self._size(row) <= most for row in rows.values()])
-        if not rows:
-            return [None] * len(run)
-        if fits and len(rows) > 1 and self.dialect.row_locks and not context.joined:
-            yield from self.call_all(
-                self._programs["set_all"],
-                [
-                    row
-                    for _, row in (rows.items() if self.structure.bounded else sorted(rows.items(), key=itemgetter(0)))
-                ],
-            )
-            return [None] * len(run)
-        if fits and len(rows) > 1 and self._by_store:
+        if not fits:
+            return (yield from self._writes(run, context, False))
+        if len(rows) > 1 and self._by_store:
             yield from self._set_on_file([*rows.values()], context)
-            return [None] * len(run)
-        if fits:
+        elif len(rows) > 1 and not context.joined:
+            keys = [*rows] if self.structure.bounded else sorted(rows)
+            yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
+        elif rows:
             yield from self.call("set", [*rows.values()], context)
-            return [None] * len(run)
-        return (yield from self._writes(write, run, context, False))
+        return [None] * len(run)
 
     def _set_on_file(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, None]:
         # Of different keys, by one statement: a trigger takes twice as long.
@@ -367,51 +321,6 @@ class CachePlan(CacheReads):
         ]
         return sum(sizes) + FIXED * (len(values) - len(sizes))
 
-    def _call_several(self, calls: Sequence[tuple[str, Row]], locks: Sequence[Row] | None) -> Calling:
-        # Calls of different programs, in one text; those of one key in their order.
-        outcomes: list[Any] = [None] * len(calls)
-        width = self.key_width
-        if self.dialect.family == "mariadb":
-            order = [*range(len(calls))]
-            if not self.structure.bounded:
-                order.sort(key=lambda place: calls[place][1][:width])
-            for begin in range(0, len(order), MOST_CALLS):
-                part, statements, first = order[begin : begin + MOST_CALLS], [], 0
-                for place in part:
-                    program, row = calls[place]
-                    gives = len(self._programs[program].gives)
-                    statements.append(Statement(_calling(self._one[program], first, gives), [row]))
-                    first += gives
-                *_, found = yield Together((*statements, Statement(_results(first or 1), [()])))
-                values = iter(found[0][0])
-                for place in part:
-                    gives = len(self._programs[calls[place][0]].gives)
-                    outcomes[place] = _outcome([next(values) for _ in range(gives)], gives)
-            return outcomes
-        # All rows are locked first, so the order of the programs is free where the keys are different; with bounds they
-        # run in the order of the operations, which is that of their uses.
-        turns: dict[Row, int] = {}
-        groups: dict[tuple[int, str], list[int]] = {}
-        for place, (program, row) in enumerate(calls):
-            turn = turns[row[:width]] = turns.get(row[:width], 0) + 1
-            if self.structure.bounded:
-                turn = turns[()] = turns.get((), 0) + (place > 0 and program != calls[place - 1][0])
-            groups.setdefault((turn, program), []).append(place)
-        ordered = [(program, groups[turn, program]) for turn, program in sorted(groups)]
-        if not self.structure.bounded:
-            ordered = [
-                (program, sorted(places, key=lambda place: calls[place][1][:width])) for program, places in ordered
-            ]
-        statements = [
-            Statement(self._many[program], [calls[place][1] for place in places]) for program, places in ordered
-        ]
-        lock = [Statement(self._many["lock"], locks)] if locks and "lock" in self._programs else []
-        answers = (yield Together([*lock, *statements]))[len(lock) :]
-        for (program, places), answer in zip(ordered, answers, strict=True):
-            for place, found in zip(places, answer, strict=True):
-                outcomes[place] = _outcome(found[0], len(self._programs[program].gives))
-        return outcomes
-
     def _by_itself_in(self, op: Operation[Any], context: Context) -> Generator[Wanted, Any, Any]:
         # One operation of a batch. One that may make a value makes it, or does to it what the operation does to others.
         if _vivifies(op):
@@ -428,7 +337,7 @@ class CachePlan(CacheReads):
             if _pair(outcome)[0] == STORED:
                 token = yield from self._token(op, outcome)
                 return (value, token, until, 0, b" W") if op.verb == "meta_get" else (b"HD", number, token, until)
-        (result,) = yield from self._writes(self.writes[op.verb], [op], context, False)
+        (result,) = yield from self._writes([op], context, False)
         if self._by_store and op.verb == "meta_set" and isinstance(result, tuple) and result[0] == b"HD":
             return b"HD", (yield from self._token(op, result))
         return result
@@ -457,7 +366,6 @@ class CachePlan(CacheReads):
     # --- check and alter ----------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: rows have values, flags have 32 bits beside marks, the head counts right."""
         words = RuleWords(self)
         if self.structure.bounded:
             first, nulls = words.first, ", ".join(["NULL"] * self.key_width)
@@ -469,16 +377,9 @@ class CachePlan(CacheReads):
                 f"    (SELECT count({first}) AS n, coalesce(sum(size), 0) AS b FROM {words.rows}) q\n"
                 f"  WHERE h.n <> q.n OR h.bytes <> q.b",
             )
-        yield (
-            "flags",
-            f"SELECT {words.r_key}, {words.message('flags are ?', 'r.flags')} FROM {words.rows} r\n"
-            f"  WHERE r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}",
-        )
-        yield (
-            "value",
-            f"SELECT {words.r_key}, {words.message('no value, with the end ?', 'r.until')} FROM {words.rows} r\n"
-            f"  WHERE r.value IS NULL",
-        )
+        beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"
+        yield rule(self, "flags", "flags are ?", "r.flags", where=beyond)
+        yield rule(self, "value", "no value, with the end ?", "r.until", where="r.value IS NULL")
 
 
 CachePlan.alterations = dict.fromkeys(BOUNDS, change_bounds)

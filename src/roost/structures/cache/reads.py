@@ -7,6 +7,7 @@ the store's next write to the cache stores the use.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 from roost.dialects.dialect import Gather, Row, Statement, Template, Wanted
@@ -14,11 +15,12 @@ from roost.errors import StatementFailed
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each
-from roost.structures.program import ProgramPlan, Read
+from roost.structures.program import ProgramPlan
+from roost.structures.reading import Read
 
 PART = 8  # a read is a use if more uses than this part of all values occurred since the last one
 SLACK = 16  # `touch` writes nothing if the stored expiry time is early by less than this part of the ttl
-FEW = 3  # from this number of keys on, SQLite finds all of them by one statement faster
+FEW = 16  # from this number of keys on, SQLite finds all of them by one statement faster
 MOST_NOTES = 1024  # keys that a store remembers as used; it forgets the others
 
 
@@ -39,10 +41,13 @@ class CacheReads(ProgramPlan):
         given = [*key, *self.timed]
         self._values = self.read(f"SELECT r.value{noted} {living}", given)
         self._items = self.read(f"SELECT {columns.format(now=self.now, noted=noted)} {living}", given)
-        self._until = self.read(f"SELECT r.until - {self.now} {living}", given)
-        self._leased = self.read(
-            f"SELECT 1 {living}".replace(self.rows_table, f"roost_{self.structure.name}_leases"), given
-        )
+        leased = f"SELECT 1 {living}".replace(self.rows_table, f"roost_{self.structure.name}_leases")
+        if self.dialect.singles:
+            self.questions |= {
+                **dict.fromkeys(("get", "gets"), self._ask),
+                "touch": partial(self._question, self.ask(f"SELECT r.until - {self.now} {living}", self._close_enough)),
+                "lease": partial(self._question, self.ask(leased, self._is_held)),
+            }
         self._fetch = None
         if self.dialect.name == "sqlite" and [column.type.kind for column in key] == ["text"]:
             name, array = self.dialect.name_of(key[0]), self.dialect.array.replace("?", f":{key[0].name}")
@@ -140,28 +145,17 @@ class CacheReads(ProgramPlan):
 
         return Question(read.sql, read.row((*key, *self.moment(context))), answer)
 
-    def _ask_touch(self, op: Operation[Any], context: Context) -> Question:
-        # Whether the expiry time is close enough: then nothing is written, and no lock is taken.
-        key, ttl = op.args
+    def _close_enough(self, op: Operation[Any], rows: list[Row]) -> bool:
+        # Whether the expiry time that is asked for is so close that nothing is written, and no lock is taken.
+        ttl, left = op.args[1], left_of(rows[0][0]) if rows else 0
+        if rows and (left is not ttl if left is None or ttl is None else not 0 <= ttl - left < max(ttl // SLACK, 1)):
+            raise Careful
+        return bool(rows)
 
-        def answer(rows: list[Row]) -> bool:
-            left = left_of(rows[0][0]) if rows else 0
-            if rows and (
-                left is not ttl if left is None or ttl is None else not 0 <= ttl - left < max(ttl // SLACK, 1)
-            ):
-                raise Careful
-            return bool(rows)
-
-        return Question(self._until.sql, self._until.row((*self.key_out(key), *self.moment(context))), answer)
-
-    def _ask_lease(self, op: Operation[Any], context: Context) -> Question:
+    def _is_held(self, _: Operation[Any], rows: list[Row]) -> None:
         # A lease that somebody has is refused without a lock.
-        def answer(rows: list[Row]) -> None:
-            if not rows:
-                raise Careful
-
-        given = (*self.key_out(op.args[0]), *self.moment(context))
-        return Question(self._leased.sql, self._leased.row(given), answer)
+        if not rows:
+            raise Careful
 
 
 def left_of(left: int) -> int | None:

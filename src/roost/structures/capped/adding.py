@@ -1,11 +1,16 @@
-"""Steps of a capped collection's add on servers."""
+"""Steps of a capped collection's add on servers, and its set forms: many rows in a few statements, by hand.
+
+A set form adds rows that are all stored. Where one may be refused, or worse than what is there, the rows are added one
+by one: on PostgreSQL by the same function, on MariaDB and MySQL by the library, since their set forms have no outcomes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from roost.structures.steps import DUPLICATE, INT, Do, Leave, Let, Put, Refuse, Step, number
+from roost.structures.capped.declaration import Capped
+from roost.structures.steps import DUPLICATE, Do, Leave, Let, Now, Program, Put, Refuse, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
 
@@ -29,7 +34,7 @@ def putting(plan: CappedPlan, w: Words) -> Iterator[Step]:
     values = plan.values_of(w, f"{w['sequence']} + 1", w.values(plan.given))
     yield Put(w.rows, values, names, "added")
     found = f"SELECT {'until' if plan.expires else 'sequence'} FROM {w.rows} WHERE {this}{w.dialect.for_update}"
-    yield Let("there", INT, f"CASE WHEN {w['added']} = 0 THEN ({found}) END")
+    yield Let("there", f"CASE WHEN {w['added']} = 0 THEN ({found}) END")
     if structure.on_duplicate == "error":
         is_there = f"{there} > {w['now']}" if plan.expires else f"{there} IS NOT NULL"
         yield Refuse(is_there, DUPLICATE, plan.there_already)
@@ -47,25 +52,25 @@ def expiring(plan: CappedPlan, w: Words, full: str = "") -> Iterator[Step]:
 
     full: a condition for all of it.
     """
-    mine, rows, bound, n = w.mine(), plan.by_index(w, plan.newest), w[BOUND.name], w["n"]
-    lock = w.dialect.for_update if w.dialect.family == "mariadb" else ""
-    behind, delete, upto = f"{mine} AND sequence > {bound}", f"DELETE FROM {plan.by_index(w, plan.newest)}", ""
+    mine, rows, bound, n = w.mine(), w.by_index("newest"), w[BOUND.name], w["n"]
+    lock = w.current
+    behind, delete, upto = f"{mine} AND sequence > {bound}", w.delete_by("newest"), ""
     first_living = f"{behind} AND until > {w['now']} ORDER BY sequence LIMIT 1"
     living = f"SELECT sequence FROM {rows} WHERE {first_living}{lock}"
     also = f" AND {full}" if full else ""
     if w.dialect.family == "mariadb":  # a search by a range that finds none locks the first row of another key
         last_until = f"SELECT until FROM {rows} WHERE {mine}{also} ORDER BY sequence DESC LIMIT 1{lock}"
         yield Do(f"SET {w['gone']} = 0")
-        yield Let("living", INT, f"CASE WHEN ({last_until}) > {w['now']} THEN ({living}) END")
+        yield Let("living", f"CASE WHEN ({last_until}) > {w['now']} THEN ({living}) END")
         upto = f"{w['living']} IS NULL{also}"
         yield Do(f"{delete} WHERE {mine} AND until <= {w['now']}", when=upto, counts="gone")
         upto = f"{w['living']} IS NOT NULL"
     else:
-        yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
+        yield Let("living", f"coalesce(({living}), {INT_MAX})")
     yield Do(f"{delete} WHERE {behind} AND sequence < {w['living']}", when=upto, counts="gone")
     left = f", n = {n} - {w['gone']}" if plan.structure.keep is not None else ""
     yield Do(f"UPDATE {w.head} SET sequence = {w['sequence']}{left} WHERE {w.my_head}", when=f"{w['gone']} > 0")
-    yield Let("n", INT, f"{n} - {w['gone']}")
+    yield Let("n", f"{n} - {w['gone']}")
 
 
 def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: str) -> Iterator[Step]:
@@ -73,7 +78,8 @@ def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: st
 
     No row is protected by its sequence, so the rows are counted again: each time if they are few, else sometimes.
     """
-    structure, keep, mine, rows = plan.structure, plan.keep, w.mine(), plan.by_index(w, plan.best)
+    structure, mine, rows = plan.structure, w.mine(), w.by_index("best")
+    keep = w.whole(structure.keep)
     assert structure.score is not None
     score, n = w.dialect.name_of(structure.score), w["n"]
     if (structure.keep or 0) <= FEW:  # the last one that has a place, if all places are taken
@@ -81,9 +87,179 @@ def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: st
     else:
         worst = f"FROM {rows} WHERE {mine} ORDER BY {score}, sequence DESC LIMIT 1"
         due = f"{is_full} AND {w.dialect.modulo.format(w['sequence'], keep)} = 0"
-        yield Let("n", INT, f"CASE WHEN {due} THEN {count} ELSE {n} END")
-    yield Let("worst", structure.score.type, f"CASE WHEN {is_full} THEN (SELECT {score} {worst}{lock}) END")
+        yield Let("n", f"CASE WHEN {due} THEN {count} ELSE {n} END")
+    yield Let("worst", f"CASE WHEN {is_full} THEN (SELECT {score} {worst}{lock}) END", structure.score.type)
     yield Leave(f"{w.new(structure.score.name)} <= {w['worst']}", ["0"])
-    yield Let("victim", INT, f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
+    yield Let("victim", f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
     gone = f"{mine} AND {score} = {w['worst']} AND sequence = {w['victim']}"
-    yield Do(f"DELETE FROM {plan.by_index(w, plan.best)} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
+    yield Do(f"{w.delete_by('best')} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
+
+
+MOST_PASSED = 1_000  # rows of a key that MariaDB's set form passes to find the ones to evict; of more it adds singly
+
+
+def is_in_sets(structure: Capped[Any, Any, Any]) -> bool:
+    """Whether MariaDB and MySQL add many rows at once: none can be refused."""
+    evicts = structure.on_full == "evict" and (structure.keep is None or structure.keep <= MOST_PASSED)
+    return evicts and structure.on_duplicate == "refresh" and structure.score is None
+
+
+def adding_all(plan: CappedPlan, w: Words, add: Program) -> Iterator[Step]:
+    """Yield the steps of `add_all`."""
+    if plan.dialect.family == "mariadb":
+        if not is_in_sets(plan.structure):  # whoever calls it has other options, and looks them up after this error
+            yield Do("SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1305, MESSAGE_TEXT = 'rows are added one by one'")
+            return
+        yield from _on_mysql(plan, w)
+        return
+    function = w.routine_name(add)
+    given = w.names(add.given, "q.")
+    singly = f"RETURN QUERY SELECT o.* FROM {w.source} CROSS JOIN LATERAL {function}({given}) AS o ORDER BY q.ord"
+    if plan.structure.score is not None:
+        yield Do(singly)
+        return
+    if plan.expires:
+        yield Now()
+    yield Do(_on_postgresql(plan, w, singly))
+
+
+def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
+    structure, rows, head, keep = plan.structure, w.rows, w.head, w.whole(plan.structure.keep)
+    key, ids = structure.key.columns, structure.id.columns
+    names, q_key = w.names(key), w.names(key, "q.")
+    arrays = [f"k{place}" for place in range(len(key))]
+    declared = " ".join(f"{array} {w.type_of(column)}[];" for array, column in zip(arrays, key, strict=True))
+    same = plan.dialect.same
+    from_q = f"SELECT DISTINCT {names} FROM {w.source}"
+    empty = dict.fromkeys(["sequence", "n", "roost_bound"], "0")
+    named = [plan.dialect.name_of(each) for each in key]
+    heads = w.put(head, {name: f"q.{name}" for name in named} | empty, named, source=f"({from_q}) q ORDER BY {q_key}")
+    expired = ""
+    if plan.expires:
+        count = ', n = h.n - c."its count"' if structure.keep is not None else ""
+        expired = f"""
+  WITH gone AS (DELETE FROM {rows} r USING ({from_q}) q WHERE {same(key, "r.", "q.")} AND r.until <= it.now
+      RETURNING {w.names(key, "r.")}, r.sequence),
+    c AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names})
+  UPDATE {head} h SET sequence = greatest(h.sequence, c."its last"){count} FROM c WHERE {same(key, "h.", "c.")};"""
+    doubts = []  # in any of these cases the rows are added one by one
+    if structure.on_duplicate == "error":
+        doubts += [
+            f"SELECT FROM {w.source} GROUP BY {w.names([*key, *ids], 'q.')} HAVING count(*) > 1",
+            f"SELECT FROM {w.source} JOIN {rows} r ON {same([*key, *ids], 'r.', 'q.')}",
+        ]
+    if structure.on_full == "reject":
+        doubts.append(
+            f"SELECT FROM {w.source} JOIN {head} h ON {same(key, 'h.', 'q.')} GROUP BY {w.names(key, 'h.')}"
+            f" HAVING max(h.n) + count(*) > {keep}"
+        )
+    refused = ""
+    if doubts:
+        condition = "\n      OR ".join(f"EXISTS ({doubt})" for doubt in doubts)
+        refused = f"""
+  IF {condition} THEN
+    {singly};
+    RETURN;
+  END IF;"""
+    place = f"PARTITION BY {q_key} ORDER BY q.ord"
+    only = f' WHERE l."its rank" <= {keep}' if structure.keep is not None else ""
+    given = {plan.dialect.name_of(each): f"l.{plan.dialect.name_of(each)}" for each in plan.given}
+    put = plan.put(
+        w, 'h."its base" + l."its place"', given, f"l JOIN h ON {same(key, 'h.', 'l.')}{only} ORDER BY l.ord"
+    )
+    columns = ", ".join(f"its.{array}" for array in arrays)
+    aggregated = ", ".join(f"array_agg(h.{plan.dialect.name_of(each)})" for each in key)
+    evicted = ""
+    if structure.keep is not None:
+        evicted = f"""
+  WITH k AS MATERIALIZED (SELECT k.*, k."its n" + k."its fresh" - {keep} AS "its excess"
+      FROM unnest({columns}, its.fresh, its.n, its.bound, its.last)
+        AS k ({names}, "its fresh", "its n", "its bound", "its last")
+      WHERE k."its fresh" > 0),
+    gone AS (DELETE FROM {rows} r USING (SELECT e.* FROM k CROSS JOIN LATERAL (
+        SELECT {w.names([*key, *ids], "v.")} FROM {rows} v WHERE {same(key, "v.", "k.")}
+          AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {keep}
+        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) e) d
+      WHERE {same([*key, *ids], "r.", "d.")} RETURNING {w.names(key, "r.")}, r.sequence),
+    g AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names}),
+    c AS (SELECT {w.names(key, "k.")}, coalesce(g."its last", k."its bound") AS "its bound", CASE
+        WHEN k."its excess" <= 0 THEN k."its n" + k."its fresh" WHEN g."its count" = k."its excess" THEN {keep}
+        ELSE (SELECT count(*) FROM {rows} r WHERE {same(key, "r.", "k.")}) - coalesce(g."its count", 0) END AS "its n"
+      FROM k LEFT JOIN g ON {same(key, "g.", "k.")})
+  UPDATE {head} h SET n = c."its n", roost_bound = c."its bound" FROM c
+    WHERE {same(key, "h.", "c.")} AND (h.n <> c."its n" OR c."its bound" - h.roost_bound > 32);"""
+    return f"""\
+<<its>> DECLARE {declared} fresh bigint[]; n bigint[]; bound bigint[]; last bigint[];
+BEGIN
+  {heads};{expired}{refused}
+  WITH q AS MATERIALIZED (SELECT q.*, row_number() OVER ({place}) AS "its place", row_number() OVER (
+      PARTITION BY {w.names([*key, *ids], "q.")} ORDER BY q.ord DESC) AS "its turn" FROM {w.source}),
+    l AS MATERIALIZED (SELECT q.*, row_number() OVER ({place} DESC) AS "its rank" FROM q WHERE q."its turn" = 1),
+    h AS MATERIALIZED (SELECT {w.names(key, "h.")}, h.n, h.roost_bound, k."its adds", greatest(h.sequence,
+        (SELECT r.sequence FROM {rows} r WHERE {same(key, "r.", "h.")} ORDER BY r.sequence DESC LIMIT 1)) AS "its base"
+      FROM {head} h JOIN (SELECT {q_key}, count(*) AS "its adds" FROM q GROUP BY {q_key}) k ON {same(key, "h.", "k.")}),
+    put AS ({put} RETURNING {w.names(key, rows + ".")}, ({rows}.xmax = 0)::int AS "its fresh"),
+    c AS (SELECT {names}, sum(put."its fresh") AS "its fresh" FROM put GROUP BY {names})
+  SELECT {aggregated}, array_agg(c."its fresh"), array_agg(h.n), array_agg(h.roost_bound),
+      array_agg(h."its base" + h."its adds")
+    INTO {columns}, its.fresh, its.n, its.bound, its.last FROM h JOIN c ON {same(key, "h.", "c.")};{evicted}
+  RETURN QUERY SELECT 1::bigint FROM {w.source};
+END"""
+
+
+def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
+    # What is deleted may be counted by a trigger of the relation, so the heads of full keys are counted anew at last;
+    # the deletion cannot read the heads, which that trigger writes.
+    structure, rows, head = plan.structure, w.rows, w.head
+    key, ids = structure.key.columns, structure.id.columns
+    name_of, same = plan.dialect.name_of, plan.dialect.same
+    values = {name_of(column): w.new(column.name) for column in plan.given}
+    own = {name_of(column): values[name_of(column)] for column in key}
+    names, given = list(own), ", ".join(own.values())
+    by_index, locked = f"FORCE INDEX (roost_{w.name}_newest)", f"{head} h FORCE INDEX (PRIMARY)"
+    joined = " AND ".join(f"h.{name} = {value}" for name, value in own.items())
+    as_key = ", ".join(f"{value} AS {name}" for name, value in own.items())
+    as_pair = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))
+    keys = f"(SELECT DISTINCT {as_key} FROM {w.source})"
+    by_key = f"{w.source} GROUP BY {given} ORDER BY {given}"
+    yield Do(w.put(head, {**own, "sequence": "0", "n": "0", "roost_bound": "0"}, names, None, by_key))
+    if plan.expires:
+        yield Now()
+        over = f"{same(key, 'r.', 'k.')} AND r.until <= {w['now']}"
+        yield Do(f"DELETE r FROM {keys} k STRAIGHT_JOIN {rows} r {by_index} ON {over}")
+    window = f"PARTITION BY {given}"
+    selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    numbered = (
+        f"(SELECT {selected}, h.sequence + ROW_NUMBER() OVER ({window} ORDER BY q.ord) AS `its sequence`\n"
+        f"    FROM {w.source} JOIN {head} h ON {joined})"
+    )
+    # Two windows of different orders in one query give wrong numbers on MariaDB.
+    last = f"ROW_NUMBER() OVER (PARTITION BY {w.names([*key, *ids], 'p.')} ORDER BY p.`its sequence` DESC)"
+    source = f"(SELECT p.*, {last} AS `its turn` FROM {numbered} p) s WHERE s.`its turn` = 1 ORDER BY s.`its sequence`"
+    fresh = (
+        f"SELECT i.*, r.sequence IS NULL AS `is fresh` FROM (SELECT DISTINCT {as_pair} FROM {w.source}) i\n"
+        f"    LEFT JOIN {rows} r FORCE INDEX (PRIMARY) ON {same([*key, *ids], 'r.', 'i.')}"
+    )
+    fresh = (
+        f"SELECT {w.names(key, 'f.')}, SUM(f.`is fresh`) AS `its fresh` FROM ({fresh}) f GROUP BY {w.names(key, 'f.')}"
+    )
+    if structure.keep is not None:
+        yield Do(f"UPDATE ({fresh}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')} SET h.n = h.n + g.`its fresh`")
+    yield Do(plan.put(w, "s.`its sequence`", {name: f"s.{name}" for name in values}, source))
+    count = f"SELECT {as_key}, COUNT(*) AS `its count` FROM {w.source} GROUP BY {given}"
+    counted = f"UPDATE ({count}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')}"
+    yield Do(f"{counted} SET h.sequence = h.sequence + g.`its count`")
+    if structure.keep is not None:
+        # A search from the newest on that does not find so many locks the last row of another key.
+        of_key = f"WHERE {same(key, 'v.', 'k.')}"
+        cut = f"SELECT v.sequence FROM {rows} v {by_index} {of_key} ORDER BY v.sequence DESC"
+        n = f"SELECT COUNT(*) FROM {rows} v FORCE INDEX (PRIMARY) {of_key}"
+        cut = f"CASE WHEN ({n}) > {structure.keep} THEN ({cut} LIMIT 1 OFFSET {structure.keep}) END"
+        yield Do(
+            f"DELETE r FROM (SELECT {w.names(key, 'k.')}, {cut} AS `its cut` FROM {keys} k) d\n"
+            f"    STRAIGHT_JOIN {rows} r {by_index} ON {same(key, 'r.', 'd.')} AND r.sequence <= d.`its cut`"
+        )
+    if structure.keep is not None:
+        counted = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
+        full = "" if plan.expires else f" WHERE h.n > {structure.keep}"
+        yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")

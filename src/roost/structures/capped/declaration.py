@@ -8,28 +8,44 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.adopted import Adopted
-from roost.structures.keep_for import reserved, seconds
 from roost.structures.operation import Operation
-from roost.structures.rows import Rows, RowStructure, keep_limit, names, option, row_from
-from roost.structures.structure import Group, column_facts
+from roost.structures.rows import Rows, RowStructure, keep_limit, names, option
+from roost.structures.rules import UNTIL, seconds
+from roost.structures.structure import AnyKey, Group, column_facts
 from roost.types.columns import Column
 
-K = TypeVar("K")
-R = TypeVar("R")
-S = TypeVar("S")
 L = TypeVar("L")
+R = TypeVar("R")
 if TYPE_CHECKING:
+    from typing import Required, TypedDict, Unpack
+
     import typing_extensions  # which type checkers have; typing has it from Python 3.13 on
 
     Added = typing_extensions.TypeVar("Added", bound=bool | None, default=None)
+
+    class _Newest(TypedDict, total=False):
+        unique: Required[str | Sequence[str]]
+        keep: int | None
+        on_full: Literal["evict", "reject"]
+        on_duplicate: Literal["error", "refresh"]
+        order: None
+        keep_for: timedelta | float | None
+
+    class _Best(TypedDict, total=False):
+        unique: Required[str | Sequence[str]]
+        keep: Required[int]
+        on_full: Literal["evict"]
+        on_duplicate: Literal["error", "refresh", "best"]
+        order: Required[str]
+        keep_for: timedelta | float | None
+
 else:
     Added = TypeVar("Added")
 
 SCORES = ("int", "float", "date", "datetime")  # the types that every database sorts in the order of their values
-ID_VERBS = ("remove", "get", "rank")
 
 
-class Capped(RowStructure[R, K], Generic[R, K, Added]):
+class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
     """A capped collection: at most `keep` rows per key, each with an id; the row *added* first is evicted first.
 
     name: lower-case identifier, at most 40 characters.
@@ -88,59 +104,19 @@ class Capped(RowStructure[R, K], Generic[R, K, Added]):
 
     @overload
     def __init__(
-        self: Capped[S, Any, None],
-        name: str,
-        Row: type[S],
-        *,
-        per: str | Sequence[str],
-        unique: str | Sequence[str],
-        keep: int | None = None,
-        on_full: Literal["evict", "reject"] = "evict",
-        on_duplicate: Literal["error", "refresh"] = "error",
-        order: None = None,
-        keep_for: timedelta | float | None = None,
+        self: Capped[R, Any, None], name: str, Row: type[R], *, per: str | Sequence[str], **options: Unpack[_Newest]
     ) -> None: ...
     @overload
     def __init__(
-        self: Capped[S, L, None],
-        name: str,
-        Row: type[S],
-        *,
-        per: type[L],
-        unique: str | Sequence[str],
-        keep: int | None = None,
-        on_full: Literal["evict", "reject"] = "evict",
-        on_duplicate: Literal["error", "refresh"] = "error",
-        order: None = None,
-        keep_for: timedelta | float | None = None,
+        self: Capped[R, L, None], name: str, Row: type[R], *, per: type[L], **options: Unpack[_Newest]
     ) -> None: ...
     @overload
     def __init__(
-        self: Capped[S, Any, bool],
-        name: str,
-        Row: type[S],
-        *,
-        per: str | Sequence[str],
-        unique: str | Sequence[str],
-        keep: int,
-        on_full: Literal["evict"] = "evict",
-        on_duplicate: Literal["error", "refresh", "best"] = "error",
-        order: str,
-        keep_for: timedelta | float | None = None,
+        self: Capped[R, Any, bool], name: str, Row: type[R], *, per: str | Sequence[str], **options: Unpack[_Best]
     ) -> None: ...
     @overload
     def __init__(
-        self: Capped[S, L, bool],
-        name: str,
-        Row: type[S],
-        *,
-        per: type[L],
-        unique: str | Sequence[str],
-        keep: int,
-        on_full: Literal["evict"] = "evict",
-        on_duplicate: Literal["error", "refresh", "best"] = "error",
-        order: str,
-        keep_for: timedelta | float | None = None,
+        self: Capped[R, L, bool], name: str, Row: type[R], *, per: type[L], **options: Unpack[_Best]
     ) -> None: ...
 
     def __init__(
@@ -161,7 +137,7 @@ class Capped(RowStructure[R, K], Generic[R, K, Added]):
         shared = [field for field in self.unique if field in self.rows.per]
         if shared:
             raise Invalid(f"{name}: {shared[0]!r} is in per already; unique names what tells a key's rows apart")
-        self.id: Group[Any] = Group(name, "id", [c for f in self.unique for c in self.columns if c.name == f])
+        self.id = self.second = Group[Any](name, "id", [c for f in self.unique for c in self.columns if c.name == f])
         self.keep: int | None = None if keep is None else keep_limit(name, keep)
         self.keep_for = None if keep_for is None else seconds(name, keep_for)
         self.on_full = option(name, "on_full", on_full, ("evict", "reject"))
@@ -185,7 +161,7 @@ class Capped(RowStructure[R, K], Generic[R, K, Added]):
     def _compare_options(self) -> None:
         # Refuses options that mean nothing together.
         if self.keep_for is not None:
-            reserved(self.name, self.columns)
+            self._reserve(self.columns, [UNTIL.name])
         wrong = ""
         if self.keep is None and self.score is not None:
             wrong = "order keeps the best rows, and keep says how many: give both"
@@ -224,9 +200,9 @@ class Capped(RowStructure[R, K], Generic[R, K, Added]):
         return Operation(self, "add", (self.rows.check(row),))
 
     @overload
-    def add_all(self: Capped[R, K, None], rows: Iterable[R]) -> Operation[None]: ...
+    def add_all(self: Capped[R, AnyKey, None], rows: Iterable[R]) -> Operation[None]: ...
     @overload
-    def add_all(self: Capped[R, K, bool], rows: Iterable[R]) -> Operation[list[bool]]: ...
+    def add_all(self: Capped[R, AnyKey, bool], rows: Iterable[R]) -> Operation[list[bool]]: ...
 
     def add_all(self, rows: Iterable[R]) -> Operation[Any]:
         """Add many rows in the given order, all or none; with `order`, return a list with the result of each `add`.
@@ -248,24 +224,24 @@ class Capped(RowStructure[R, K], Generic[R, K, Added]):
         """
         return Operation(self, "add_all", self.rows.check_all(self._several("add_all takes several rows", rows)))
 
-    def remove(self, key: K, id: Any) -> Operation[bool]:
+    def remove(self, key: AnyKey, id: Any) -> Operation[bool]:
         """Remove the row with this id; return whether it existed."""
         return Operation(self, "remove", (self.key.check(key), self.id.check(id)))
 
-    def get(self, key: K, id: Any) -> Operation[R | None]:
+    def get(self, key: AnyKey, id: Any) -> Operation[R | None]:
         """Read the row with this id; None if there is none."""
         return Operation(self, "get", (self.key.check(key), self.id.check(id)))
 
-    def count(self, key: K) -> Operation[int]:
+    def count(self, key: AnyKey) -> Operation[int]:
         """Read how many rows the key holds: a single row, whatever the number; with `keep_for` they are counted."""
         return Operation(self, "count", (self.key.check(key),))
 
-    def top(self, key: K, n: int | None = None) -> Operation[list[R]]:
+    def top(self, key: AnyKey, n: int | None = None) -> Operation[list[R]]:
         """Read the `n` best rows (None: all), best first; `Invalid` without `order`."""
         self._ordered("top")
         return Operation(self, "top", (self.key.check(key), n if n is None else self._n(n)))
 
-    def rank(self, key: K, id: Any) -> Operation[int | None]:
+    def rank(self, key: AnyKey, id: Any) -> Operation[int | None]:
         """Read the rank of the row with this id: 1 is the best; None if there is no such row; it takes `order`.
 
         Reads the index entries of all better rows, at most `keep`.
@@ -286,29 +262,3 @@ class Capped(RowStructure[R, K], Generic[R, K, Added]):
         visits.latest(5, 3)
         """
         return Adopted(table)
-
-    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value is at this path in an operation's arguments."""
-        if operation.verb in ID_VERBS and path[0] == 1:
-            return self.id.names[path[-1]]
-        return super().column_at(operation, path)
-
-    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
-        if verb in ID_VERBS:
-            return [repr(self.key.value(args[0])), repr(self.id.value(args[1]))]
-        return super()._arguments(verb, args)
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Capped[Any, Any, Any]:
-        """Make the declaration from the facts of a definition."""
-        options: Any = {fact: facts.get(fact) for fact in ("order", "keep_for")}
-        return Capped(
-            name,
-            row_from(name, facts["columns"], [*facts["per"], *facts["unique"]]),
-            per=tuple(facts["per"]),
-            keep=facts["keep"],
-            unique=tuple(facts["unique"]),
-            on_full=facts["on_full"],
-            on_duplicate=facts["on_duplicate"],
-            **options,
-        )

@@ -8,36 +8,29 @@ of theirs. Elsewhere the head has the sequence of the newest row.
 The search for the oldest row begins behind those that were evicted: the head has a sequence up to which none is left
 (`roost_bound`), which is written from time to time. Otherwise it would pass everything that was ever evicted and still
 is in the index.
-
-Longer than 500 lines: a program's steps are read beside its tables and its reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Row
-from roost.errors import Duplicate, Error, Full
-from roost.structures.capped import sets
-from roost.structures.capped.adding import BOUND, FEW, expiring, finding_worst, putting
-from roost.structures.capped.alter import change_keep, rules
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.errors import Duplicate, Error, Full, Invalid
+from roost.structures.capped.adding import BOUND, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
+from roost.structures.capped.clients import CappedWire
 from roost.structures.capped.declaration import Capped
-from roost.structures.capped.wire import CappedWire
-from roost.structures.clock import SECOND
-from roost.structures.keep_for import UNTIL
-from roost.structures.keep_for import change as change_keep_for
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Context, N, Rule, same
-from roost.structures.program import ALL, MOST, Ask, ProgramPlan, Write, first
+from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
+from roost.structures.program import Write, first
+from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
-from roost.structures.rows import Entry
-from roost.structures.rules import sweep
+from roost.structures.rows import RowsPlan
+from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
 from roost.structures.steps import (
     DUPLICATE,
     FULL,
     IN_ORDER,
-    INT,
     Do,
     Give,
     Head,
@@ -58,62 +51,44 @@ STORED = number("stored")  # the outcome of an add: whether the row was stored
 FAR = 32  # sequences by which the bound lies behind before a full key's head is written
 
 
-class CappedPlan(ProgramPlan):
+class CappedPlan(RowsPlan):
     """A capped collection in one dialect's words."""
 
     structure: Capped[Any, Any, Any]
-    heads = True
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
-        key, ids = structure.key.columns, structure.id.columns
-        self.others = structure.rows.others
-        self.values = [each for each in self.others if each not in ids]
-        self.given = [*key, *self.others]
-        self.expires = structure.keep_for is not None
+        ids = structure.id.columns
+        self.values = [each for each in structure.rows.others if each not in ids]
         self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
-        self._row_out = dialect.encoder(self.given) or same
         self._id_out = dialect.encoder(ids) or same
-        self._take = structure.rows.taking([each.name for each in self.given])
         self._take_id = structure.rows.taking([each.name for each in ids])
-        self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
-        self._at_in = dialect.decoder([AT]) or same
-        self.newest = f"roost_{structure.name}_newest"
-        self.best = f"roost_{structure.name}_best"
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
-        if dialect.family == "mariadb" and not sets.is_in_sets(structure):
+        if dialect.family == "mariadb" and not is_in_sets(structure):
             del self._programs["add_all"]
         elif dialect.row_locks:
             self.form = [*self.form, "add_all"]  # what processes call that have other options
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables and indexes."""
-        structure, dialect, rows = self.structure, self.dialect, self.rows_table
+        structure, dialect = self.structure, self.dialect
         key, ids = structure.key.columns, structure.id.columns
-        names, name = dialect.names(key), structure.name
+        names = dialect.names(key)
         bound = [BOUND] if dialect.row_locks else []
-        head, room = (f" WITH (fillfactor = {n})" if dialect.name == "postgresql" else "" for n in (50, 80))
         until = [UNTIL] if self.expires else []
-        yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names) + head
-        yield (
-            self.create(rows, [*key, *ids, *self.values, SEQUENCE, AT, *until], f"{names}, {dialect.names(ids)}") + room
-        )
-        indexes = {}
+        yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names, 50)
+        columns = [*key, *ids, *self.values, SEQUENCE, AT, *until]
+        yield self.create(self.rows_table, columns, dialect.names([*key, *ids]), 80)
         if structure.score is None or self.expires or not self.by_head:
-            indexes[self.newest] = f"{names}, sequence"
+            yield self.index("newest", f"{names}, sequence")
         if structure.score is not None:
-            indexes[self.best] = f"{names}, {dialect.name_of(structure.score)}, sequence DESC"
+            yield self.index("best", f"{names}, {dialect.name_of(structure.score)}, sequence DESC")
         if self.expires:
-            indexes[f"roost_{name}_over"] = "until"
-        self.indexes = tuple(indexes)
-        for index, columns in indexes.items():
-            yield f"CREATE INDEX {index} ON {rows} ({columns})"
+            yield self.index("over", "until")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
         key, ids, given = self.structure.key.columns, self.structure.id.columns, self.given
         around: dict[str, Any] = {}
         if self.structure.score is not None:  # on SQLite the head tells whether the row was stored
@@ -124,36 +99,22 @@ class CappedPlan(ProgramPlan):
         if self.dialect.row_locks:
             gives = [STORED] if self.dialect.family == "postgresql" else []
             yield Program(
-                "add_all", given, lambda w: sets.adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
+                "add_all", given, lambda w: adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
             )
             yield self.lock_program()
-        there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self._living()}"
+        there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self.living()}"
         yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=IN_ORDER, before=there)
         # Without a count a head is not written with each row, so an old snapshot may not show all rows.
         may_hide = self.structure.keep is None and self.dialect.family == "postgresql"
-        yield from self.removals(
-            counted=True, remember=self.remember, goes=self.dialect.read_committed if may_hide else ""
-        )
+        yield from self.removals(self.dialect.read_committed if may_hide else "")
         if self.expires:
             yield sweep([*key, *ids], head=True, remember=self.remember)
-
-    def _living(self, prefix: str = "") -> str:
-        return f" AND {prefix}until > {self.now}" if self.expires else ""
 
     def remember(self, w: Words, mine: str) -> Iterator[Do]:
         """Write the newest row's sequence into the head, before rows of the key are removed."""
         if not self.by_head:
             newest = f"SELECT max(sequence) FROM {w.rows} WHERE {mine}"
             yield Do(f"UPDATE {w.head} SET sequence = greatest(sequence, ({newest})) WHERE {mine}")
-
-    @property
-    def keep(self) -> str:
-        """The number of rows of a key, with its type."""
-        return f"{self.structure.keep}::bigint" if self.dialect.family == "postgresql" else str(self.structure.keep)
-
-    def by_index(self, w: Words, index: str) -> str:
-        """Return the table of rows, as FROM has it, read by an index; MariaDB would scan one with few rows."""
-        return f"{w.rows} FORCE INDEX ({index})" if self.dialect.family == "mariadb" else w.rows
 
     def _adding(self, w: Words) -> Iterator[Step]:
         yield Head(["sequence", "n", *([BOUND.name] if w.loops else [])])
@@ -183,10 +144,7 @@ class CappedPlan(ProgramPlan):
 
     def values_of(self, w: Words, sequence: str, given: Mapping[str, str]) -> dict[str, str]:
         """Return what a row has, by the quoted names of its columns."""
-        values = {**given, "sequence": sequence, "at": w.at}
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return values
+        return {**given, "sequence": sequence, "at": w.at, **self.ends(w)}
 
     # On SQLite what is remembered is evaluated where it is used, and the head is as the last statement has left it.
 
@@ -245,10 +203,10 @@ class CappedPlan(ProgramPlan):
         yield Do(self.put(w, sequence, w.values(self.given)))
 
     def _adding_on_server(self, w: Words) -> Iterator[Step]:
-        structure, keep = self.structure, self.keep
-        head, mine, rows = w.head, w.mine(), self.by_index(w, self.newest)
+        structure, keep = self.structure, w.whole(self.structure.keep)
+        head, mine, rows = w.head, w.mine(), w.by_index("newest")
         this = w.mine([*structure.key.columns, *structure.id.columns])
-        lock = w.dialect.for_update if w.dialect.family == "mariadb" else ""
+        lock = w.current
         n, bound = w["n"], w[BOUND.name]
         behind = f"{mine} AND sequence > {bound}"
         refreshes = structure.on_duplicate != "error"
@@ -259,17 +217,17 @@ class CappedPlan(ProgramPlan):
             # of the rows does, since the oldest is gone.
             seen = f"SELECT count(*) FROM (SELECT 1 FROM {w.rows} WHERE {mine} FOR UPDATE) q"
             if structure.keep is not None:
-                yield Let("seen", INT, f"CASE WHEN NOT ({w.dialect.read_committed}) THEN ({seen}) END")
-            yield Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
+                yield Let("seen", f"CASE WHEN NOT ({w.dialect.read_committed}) THEN ({seen}) END")
+            yield Let("sequence", f"greatest({w['sequence']}, ({newest}))")
         there, rejects = w["there"], structure.keep is not None and structure.on_full == "reject"
         first = w.dialect.family == "mariadb" and structure.score is None  # `putting`
         if self.expires and (rejects or not first):
             yield from expiring(self, w, f"{n} >= {keep}" if first else "")
         found = f"SELECT sequence FROM {w.rows} WHERE {this}"
         if not first:
-            yield Let("there", INT, found, locking=True)
+            yield Let("there", found, locking=True)
         elif rejects:
-            yield Let("there", INT, f"{found} AND {n} >= {keep}", locking=True)  # CASE would read it all the same
+            yield Let("there", f"{found} AND {n} >= {keep}", locking=True)  # CASE would read it all the same
         else:
             yield from putting(self, w)
             yield from expiring(self, w) if self.expires else ()
@@ -285,12 +243,10 @@ class CappedPlan(ProgramPlan):
         count_after = count if first else f"{count} + 1"
         unless_there = f"WHEN {there} IS NOT NULL THEN {n} " if stays else ""
         if structure.keep is not None and structure.on_full == "reject":
-            yield Let("counted", INT, f"CASE WHEN {is_full} THEN {count} ELSE {n} END")
+            yield Let("counted", f"CASE WHEN {is_full} THEN {count} ELSE {n} END")
             yield Refuse(f"{is_full} AND {w['counted']} >= {keep}", FULL, self.full)
             yield from putting(self, w) if first else ()
-            yield Let(
-                "stored", INT, f"CASE {unless_there}ELSE {w['counted']} + 1 END" if stays else f"{w['counted']} + 1"
-            )
+            yield Let("stored", f"CASE {unless_there}ELSE {w['counted']} + 1 END" if stays else f"{w['counted']} + 1")
         elif structure.keep is not None:
             if structure.score is not None:
                 yield from finding_worst(self, w, is_full, count, lock)
@@ -298,15 +254,15 @@ class CappedPlan(ProgramPlan):
                 oldest = f"{behind} AND sequence <= {w['sequence']} + 1 - {keep} ORDER BY sequence LIMIT 1"
                 first_kept = f"{mine} ORDER BY sequence DESC LIMIT 1 OFFSET {(structure.keep or 0) - (not first)}"
                 found = f"SELECT sequence FROM {rows} WHERE {oldest}{lock}"
-                yield Let("victim", INT, f"CASE WHEN {is_full} AND {n} = {keep} THEN ({found}) END")
+                yield Let("victim", f"CASE WHEN {is_full} AND {n} = {keep} THEN ({found}) END")
                 # Where the count is wrong, all but the newest go, and the others are counted.
                 wrong = f"{is_full} AND {w['victim']} IS NULL"
                 cut = f"CASE WHEN {wrong} THEN (SELECT sequence FROM {rows} WHERE {first_kept}{lock}) END"
-                yield Let("cut", INT, f"coalesce({w['victim']}, {cut})")
+                yield Let("cut", f"coalesce({w['victim']}, {cut})")
                 gone = f"{behind} AND sequence <= {w['cut']}"
-                yield Do(f"DELETE FROM {self.by_index(w, self.newest)} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
+                yield Do(f"{w.delete_by('newest')} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count_after} ELSE {keep} END"
-            yield Let("stored", INT, f"CASE {unless_there}{known}")
+            yield Let("stored", f"CASE {unless_there}{known}")
         if not first:
             yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
         changes, due = {}, []
@@ -335,7 +291,7 @@ class CappedPlan(ProgramPlan):
                 yield Do(f"UPDATE {w.head} SET n = n - changes() WHERE {w.mine()}")
             return
         if not self.by_head:
-            yield Let("last", INT, f"SELECT sequence FROM {w.rows} WHERE {this}")
+            yield Let("last", f"SELECT sequence FROM {w.rows} WHERE {this}")
         yield Do(f"DELETE FROM {w.rows} WHERE {this}{living}", counts="gone")
         if counts and not self.by_head:
             # A row added behind an old snapshot is not seen. If that left the head as it was, it has evicted this one.
@@ -353,18 +309,13 @@ class CappedPlan(ProgramPlan):
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
-
-        def rows(op: Operation[Any]) -> Sequence[Row]:
-            out, take = self._row_out, self._take
-            return [out(take(row)) for row in op.args]
 
         def row(op: Operation[Any]) -> Sequence[Row]:
             return [self.key_out(op.args[0]) + self._id_out(op.args[1])]
 
         return {
-            "add": Write("add", rows, self._added),
-            "add_all": Write("add", rows, self._added),
+            "add": Write("add", self.rows_of, self._added),
+            "add_all": Write("add", self.rows_of, self._added),
             "remove": Write("remove", row, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
         }
 
@@ -383,32 +334,19 @@ class CappedPlan(ProgramPlan):
         return Full(f"{op!r}: the collection is full; keep is {self.structure.keep}")
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         structure, rows = self.structure, self.rows_table
-        key, ids, timed = structure.key.columns, structure.id.columns, [*self.timed] if self.expires else []
-        values, mine, living = self.dialect.names(structure.columns), self.mine(), self._living()
+        key, ids = structure.key.columns, structure.id.columns
+        values, mine, living = self.dialect.names(structure.columns), self.mine(), self.living()
         this = self.same_as([*key, *ids])
-
-        def now(context: Context) -> Row:
-            return self.moment(context) if self.expires else ()
-
-        def of_key(op: Operation[Any], context: Context) -> Row:
-            return (*self.key_out(op.args[0]), *now(context))
-
-        def of_row(op: Operation[Any], context: Context) -> Row:
-            return (*self.key_out(op.args[0]), *self._id_out(op.args[1]), *now(context))
-
-        def several(op: Operation[Any], context: Context) -> Row:
-            return (*of_key(op, context), op.args[1] or ALL)
-
-        def later(op: Operation[Any], context: Context) -> Row:
-            return (*of_key(op, context), op.args[1], op.args[2] or ALL)
 
         def counted(_: Operation[Any], found: list[Row]) -> int:
             return int(found[0][0]) if found else 0
 
         def listed(_: Operation[Any], found: list[Row]) -> Any:
             return self._rows_of(found)
+
+        def one(_: Operation[Any], found: list[Row]) -> Any:
+            return self._rows_of(found)[0] if found else None
 
         count = f"count(*) FROM {rows}" if self.expires else f"n FROM {self.head_table}"
         limit = f"LIMIT :{MOST.name}"
@@ -418,45 +356,27 @@ class CappedPlan(ProgramPlan):
             f" AND sequence > :{AFTER.name} ORDER BY sequence {limit}"
         )
         asks = {
-            "get": Ask(
-                self.read(f"SELECT {values} FROM {rows} WHERE {this}{living}", [*key, *ids, *timed]),
-                of_row,
-                lambda _, found: self._rows_of(found)[0] if found else None,
-            ),
-            "count": Ask(self.read(f"SELECT {count} WHERE {mine}{living}", [*key, *timed]), of_key, counted),
-            "latest": Ask(self.read(latest, [*key, *timed, MOST]), several, listed),
-            "entries": Ask(
-                self.read(entries, [*key, *timed, AFTER, MOST]),
-                later,
-                lambda _, found: [self._entry(each) for each in found],
-            ),
+            "get": self.ask(f"SELECT {values} FROM {rows} WHERE {this}{living}", one, ids),
+            "count": self.ask(f"SELECT {count} WHERE {mine}{living}", counted),
+            "latest": self.ask(latest, listed, [MOST]),
+            "entries": self.ask(entries, lambda _, found: [self._entry(each) for each in found], [AFTER, MOST]),
         }
         if structure.score is not None:
             score = self.dialect.name_of(structure.score)
             top = f"SELECT {values} FROM {rows} WHERE {mine}{living} ORDER BY {score} DESC, sequence {limit}"
             better = (
-                f"SELECT count(*) FROM {rows} b WHERE {self.mine('b.')}{self._living('b.')}\n"
+                f"SELECT count(*) FROM {rows} b WHERE {self.mine('b.')}{self.living('b.')}\n"
                 f"    AND b.{score} >= r.{score} AND (b.{score} > r.{score} OR b.sequence < r.sequence)"
             )
             this = self.same_as([*key, *ids], "r.")
-            rank = f"SELECT ({better}) + 1 FROM {rows} r WHERE {this}{self._living('r.')}"
-            asks["top"] = Ask(self.read(top, [*key, *timed, MOST]), several, listed)
-            asks["rank"] = Ask(
-                self.read(rank, [*key, *ids, *timed]), of_row, lambda _, found: found[0][0] if found else None
-            )
+            rank = f"SELECT ({better}) + 1 FROM {rows} r WHERE {this}{self.living('r.')}"
+            asks["top"] = self.ask(top, listed, [MOST])
+            asks["rank"] = self.ask(rank, lambda _, found: found[0][0] if found else None, ids)
         return asks
-
-    def _entry(self, stored: Row) -> Entry[Any]:
-        return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])
-
-    def verbs(self) -> dict[str, Any]:
-        """Return what lists keys."""
-        return {"keys": self.list_keys(self.head_table)}
 
     # --- SQL clients ----------------------------------------------------------------------------------------------
 
     def relation(self) -> Relation:
-        """Return what SQL clients see: the newest rows first on SQLite, or the best, which needs no sort for that."""
         key, ids = self.structure.key.columns, self.structure.id.columns
         return Relation(
             [*self.structure.columns, SEQUENCE, AT],
@@ -484,10 +404,55 @@ class CappedPlan(ProgramPlan):
     # --- check and alter ------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Return what `check` verifies."""
-        return rules(self)
+        keep = self.structure.keep
+        yield has_head(self)
+        yield from sequences(self, last=self.by_head)
+        if keep is not None:
+            yield counted(self)
+            yield rule(self, "keep", f"? rows, keep is {keep}", "count(*)", having=f"count(*) > {keep}")
+        one_each = "sequence HAVING count(*) > 1"
+        yield rule(self, "order", "? rows have sequence ?", "count(*)", "sequence", having=one_each)
+        if self.dialect.row_locks:
+            said, gone = "sequence ?, which the head says is gone", "r.sequence <= h.roost_bound"
+            yield rule(self, "bound", said, "r.sequence", where=gone)
+        if self.expires:
+            yield lasting(self)
+
+
+def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    """Delete the rows beyond a smaller `keep`, and count the others; `Invalid` where rows are never dropped."""
+    # As everywhere, the head is locked before its rows: a trigger of the view has not read the definition, so it waits
+    # for no lock of it.
+    keep, rows, head, key = new["keep"], plan.rows_table, plan.head_table, plan.structure.key.columns
+    if keep is None or (old["keep"] is not None and keep > old["keep"]):
+        return
+    dialect, names, ids = plan.dialect, plan.dialect.names(key), plan.dialect.names(plan.structure.id.columns)
+    same_key = dialect.same(key, "r.", f"{head}.")
+    if "reject" in (old["on_full"], new["on_full"]):
+        many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
+        found = yield Statement(each(many), [()])
+        if found[0][0][0]:
+            raise Invalid(
+                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
+                "collection that rejects never drops a row; remove some first"
+            )
+    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
+    if not plan.by_head:
+        newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
+        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
+    score = plan.structure.score
+    best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
+    yield Statement(
+        Template(
+            f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
+            f"row_number() OVER (PARTITION BY {names} ORDER BY {best}) AS place FROM {rows}) ranked "
+            f"WHERE place > {keep})"
+        ),
+        [()],
+    )
+    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
 
 
 CappedPlan.wire = CappedWire
 CappedPlan.settled = frozenset(["keep"])
-CappedPlan.alterations = {"keep": change_keep, "keep_for": change_keep_for}
+CappedPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Self
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
 from roost.types.columns import Column
-
-K = TypeVar("K")
 
 MAX_SLOTS = 1024  # a read sums as many rows as there are slots
 SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
@@ -23,7 +21,7 @@ MICROSECONDS = 1_000_000  # of a second; the unit in which a window's start is s
 START = Column("start", ColumnType("int"))
 
 
-class Counter(Structure, Generic[K]):
+class Counter(Structure[Key]):
     """Exact totals, one per key. A key that was never counted has the total 0.
 
     name: lower-case identifier, at most 40 characters.
@@ -37,8 +35,9 @@ class Counter(Structure, Generic[K]):
     keep: with `window`, the number of windows, the current one included. Older ones are never read, and later adds
         delete them.
 
-    Each slot holds |n| < 2^63; an add that would exceed that raises `Overflow`, and never wraps. Totals are Python
-    ints of any size. The slotted upsert is from https://planetscale.com/blog/the-slotted-counter-pattern.
+    Each slot holds 64 bits; an add that would leave them raises `Overflow`, and never wraps. A key with one slot, as
+    every key on SQLite, so holds a total of 64 bits; one with more slots may hold a greater one. The slotted upsert is
+    from https://planetscale.com/blog/the-slotted-counter-pattern.
 
     >>> import roost
     >>> pageviews = roost.Counter("pageviews")
@@ -58,39 +57,18 @@ class Counter(Structure, Generic[K]):
     options: tuple[str, ...] = ("keep", "slots")
     reads = ("series",)
 
-    @overload
-    def __init__(
-        self: Counter[str],
-        name: str,
-        *,
-        slots: int | None = None,
-        window: str | timedelta | None = None,
-        keep: int | None = None,
-    ) -> None: ...
-    @overload
     def __init__(
         self,
         name: str,
         *,
-        key: type[K] | ColumnType[K],
-        slots: int | None = None,
-        window: str | timedelta | None = None,
-        keep: int | None = None,
-    ) -> None: ...
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        key: Any = str,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
         slots: int | None = None,
         window: str | timedelta | None = None,
         keep: int | None = None,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
-        self.slots = None if slots is None else whole(slots, 1, MAX_SLOTS)
-        if self.slots != slots:
-            raise Invalid(f"{name}: slots is None or a whole number from 1 to {MAX_SLOTS:,}, not {slots!r}")
+        what = f"{name}: slots is None or a whole number from 1 to {MAX_SLOTS:,}"
+        self.slots = None if slots is None else checked_whole(what, slots, 1, MAX_SLOTS)
         self._check_key = self.key.check
         self.seconds = None if window is None else _seconds(name, window)
         self.window = next((word for word, n in SECONDS.items() if n == self.seconds), self.seconds)
@@ -105,9 +83,7 @@ class Counter(Structure, Generic[K]):
                 raise Invalid(
                     f"{name}: keep is a number of windows, a whole number from 1 to {MAX_KEEP:,}, not {keep!r}"
                 )
-            taken = [each.name for each in self.key.columns if each.name.lower() == START.name]
-            if taken:
-                raise Invalid(f"{name}: a column cannot be called {taken[0]!r}; Roost has one of that name")
+            self._reserve(self.key.columns, [START.name])
             made_with |= {"window": timedelta(seconds=self.seconds), "keep": keep}
             facts |= {"window": self.window, "keep": self.keep}
         self._define(made_with, **facts, slots=self.slots)
@@ -117,19 +93,14 @@ class Counter(Structure, Generic[K]):
         """The length of a window in microseconds; 0 without windows."""
         return (self.seconds or 0) * MICROSECONDS
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key."""
-        return self.key.columns
-
-    def add(self, key: K, n: int = 1) -> Operation[None]:
+    def add(self, key: Key, n: int = 1) -> Operation[None]:
         """Add `n`, which may be negative or 0; `Overflow` when a slot would leave 64 bits."""
         found = whole(n, INT_MIN, INT_MAX)
         if found is None:
             raise self._wrong(n)
         return Operation(self, "add", (self._check_key(key), found))
 
-    def increment(self, key: K, n: int = 1) -> Operation[int]:
+    def increment(self, key: Key, n: int = 1) -> Operation[int]:
         """Add `n` as `add` does and return the exact new total; `Overflow` when a slot would leave 64 bits.
 
         With `window` it is the total of the current window. No two callers get the same total while every `n` is
@@ -145,7 +116,7 @@ class Counter(Structure, Generic[K]):
         """
         return Operation(self, "increment", self.add(key, n).args)
 
-    def add_all(self, counts: Mapping[K, int]) -> Operation[None]:
+    def add_all(self, counts: Mapping[Key, int]) -> Operation[None]:
         """Add to many keys, all or none; `Overflow` when a slot would leave 64 bits.
 
         The adds are checked and stored together, which is faster than one `add` per key.
@@ -169,27 +140,27 @@ class Counter(Structure, Generic[K]):
     def _wrong(self, n: Any) -> Invalid:
         return Invalid(f"{self.name}.n: {n!r} is not a whole number of 64 bits ({INT_MIN} to {INT_MAX})")
 
-    def total(self, key: K, last: int | None = None) -> Operation[int]:
+    def total(self, key: Key, last: int | None = None) -> Operation[int]:
         """Read the total; 0 for a key that was never counted.
 
         last: with `window`, of the last windows only, the current one included (None: of all that are kept).
         """
         return Operation(self, "total", (self._check_key(key), *self._last(last)))
 
-    def totals(self, keys: Iterable[K], last: int | None = None) -> Operation[dict[K, int]]:
+    def totals(self, keys: Iterable[Key], last: int | None = None) -> Operation[dict[Key, int]]:
         """Read the totals of several keys; the dict has every given key, in the given order. last: as for `total`."""
         if isinstance(keys, (str, bytes)):
             raise Invalid(f"{self.name}: totals takes several keys, not the single {keys!r}")
         return Operation(self, "totals", (tuple([self._check_key(key) for key in keys]), *self._last(last)))
 
-    def top(self, n: int = 10, last: int | None = None) -> Operation[list[tuple[K, int]]]:
+    def top(self, n: int = 10, last: int | None = None) -> Operation[list[tuple[Key, int]]]:
         """Read the `n` greatest totals, greatest first, equal ones in key order. Scans every key.
 
         last: as for `total`.
         """
         return Operation(self, "top", (self._n(n), *self._last(last)))
 
-    def series(self, key: K, last: int | None = None) -> Operation[list[tuple[datetime, int]]]:
+    def series(self, key: Key, last: int | None = None) -> Operation[list[tuple[datetime, int]]]:
         """Read the last windows (None: all that are kept), oldest first: each one's start, in UTC, and its total.
 
         A window in which nothing was counted has the total 0. `Invalid` for a counter without `window`.
@@ -204,14 +175,8 @@ class Counter(Structure, Generic[K]):
             if last is not None:
                 raise Invalid(f"{self.name}: last is a number of windows: declare the counter with window= and keep=")
             return ()
-        found = None if last is None else whole(last, 1, MAX_KEEP)
-        if found is None and last is not None:
-            raise Invalid(f"{self.name}: last is a number of windows from 1 on, not {last!r}")
-        return (found,)
-
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after`, in key order; with `window`, those of windows that are kept."""
-        return super().keys(after, n)
+        what = f"{self.name}: last is a number of windows from 1 on"
+        return (None if last is None else checked_whole(what, last, 1, MAX_KEEP),)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:
@@ -225,16 +190,11 @@ class Counter(Structure, Generic[K]):
         return super()._arguments(verb, args)
 
     @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Counter[Any]:
+    def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from the facts of a definition."""
         window = facts.get("window")
-        return cls(
-            name,
-            key=key_from(name, "key", facts["key"]),
-            slots=facts["slots"],
-            window=timedelta(seconds=int(str(window))) if str(window).isdecimal() else window,
-            keep=facts.get("keep"),
-        )
+        window = timedelta(seconds=int(str(window))) if str(window).isdecimal() else window
+        return super().from_facts(name, {**facts, "window": window})
 
 
 def _seconds(name: str, window: Any) -> int:

@@ -13,29 +13,15 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
-from roost.structures.checks import RuleWords
 from roost.structures.clock import datetime_of
+from roost.structures.counter.clients import VIEWS, CounterWire
 from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
-from roost.structures.counter.relation import VIEWS
-from roost.structures.counter.wire import CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
-from roost.structures.program import MAKES, MOST, Answering, Ask, Calling, ProgramPlan, Write, first
-from roost.structures.steps import (
-    BY_INDEX,
-    IN_ORDER,
-    INT,
-    TOTAL,
-    Do,
-    Door,
-    Each,
-    Give,
-    Let,
-    Program,
-    Step,
-    Take,
-    number,
-)
+from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
+from roost.structures.reading import MOST, Ask
+from roost.structures.rules import gone, rule
+from roost.structures.steps import BY_INDEX, IN_ORDER, TOTAL, Do, Door, Give, Let, Program, Step, Take, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -61,14 +47,11 @@ class CounterPlan(ProgramPlan):
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its table."""
         key, dialect, structure = self.structure.key.columns, self.dialect, self.structure
         cell = [*key, *([START] if structure.size else [])]
-        fill = " WITH (fillfactor = 50)" if dialect.name == "postgresql" else ""  # for HOT updates: 99.8 % of them
-        yield self.create(self.rows_table, [*cell, SLOT, N], f"{dialect.names(cell)}, slot") + fill
+        yield self.create(self.rows_table, [*cell, SLOT, N], f"{dialect.names(cell)}, slot", 50)  # 99.8 % HOT
         if structure.size:
-            self.indexes = (f"roost_{structure.name}_over",)
-            yield f"CREATE INDEX {self.indexes[0]} ON {self.rows_table} (start)"
+            yield self.index("over", "start")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
@@ -95,7 +78,7 @@ class CounterPlan(ProgramPlan):
         )
         yield Program("clear", key, self._clearing, [TOTALS], before=self._summing(), tell=_told)
         if self.dialect.row_locks:
-            yield Program("lock", [*key, MAKES], lambda w: iter([Do(self._lock(w))]))
+            yield Program("lock", [*key, MAKES], self._locking)
         if self.structure.size:
             yield Program("sweep", [MOST], self._sweeping)
 
@@ -118,7 +101,7 @@ class CounterPlan(ProgramPlan):
         values = w.values(self.structure.key.columns)
         key = [*values]
         if self.structure.size:
-            yield Let("start", INT, self.start(w.clock))
+            yield Let("start", self.start(w.clock))
             values["start"] = w["start"]
             key.append("start")
             if not source:  # the windows of this key that have gone by; those of other keys are swept by batches
@@ -139,6 +122,15 @@ class CounterPlan(ProgramPlan):
         slots = " UNION ALL ".join(f"SELECT {slot} AS slot" for slot in range(self.slots))
         return w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, [*values, "slot"], source=f"({slots}) s")
 
+    def _locking(self, w: Words) -> Iterator[Step]:
+        makes, index = w.new(MAKES.name), " FORCE INDEX (PRIMARY)" if w.dialect.family == "mariadb" else ""
+        there = f"FROM {w.rows}{index} WHERE {w.mine()}"
+        yield Do(self._lock(w), when=f"{makes} = 1")
+        if self.dialect.name == "postgresql":
+            yield Do(f"PERFORM 1 {there} ORDER BY slot FOR UPDATE", when=f"{makes} = 0")
+        else:
+            yield Let("there", f"SELECT count(*) {there} AND {makes} = 0", locking=True)
+
     def _incrementing(self, w: Words) -> Iterator[Step]:
         if self.dialect.name == "postgresql":
             # Fails (40001) if one was deleted since the transaction's snapshot: an upsert would make a second one, and
@@ -149,13 +141,13 @@ class CounterPlan(ProgramPlan):
             yield Do(self._lock(w))
         yield from self._adding(w, "0")
         current = f" AND start = {w['start']}" if self.structure.size else ""
-        yield Let("sum", TOTAL, f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", locking=True)
+        yield Let("sum", f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", TOTAL, locking=True)
         yield Give([w["sum"]])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
         value = "sum(n)"
         if self.structure.size:
-            yield Let("start", INT, self.start(w.clock))
+            yield Let("start", self.start(w.clock))
             value = f"sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END)"
         if not self.dialect.row_locks:
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
@@ -169,21 +161,9 @@ class CounterPlan(ProgramPlan):
         yield Give([w["had"]])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:
-        # The oldest first; rows that other sessions hold are skipped.
-        rows, most, cell = w.rows, w.new(MOST.name), [*self.structure.key.columns, START, SLOT]
-        yield Let("first", INT, f"{self.start(w.clock)} - {self._back(None)}")
-        names = self.dialect.names(cell)
-        expired = f"FROM {rows} WHERE start < {w['first']} ORDER BY start LIMIT {most}"
-        match self.dialect.family:
-            case "sqlite":
-                yield Do(f"DELETE FROM {rows} WHERE ({names}) IN (SELECT {names} {expired})")
-            case "postgresql":
-                yield Do(f"DELETE FROM {rows} WHERE ctid = ANY (ARRAY(SELECT ctid {expired} FOR UPDATE SKIP LOCKED))")
-            case _:
-                found = expired.replace(" WHERE", f" FORCE INDEX ({self.indexes[0]}) WHERE")
-                this = " AND ".join(f"{self.dialect.name_of(each)} = {w[each.name]}" for each in cell)
-                select = f"SELECT {names} {found} FOR UPDATE SKIP LOCKED"
-                yield Each(cell, select, [Do(f"DELETE FROM {rows} WHERE {this}")])
+        yield Let("first", f"{self.start(w.clock)} - {self._back(None)}")
+        cell = [*self.structure.key.columns, START, SLOT]
+        yield from gone(w, w.rows, cell, f"start < {w['first']}", "start")
 
     def _back(self, last: int | None) -> int:
         # Microseconds from the start of the first of the last windows to that of the current one.
@@ -193,7 +173,6 @@ class CounterPlan(ProgramPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             if op.verb in RUNS:
@@ -212,14 +191,12 @@ class CounterPlan(ProgramPlan):
         }
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what runs the other verbs, and adds, which are merged."""
         return {
             "add": self._adds,
             "add_all": self._adds,
             "increment": self._increments,
             "totals": self._totals,
             "top": self._top,
-            "keys": self.list_keys(self.rows_table, self._kept),
         }
 
     def _adds(self, run: Operations, context: Context, _: Locked) -> Plan:
@@ -243,12 +220,7 @@ class CounterPlan(ProgramPlan):
         return (yield from self.call_all(self._programs["add_all"], sorted(rows)))
 
     def _increments(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        if self.dialect.exchanges or len(run) == 1:
-            return (yield from self._caught(run, self._writes(self.writes["increment"], run, context, locked)))
-        results = []
-        for op in run:
-            results += yield from self._caught([op], self._writes(self.writes["increment"], [op], context, locked))
-        return results
+        return (yield from self._caught(run, self._writes(run, context, locked)))
 
     def _caught(self, run: Operations, work: Plan) -> Plan:
         # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.
@@ -268,11 +240,11 @@ class CounterPlan(ProgramPlan):
         where = f" FROM {self.rows_table} WHERE {self.mine()}"
         if self.structure.size:
             start = self.start(self.clock)
-            where += f" AND start = {start}" if current else f" AND {self._kept}"
+            where += f" AND start = {start}" if current else f" AND {self.listed}"
         return f"SELECT {self._summed}{where}"
 
     @property
-    def _kept(self) -> str:
+    def listed(self) -> str:
         return f"start >= {self.start(self.clock)} - {self._back(None)}" if self.structure.size else ""
 
     @property
@@ -282,7 +254,6 @@ class CounterPlan(ProgramPlan):
         return "0, coalesce(sum(n), 0)"
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
         dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
         names, mine = dialect.names(key), self.mine()
         start = self.start(self.clock) if self.structure.size else ""
@@ -345,19 +316,12 @@ class CounterPlan(ProgramPlan):
     # --- alter and check --------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        """Return the invariants of its tables. A slot beyond the declared ones is counted, and allowed."""
-        words = RuleWords(self)
-        yield (
-            "slot",
-            f"SELECT {words.r_key}, {words.message('slot ? of ?', 'slot', str(MAX_SLOTS))} FROM {words.rows} r\n"
-            f"  WHERE slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}",
-        )
+        # A slot beyond the declared ones is counted, and allowed.
+        beyond = f"slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}"
+        yield rule(self, "slot", "slot ? of ?", "slot", str(MAX_SLOTS), where=beyond)
         if self.structure.size:
-            yield (
-                "start",
-                f"SELECT {words.r_key}, {words.message('no window begins at ?', 'start')} FROM {words.rows} r\n"
-                f"  WHERE {words.dialect.modulo.format('start', self.structure.size)} <> 0",
-            )
+            wrong = f"{self.dialect.modulo.format('start', self.structure.size)} <> 0"
+            yield rule(self, "start", "no window begins at ?", "start", where=wrong)
 
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:

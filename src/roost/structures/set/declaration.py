@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from roost.errors import Invalid
-from roost.structures.keep_for import reserved, seconds
-from roost.structures.operation import RUNS, Operation, few
-from roost.structures.plan import (
-    SEQUENCE,
-)
+from roost.structures.operation import Operation, few
+from roost.structures.plan import SEQUENCE
 from roost.structures.rows import keep_limit
-from roost.structures.rules import UNTIL
-from roost.structures.structure import Group, Structure, column_facts, key_from
+from roost.structures.rules import UNTIL, seconds
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.types.column_types import ColumnType, shown
-from roost.types.columns import Column
 
-K = TypeVar("K")
-M = TypeVar("M")
-A = TypeVar("A")
+if TYPE_CHECKING:
+    import typing_extensions
+
+    Member = typing_extensions.TypeVar("Member", default=str)
+else:
+    Member = TypeVar("Member")
 
 
-class Set(Structure, Generic[K, M]):
+class Set(Structure[Key], Generic[Key, Member]):
     """A set of members per key.
 
     name: lower-case identifier, at most 40 characters.
@@ -54,50 +53,18 @@ class Set(Structure, Generic[K, M]):
 
     kind = "set"
 
-    @overload
-    def __init__(
-        self: Set[str, str], name: str, *, keep: int | None = None, keep_for: timedelta | float | None = None
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Set[str, A],
-        name: str,
-        *,
-        member: type[A] | ColumnType[A],
-        keep: int | None = None,
-        keep_for: timedelta | float | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Set[A, str],
-        name: str,
-        *,
-        key: type[A] | ColumnType[A],
-        keep: int | None = None,
-        keep_for: timedelta | float | None = None,
-    ) -> None: ...
-    @overload
     def __init__(
         self,
         name: str,
         *,
-        key: type[K] | ColumnType[K],
-        member: type[M] | ColumnType[M],
-        keep: int | None = None,
-        keep_for: timedelta | float | None = None,
-    ) -> None: ...
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        key: Any = str,
-        member: Any = str,
+        key: type[Key] | ColumnType[Key] = str,  # type: ignore[assignment]
+        member: type[Member] | ColumnType[Member] = str,  # type: ignore[assignment]
         keep: int | None = None,
         keep_for: timedelta | float | None = None,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
-        self.member: Group[M] = Group.declared(name, "member", member)
+        self.member: Group[Member]
+        self.member = self.second = Group.declared(name, "member", member)
         names = {each.lower() for each in self.key.names} & {each.lower() for each in self.member.names}
         if names:
             raise Invalid(f"{name}: key and member both have a field {names.pop()!r}")
@@ -108,19 +75,14 @@ class Set(Structure, Generic[K, M]):
         facts |= {option: value for option, value in options.items() if value is not None}
         self.options = tuple([option for option in options if option in facts])
         own = [*([SEQUENCE] if self.keep else []), *([UNTIL] if self.keep_for else [])]
-        reserved(name, self.columns, own)
+        self._reserve(self.columns, [each.name for each in own])
         self._define({"name": name, "key": key, "member": member, "keep": keep, "keep_for": keep_for}, **facts)
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of the key and of the member."""
-        return self.key.columns + self.member.columns
-
-    def add(self, key: K, *members: M) -> Operation[int]:
+    def add(self, key: Key, *members: Member) -> Operation[int]:
         """Add members, in their order; return how many of them were new."""
         return Operation(self, "add", (self.key.check(key), self._members(members)))
 
-    def add_all(self, pairs: Iterable[tuple[K, M]]) -> Operation[list[bool]]:
+    def add_all(self, pairs: Iterable[tuple[Key, Member]]) -> Operation[list[bool]]:
         """Add many members, each with its key, all or none; return for each pair whether the member was new.
 
         The members are checked and stored together, which is faster than one `add` per member.
@@ -140,36 +102,23 @@ class Set(Structure, Generic[K, M]):
         rows = zip(self.key.check_all(keys), self.member.check_all(members), strict=True)
         return Operation(self, "add_all", tuple([key + member for key, member in rows]))
 
-    def remove(self, key: K, *members: M) -> Operation[int]:
+    def remove(self, key: Key, *members: Member) -> Operation[int]:
         """Remove members; return how many of them the set held."""
         return Operation(self, "remove", (self.key.check(key), self._members(members)))
 
-    def members(self, key: K) -> Operation[set[M]]:
+    def members(self, key: Key) -> Operation[set[Member]]:
         """Read all members; an empty set for a key without members."""
         return Operation(self, "members", (self.key.check(key),))
 
-    def contains(self, key: K, member: M) -> Operation[bool]:
+    def contains(self, key: Key, member: Member) -> Operation[bool]:
         """Read whether a member is in the set."""
         return Operation(self, "contains", (self.key.check(key), self.member.check(member)))
 
-    def size(self, key: K) -> Operation[int]:
+    def size(self, key: Key) -> Operation[int]:
         """Read how many members the key has: a single row, whatever the number; with `keep_for` they are counted."""
         return Operation(self, "size", (self.key.check(key),))
 
-    def keys(self, after: K | None = None, n: int = 100) -> Operation[list[K]]:
-        """Read the first `n` keys after `after`, in key order.
-
-        A key whose members were all removed is still listed until `forget`; with `keep_for` only those with members.
-        """
-        return super().keys(after, n)
-
-    def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
-        """Return the name of the column whose value is at this path in an operation's arguments."""
-        if operation.verb in RUNS:
-            return self.columns[path[-1]].name
-        return (self.member if path[0] else self.key).names[path[-1]]
-
-    def _members(self, members: tuple[M, ...]) -> tuple[tuple[Any, ...], ...]:
+    def _members(self, members: tuple[Member, ...]) -> tuple[tuple[Any, ...], ...]:
         return tuple(dict.fromkeys([self.member.check(member) for member in members]))
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
@@ -180,12 +129,4 @@ class Set(Structure, Generic[K, M]):
             case "add_all":
                 width = len(self.key.columns)
                 return [f"[{few(repr((key(row[:width]), member(row[width:]))) for row in args)}]"]
-            case "contains":
-                return [repr(key(args[0])), repr(member(args[1]))]
         return super()._arguments(verb, args)
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Set[Any, Any]:
-        """Make the declaration from the facts of a definition."""
-        key, member = (key_from(name, what, facts[what]) for what in ("key", "member"))
-        return Set(name, key=key, member=member, keep=facts.get("keep"), keep_for=facts.get("keep_for"))

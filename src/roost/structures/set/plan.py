@@ -7,55 +7,89 @@ other. With `keep` the rows have a sequence, by which the oldest one goes: a mom
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress, groupby, islice
-from typing import Any
+from itertools import compress
+from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
 from roost.errors import Invalid
-from roost.structures.checks import RuleWords, counted, has_head, lasting
 from roost.structures.clock import SECOND
-from roost.structures.keep_for import change as change_keep_for
+from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import (
-    SEQUENCE,
-    Context,
-    Facts,
-    Locked,
-    N,
-    Operations,
-    Plan,
-    Rule,
-    Transaction,
-    Verb,
-    each,
-    nth,
-    same,
-    seizing,
-)
-from roost.structures.program import MAKES, NOW, Ask, Calling, ProgramPlan, Write, first, in_json
+from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, each, same
+from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
+from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, sweep
-from roost.structures.set.clients import SetWire
+from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, leaves_earlier, rule, sweep
 from roost.structures.set.declaration import Set
-from roost.structures.steps import BY_INDEX, IN_ORDER, INT, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
+from roost.structures.structure import Structure
 from roost.structures.views.postgresql import newest_version
+from roost.structures.wire import Values, Wire
 from roost.structures.words.words import Words
-from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 ADDED, REMOVED, HAD = number("added"), number("removed"), number("had")
-NEWS = Column("news", ColumnType("text", 2**24))  # the numbers of new rows, as JSON
-CHANGE = "change"  # what adds and removes are together
+NEWS = Column("news", OUTCOMES)
+
+
+class SetWire(Wire):
+    """A set over HandlerSocket: its members, or one of them; an insert adds, a delete removes.
+
+    The columns of the member follow those of the key.
+    """
+
+    of_key, of_id = "members", "contains"
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        if isinstance(found, bool):
+            return [key] if found else []
+        return sorted([(*key, *self.structure.member.check(member)) for member in found], key=repr)
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
+
+
+class SetConsole(Console[Set[Any, Any]]):
+    """Keys with their sizes, and the members of one; an imported record is a member that is added now."""
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": (), "member": (), "keep": None, "keep_for": None}
+    changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
+    reads = "size"
+    headers = ("size",)
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        return self.structure.members(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        group = self.structure.member
+        members = sorted(found, key=_ordered)[:n]
+        return Table(group.names, [group.check(member) for member in members], {"members": members})
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        key, member = self.structure.key, self.structure.member
+        width = len(key.columns)
+        return self.structure.add(key.value(values[:width]), member.value(values[width:]))
+
+    def deletes(self, new: Structure) -> str:
+        old, said = self.structure, []
+        if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
+            said.append(f"members beyond the newest {new.keep} of each key are deleted")
+        return " and ".join(filter(None, [*said, leaves_earlier("members", old, new)]))
+
+
+def _ordered(member: Any) -> Any:
+    # Members of one set are of one type; of the types, only an Enum's values have no order of their own.
+    return [getattr(part, "value", part) for part in (member if isinstance(member, tuple) else (member,))]
 
 
 class SetPlan(ProgramPlan):
     """A set in one dialect's words."""
 
     structure: Set[Any, Any]
+    wire = SetWire
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
         member = structure.member.columns
@@ -65,31 +99,25 @@ class SetPlan(ProgramPlan):
         self._pair_out: Callable[[Row], Row] = dialect.encoder(self.pair) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
         super().__init__(structure, dialect)
-        self.together = {**self.together, **dict.fromkeys(("add", "add_all", "remove"), CHANGE)}
+        self.apart = self.key_width if self.keep else len(self.pair)  # with `keep` the oldest one goes
         if not self.heads:
             self.lock_width = len(self.pair)
-            self.seize = seizing(dialect, self.rows_table, structure.key.columns)
 
     def made(self) -> Iterator[str]:
-        """Yield the statements that make its tables."""
-        key, name = self.structure.key.columns, self.structure.name
+        key = self.structure.key.columns
         if self.heads:
             yield self.create(self.head_table, [*key, N], self.dialect.names(key))
         more = [*([SEQUENCE] if self.keep else []), *([UNTIL] if self.expires else [])]
         yield self.create(self.rows_table, [*self.pair, *more], self.dialect.names(self.pair))
         if self.keep:
-            self.indexes += (f"roost_{name}_newest",)
-            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} ({self.dialect.names(key)}, sequence)"
+            yield self.index("newest", f"{self.dialect.names(key)}, sequence")
         if self.expires:
-            self.indexes += (f"roost_{name}_over",)
-            yield f"CREATE INDEX {self.indexes[-1]} ON {self.rows_table} (until)"
+            yield self.index("over", "until")
 
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[Program]:
-        """Yield the programs."""
-        living = f" AND until > {self.now}" if self.expires else ""
-        self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{living}"
+        self._there = f"FROM {self.rows_table} WHERE {self.same_as(self.pair)}{self.living()}"
         before = f"SELECT 1 {self._there}"
         add = self._adding if self.heads else self._renewing
         plain = not self.structure.options
@@ -114,15 +142,14 @@ class SetPlan(ProgramPlan):
             yield Program("add_all", self.pair, rows, many=True)
             yield Program("count_all", given, heads, many=True)
         if self.heads:
-            yield from self.removals(counted=True)
+            yield from self.removals()
         else:
-            had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+            had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{self.living()}"
             yield Program("clear", self.structure.key.columns, self._clearing, [HAD], before=had)
         if self.expires:
             yield sweep(self.pair, head=self.heads)
 
     def lock_program(self) -> Program:
-        """Return the program that locks what operations of several kinds write: without heads, the members' rows."""
         if self.heads:
             return super().lock_program()
         given = [*self.pair, MAKES]
@@ -131,7 +158,7 @@ class SetPlan(ProgramPlan):
             # One that is made has expired already; who asked for it adds the member in the same transaction.
             pair = w.values(self.pair)
             yield Do(w.put(w.rows, {**pair, "until": "0"}, [*pair]), when=f"{w.new(MAKES.name)} = 1")
-            yield Let("until", INT, self._locked(w))
+            yield Let("until", self._locked(w))
 
         return Program("lock", given, steps)
 
@@ -140,12 +167,8 @@ class SetPlan(ProgramPlan):
 
     def _values(self, w: Words) -> dict[str, str]:
         # A row as it is added now.
-        values = w.values(self.pair)
-        if self.keep:
-            values["sequence"] = w["sequence"]
-        if self.expires:
-            values["until"] = f"{w['now']} + {(self.structure.keep_for or 0) * SECOND}"
-        return values
+        sequence = {"sequence": w["sequence"]} if self.keep else {}
+        return {**w.values(self.pair), **sequence, **self.ends(w)}
 
     def _adding(self, w: Words) -> Iterator[Step]:
         # Of a set with heads: adds the member, counts it if it is new, and deletes the oldest one beyond `keep`.
@@ -162,13 +185,12 @@ class SetPlan(ProgramPlan):
         reads_first = w.dialect.family == "postgresql"
         if self.expires:
             if reads_first:
-                yield Let("before", INT, f"SELECT until FROM {w.rows} WHERE {w.mine(self.pair)}")
+                yield Let("before", f"SELECT until FROM {w.rows} WHERE {w.mine(self.pair)}")
             yield Now()
         change: dict[str, str] = {}
         if keep:
             newest = f"(SELECT max(sequence) + 1 FROM {w.rows} WHERE {w.mine()})"
-            greatest = "max" if not w.loops else "greatest"
-            yield Let("sequence", INT, f"{greatest}(coalesce({newest}, 0), {w.clock})")
+            yield Let("sequence", f"{w.greatest}(coalesce({newest}, 0), {w.clock})")
             change = {name: w.proposed(name) for name in self._values(w) if name not in pair}
         if not w.loops:
             yield Do(f"UPDATE {w.head} SET n = n + 1 WHERE {w.mine()} AND NOT EXISTS ({there})")
@@ -184,14 +206,14 @@ class SetPlan(ProgramPlan):
         if change and not reads_first:
             # Not by an upsert: in a trigger, ROW_COUNT() does not tell whether it has inserted.
             if self.expires:
-                yield Let("before", INT, self._locked(w))
+                yield Let("before", self._locked(w))
             renewed = ", ".join(f"{name} = {values[name]}" for name in change)
             yield Do(f"UPDATE {w.rows} SET {renewed} WHERE {w.mine(self.pair)}", when=f"{added} = 0")
         if keep:
             # From the newest end: before the oldest row, an old snapshot keeps all that was ever evicted.
             over = f"{w.mine()} AND {added} = 1 AND {size} >= {keep}"
             last = f"SELECT sequence FROM {w.rows} WHERE {over} ORDER BY sequence DESC LIMIT 1 OFFSET {keep}"
-            yield Let("last", INT, last, locking=True)
+            yield Let("last", last, locking=True)
             gone = f"{w.mine()} AND sequence <= {w['last']}"
             if w.dialect.family == "postgresql":
                 number = f"greatest({size} + 1 - {keep}, 1)"
@@ -217,7 +239,7 @@ class SetPlan(ProgramPlan):
             yield Do(w.put(rows, self._values(w), pair, renewed))
             return
         if w.dialect.family == "postgresql":
-            yield Let("before", INT, self._locked(w))
+            yield Let("before", self._locked(w))
             yield Now()
             yield Put(rows, self._values(w), pair, "added", renewed)
         else:
@@ -225,7 +247,7 @@ class SetPlan(ProgramPlan):
             # does not read the structure's time: what a statement that writes reads is locked.
             until = f"{w.clock} + {(self.structure.keep_for or 0) * SECOND}"
             yield Put(rows, {**w.values(self.pair), "until": until}, pair, "added", {"until": "until + 1"})
-            yield Let("before", INT, self._locked(w))
+            yield Let("before", self._locked(w))
             yield Now()
             change = f"UPDATE {rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
             yield Do(change, when=f"{w['added']} = 0 OR {w['now']} <> {w['clock']}")
@@ -294,9 +316,9 @@ class SetPlan(ProgramPlan):
         )
 
     def _counting(self, w: Words, missing: str) -> Iterator[Step]:
-        # MariaDB and MySQL: the numbers of the rows that are new, as a JSON array.
+        # MariaDB and MySQL.
         pair, key = w.values(self.pair), w.values(w.key)
-        yield Let("news", NEWS.type, f"SELECT JSON_ARRAYAGG(q.ord) FROM {missing}")
+        yield Let("news", f"SELECT JSON_OBJECTAGG(q.ord, 1) FROM {missing}", NEWS.type)
         counts = f"{missing} GROUP BY {', '.join(key.values())}"
         more = {"n": f"{w.head}.n + VALUES(n)"}
         yield Do(w.put(w.head, {**key, "n": "COUNT(*)"}, [*key], more, counts))
@@ -306,7 +328,6 @@ class SetPlan(ProgramPlan):
     # --- writes ---------------------------------------------------------------------------------------------------
 
     def written(self) -> Mapping[str, Write]:
-        """Return what the verbs that write call."""
 
         def rows(op: Operation[Any]) -> Sequence[Row]:
             out = self._pair_out
@@ -319,14 +340,13 @@ class SetPlan(ProgramPlan):
             return sum([int(outcome or 0) for outcome in outcomes])
 
         return {
-            "add": Write("add", rows, changed),
-            "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes))),
-            "remove": Write("remove", rows, changed, makes=False),
+            "add": Write("add", rows, changed, together="change"),
+            "add_all": Write("add", rows, lambda _, outcomes: list(map(bool, outcomes)), together="change"),
+            "remove": Write("remove", rows, changed, makes=False, together="change"),
             "forget": Write("forget" if self.heads else "clear", self.key_of, first, makes=False),
         }
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
-        """Return what operations write, in order, each with whether it is made: keys, or the members' rows."""
         if self.heads:
             return super().locks(operations, context)
         made: dict[Row, int] = {}
@@ -336,38 +356,7 @@ class SetPlan(ProgramPlan):
                     made[row] = max(made.get(row, 0), int(self._makes(op)))
         return sorted([(*row, makes) for row, makes in made.items()])
 
-    def _changes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        # Adds and removes of different members can be told apart from their order, unless the oldest is to go.
-        if len({self.writes[op.verb].program for op in run}) == 1:
-            return (yield from self._writes(self.writes[run[0].verb], run, context, locked))
-        if locked is False:
-            yield from self.take_heads(run, context)
-        if self.keep:
-            results = []
-            for _, ops in groupby(run, lambda op: self.writes[op.verb].program):
-                part = list(ops)
-                results += yield from self._writes(self.writes[part[0].verb], part, context, True)
-            return results
-        rows = [(self.writes[op.verb].program, row) for op in run for row in self.writes[op.verb].rows(op)]
-        rounds: list[dict[str, list[int]]] = []
-        last: dict[Row, tuple[int, str]] = {}
-        for place, (program, row) in enumerate(rows):
-            number, before = last.get(row, (0, program))
-            last[row] = number, program = number + (before != program), program
-            if number == len(rounds):
-                rounds.append({})
-            rounds[number].setdefault(program, []).append(place)
-        outcomes: list[Any] = [None] * len(rows)
-        for each_round in rounds:
-            for program, places in each_round.items():
-                found = yield from self.call(program, [rows[place][1] for place in places], context)
-                for place, outcome in zip(places, found, strict=True):
-                    outcomes[place] = outcome
-        told = iter(outcomes)
-        return [how.result(op, list(islice(told, len(how.rows(op))))) for op in run if (how := self.writes[op.verb])]
-
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        """Add or remove many members. Which are there is asked before; the first of equal ones changes something."""
         if verb not in ("add", "remove") or (self.keep and verb == "add") or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
         given = [row + self.moment(context) for row in rows] if self.expires else rows
@@ -388,87 +377,54 @@ class SetPlan(ProgramPlan):
                 yield Statement(self._many[verb], [row + self.moment(context) for row in changed])
         return outcomes
 
-    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        if write.program != "add" or self.structure.options:
-            return (yield from super()._by_itself(write, op, given))
-        pair = given[: len(self.pair)]
-        if (yield self._find.sql, pair):
-            return write.result(op, [0])
-        yield self._many["add_all"].sql, pair
-        yield self._many["count_all"].sql, (*pair[: self.key_width], 1)
-        return write.result(op, [1])
-
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Add many members; MariaDB and MySQL give the numbers of those that are new."""
         different = list(dict.fromkeys(rows))
-        if self.dialect.family == "postgresql":
-            found = yield from super().call_all(program, different)
-            outcomes = dict(zip(different, found, strict=True))
-        else:
-            outcomes, begin = {}, 0
-            for text, number in in_json(different):
-                call = Statement(self._many[program.verb], [(text,)])
-                _, ((news,),) = yield Together((call, Statement(each("SELECT @roost_0"), [()])))
-                part = different[begin : begin + number]
-                outcomes.update({part[place - 1]: 1 for place in json.loads(news[0] or "[]")})
-                begin += number
+        found = yield from super().call_all(program, different)
+        outcomes = dict(zip(different, found, strict=True))
         return [outcomes.pop(row, 0) for row in rows]
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
     def asked(self) -> Mapping[str, Ask]:
-        """Return what the verbs that only read ask."""
-        key, member, timed = self.structure.key.columns, self.structure.member.columns, self.timed
-        timed = timed if self.expires else ()
-        living = f" AND until > {self.now}" if self.expires else ""
-        size = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{living}"
+        member, mine = self.structure.member.columns, f"{self.mine()}{self.living()}"
+        size = f"SELECT count(*) FROM {self.rows_table} WHERE {mine}"
         if not self.expires:
             size = f"SELECT n FROM {self.head_table} WHERE {self.mine()}"
         value, convert = self.structure.member.value, self._member_in
-        contains = self.read(f"SELECT 1 {self._there}", [*self.pair, *timed])
+        contains = self.ask(f"SELECT 1 {self._there}", lambda _, rows: bool(rows), member)
         if self.dialect.family == "sqlite":
             now = self.now.replace(f":{NOW.name}", f"q.column{len(self.pair) + 2}")
-            same_pair = nth(self.dialect, self.pair) + (f" AND r.until > {now}" if self.expires else "")
+            same_pair = " AND ".join(
+                f"r.{self.dialect.name_of(each)} = q.column{place}" for place, each in enumerate(self.pair, 2)
+            ) + (f" AND r.until > {now}" if self.expires else "")
             find = f"SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {self.rows_table} r ON {same_pair}"
-            self._find = replace(each(contains.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
+            self._find = replace(each(contains.read.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
 
-        def of_key(op: Operation[Any], context: Context) -> Row:
-            return self.key_out(op.args[0]) + (self.moment(context) if self.expires else ())
-
-        def of_pair(op: Operation[Any], context: Context) -> Row:
-            return self._pair_out(op.args[0] + op.args[1]) + (self.moment(context) if self.expires else ())
-
-        names = self.dialect.names(member)
-        members = self.read(f"SELECT {names} FROM {self.rows_table} WHERE {self.mine()}{living}", [*key, *timed])
+        members = f"SELECT {self.dialect.names(member)} FROM {self.rows_table} WHERE {mine}"
         return {
-            "members": Ask(members, of_key, lambda _, rows: {value(convert(row)) for row in rows}),
-            "contains": Ask(contains, of_pair, lambda _, rows: bool(rows)),
-            "size": Ask(self.read(size, [*key, *timed]), of_key, lambda _, rows: rows[0][0] if rows else 0),
+            "members": self.ask(members, lambda _, rows: {value(convert(row)) for row in rows}),
+            "contains": contains,
+            "size": self.ask(size, lambda _, rows: rows[0][0] if rows else 0),
         }
 
-    def verbs(self) -> dict[str, Verb]:
-        """Return what lists keys, and what runs adds and removes."""
-        listed = (self.rows_table, f"until > {self.now}") if self.expires else (self.head_table,)
-        return {"keys": self.list_keys(*listed)} | dict.fromkeys(("add", "add_all", "remove", CHANGE), self._changes)
+    @property
+    def listed(self) -> str:
+        return f"until > {self.now}" if self.expires else ""
 
     # --- SQL clients, check, alter --------------------------------------------------------------------------------
 
     def relation(self) -> Relation:
-        """Return what SQL clients see."""
         remove = "remove" if self.heads else ""
         counted = self.heads and not self.expires
         plain = not self.structure.options  # otherwise it renews the member
         return Relation(self.pair, "add", self.pair, remove=remove, skips=plain, counted=counted)
 
     def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: every row has a head, its count is right, and it is at most `keep`."""
         if self.heads:
             yield has_head(self)
             yield counted(self)
         if self.keep:
-            words = RuleWords(self)
-            more = words.message(f"? members, keep is {self.keep}", "h.n")
-            yield "keep", f"SELECT {words.h_key}, {more} FROM {words.head} h WHERE h.n > {self.keep}"
+            yield rule(self, "keep", f"? members, keep is {self.keep}", "h.n", where=f"h.n > {self.keep}")
         if self.expires:
             yield lasting(self)
 
@@ -488,6 +444,5 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
         yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
 
 
-SetPlan.wire = SetWire
 SetPlan.settled = frozenset(["keep"])
 SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

@@ -71,7 +71,6 @@ class MySQLViewWords(ViewWords):
         self._given = given
 
     def new(self, column: Column) -> str:
-        """Return the variable that holds what is stored. Its name has a blank: a column cannot be called so."""
         return f"`new {column.name}`"
 
     def door(self, columns: Sequence[Column], body: Sequence[str], declared: Sequence[str] = ()) -> Door:
@@ -82,7 +81,7 @@ class MySQLViewWords(ViewWords):
 
     def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> tuple[list[str], list[str]]:
         """Return the statements of a call of a program, whose outcome may refuse the row, and their variables."""
-        gives, words = self.plan.gives(verb), self.plan.words
+        gives, words = self.plan.program(verb).gives, self.plan.words
         outs = [f"`its {each.name}`" for each in gives]
         declared = [f"DECLARE `its {each.name}` {words.type_of(each)}" for each in gives]
         name = words.routine_name(self.plan.program(verb))

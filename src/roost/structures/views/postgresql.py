@@ -154,13 +154,15 @@ UNION ALL
 SELECT 'type ' || typname FROM pg_type WHERE typname = %s AND typnamespace = quote_ident(current_schema())::regnamespace
 UNION ALL
 SELECT 'function ' || proname FROM pg_proc
-  WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace"""
+  WHERE proname IN (%s, %s, %s) AND pronargs = 0 AND pronamespace = quote_ident(current_schema())::regnamespace
+    AND NOT (strpos(prosrc, %s) > 0 AND proowner = (SELECT relowner FROM pg_class WHERE oid = to_regclass(%s)::oid)
+      AND NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgfoid = pg_proc.oid))"""
 
 
 def _view(plan: StructurePlan, _: bool) -> View:
     made = plan.views["postgresql"](plan)
     name = plan.structure.name
-    view_name, literal = quoted(name), plan.dialect.literal
+    view_name, literal = plan.dialect.quoted(name), plan.dialect.literal
     view = f"CREATE VIEW {view_name} AS {MARK}\n{made.view}"
     make, drop = [view], [f"DROP VIEW {view_name}"]
     hash_ = hashlib.sha256(view.encode()).hexdigest()
@@ -170,7 +172,9 @@ def _view(plan: StructurePlan, _: bool) -> View:
         text = _text([_only_on(plan), *body, f"RETURN {'OLD' if event == 'delete' else 'NEW'};"])
         tag = dollar_tag(text)
         make += [
-            f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS {tag}{text}{tag}",
+            # Whoever drops the view leaves its functions.
+            f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+            f"AS {tag}{text}{tag}",
             f"CREATE TRIGGER {function} INSTEAD OF {event.upper()} ON {view_name}\n"
             f"  FOR EACH ROW EXECUTE FUNCTION {function}()",
         ]
@@ -257,15 +261,15 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     if not any(MARK in text for text in objects.values()):
         return NO_VIEW
     return FoundView(
-        objects,
-        own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours),
+        objects, own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours)
     )
 
 
 def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
     rows = yield Statement(each(GOES_WITH), [(name,)])
-    only_given = ONLY_GIVEN.format(literal=plan.dialect.literal(quoted(name)), quoted=quoted(name))
+    quoted = plan.dialect.quoted(name)
+    only_given = ONLY_GIVEN.format(literal=plan.dialect.literal(quoted), quoted=quoted)
     return replace(
         found,
         said=(only_given, *(text for kind, text in rows[0] if kind == "said")),
@@ -275,7 +279,7 @@ def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, An
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    found = yield Statement(each(TAKEN), [(name, name, *_functions(name))])
+    found = yield Statement(each(TAKEN), [(name, name, *_functions(name), MARK, plan.rows_table)])
     return found[0][0][0] if found[0] else ""
 
 
@@ -297,7 +301,7 @@ class PostgreSQLViewWords(ViewWords):
     def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> list[str]:
         """Return the statements of a call of a program, whose outcome, `it.outcome`, may refuse the row."""
         called = f"{self.name}_{verb}({', '.join(self.called(verb, passes, self.new))});"
-        if not self.plan.gives(verb):
+        if not self.plan.program(verb).gives:
             return [f"PERFORM {called}"]
         refusals = self.plan.refusals(verb).items()
         stops = [refusing(f"it.outcome = {outcome}", REFUSALS[outcome][0], message) for message, outcome in refusals]
@@ -307,7 +311,7 @@ class PostgreSQLViewWords(ViewWords):
         """Return the statements after an INSERT: whether it counts, and Roost's own columns, which RETURNING gives."""
         lines = ["IF it.outcome = 0 THEN\n  RETURN NULL;\nEND IF;"] if relation.skips else []
         own, place = [each for each in (SEQUENCE, AT) if each in relation.shown], self.is_new(relation.identity)
-        if own and SEQUENCE in self.plan.gives(relation.insert):
+        if own and SEQUENCE in self.plan.program(relation.insert).gives:
             lines.append("NEW.sequence := it.outcome;")
             column, value = relation.place.format(sequence="NEW.sequence").split(" = ")
             key = {self.dialect.name_of(each): self.new(each) for each in self.key} | {column: value}
@@ -326,11 +330,6 @@ class PostgreSQLViewWords(ViewWords):
         )
         raised = f"RAISE EXCEPTION USING ERRCODE = CASE{states} END, MESSAGE = CASE{messages} END;"
         return f"IF {any_} THEN\n  {raised}\nEND IF;"
-
-    def stop(self, state: str, message: str) -> str:
-        """Return the statement that refuses the row."""
-        text = self.dialect.literal(f"{self.name}{message}")
-        return f"RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = {text};"
 
     def normal(self, columns: Iterable[Column]) -> list[str]:
         """Return the statements that convert values which can be written in several ways to the stored form."""
@@ -364,7 +363,8 @@ class PostgreSQLViewWords(ViewWords):
 
     def unless_changed(self, place: str) -> str:
         """Return the statement after a write to an unchanged row: an error if it has changed, nothing if it is gone."""
-        refused = self.stop("40001", ": another client changes this row at the same time; try again")
+        text = self.dialect.literal(f"{self.name}: another client changes this row at the same time; try again")
+        refused = f"RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = {text};"
         return (
             "IF NOT FOUND THEN\n"
             f"  PERFORM 1 FROM {self.rows} WHERE {place};\n"
@@ -383,11 +383,6 @@ class PostgreSQLViewWords(ViewWords):
             self.unless_changed(place) if changes else GONE,
             *([f"PERFORM {self.name}_{verb}({', '.join(self.called(verb, {}, self.old))});"] if verb else ()),
         ]
-
-
-def quoted(name: str) -> str:
-    """Return a name that needs no escape, quoted."""
-    return f'"{name}"'
 
 
 POSTGRESQL_VIEWS = ViewDialect(_view, _found, _taken, goes_with=_goes_with)

@@ -17,16 +17,7 @@ from roost.dialects.conditions import stored
 from roost.dialects.dialect import Statement
 from roost.structures.clock import SQLITE_CLOCK
 from roost.structures.plan import StructurePlan, each
-from roost.structures.views.view import (
-    MARK,
-    NO_VIEW,
-    NOTHING,
-    Case,
-    FoundView,
-    View,
-    ViewDialect,
-    ViewWords,
-)
+from roost.structures.views.view import MARK, NO_VIEW, NOTHING, Case, FoundView, View, ViewDialect, ViewWords
 from roost.types.columns import Column
 
 SWEPT = 4  # expired rows that an INSERT deletes
@@ -35,14 +26,16 @@ SWEPT = 4  # expired rows that an INSERT deletes
 def _view(plan: StructurePlan, _: bool) -> View:
     made = plan.views["sqlite"](plan)
     name = plan.structure.name
-    objects = {name: f"CREATE VIEW {quoted(name)} AS {MARK}\n{made.view}"}
+    objects = {name: f"CREATE VIEW {plan.dialect.quoted(name)} AS {MARK}\n{made.view}"}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
         objects[f"roost_{name}_{event}"] = (
-            f"CREATE TRIGGER roost_{name}_{event} INSTEAD OF {event.upper()} ON {quoted(name)} BEGIN\n"
+            f"CREATE TRIGGER roost_{name}_{event} INSTEAD OF {event.upper()} ON {plan.dialect.quoted(name)} BEGIN\n"
             + "".join(f"  {statement};\n" for statement in body)
             + "END"
         )
-    return View(tuple(objects.values()), (f"DROP VIEW {quoted(name)}",), objects)  # which drops its triggers
+    return View(
+        tuple(objects.values()), (f"DROP VIEW {plan.dialect.quoted(name)}",), objects
+    )  # which drops its triggers
 
 
 def _triggers(name: str) -> list[str]:
@@ -81,12 +74,7 @@ class SQLiteViewWords(ViewWords):
     differ = "IS NOT"
 
     def new(self, column: Column) -> str:
-        """Return the expression for the stored form of the value that a client gives for a column."""
         return stored(self.dialect, column, self.given(column))
-
-    def same(self, columns: Iterable[Column], one: str, other: str) -> str:
-        """Return the condition that columns of two tables are equal."""
-        return " AND ".join(f"{one}{quoted(each.name)} = {other}{quoted(each.name)}" for each in columns)
 
     def shown(self, columns: Iterable[Column], prefix: str = "") -> str:
         """The changeable columns as the view shows them: texts without affinity, or UPDATE would make texts of numbers.
@@ -94,9 +82,9 @@ class SQLiteViewWords(ViewWords):
         SQLite applies a view's affinities before its trigger runs, and would round a decimal in doing so.
         """
         return ", ".join(
-            f"+{prefix}{quoted(each.name)} AS {quoted(each.name)}"
+            f"+{prefix}{self.dialect.name_of(each)} AS {self.dialect.name_of(each)}"
             if self.dialect.types[each.type.kind](each) == "TEXT"
-            else f"{prefix}{quoted(each.name)}"
+            else f"{prefix}{self.dialect.name_of(each)}"
             for each in columns
         )
 
@@ -119,7 +107,7 @@ class SQLiteViewWords(ViewWords):
 
     def change(self, columns: Sequence[Column], where: str) -> list[str]:
         """Return the statement that updates the changeable columns of a row; none if there are no such columns."""
-        values = ", ".join(f"{quoted(each.name)} = {self.new(each)}" for each in columns)
+        values = ", ".join(f"{self.dialect.name_of(each)} = {self.new(each)}" for each in columns)
         return [f"UPDATE {self.rows} SET {values} WHERE {where}"] if columns else []
 
     def remove(self, place: str, _: Sequence[Column], verb: str) -> list[str]:
@@ -129,11 +117,6 @@ class SQLiteViewWords(ViewWords):
     def normal(self, _: Iterable[Column]) -> list[str]:
         """Return nothing: values are converted where they are used."""
         return []
-
-
-def quoted(name: str) -> str:
-    """Return a name that needs no escape, quoted."""
-    return f'"{name}"'
 
 
 SQLITE_VIEWS = ViewDialect(_view, _found, _taken)

@@ -8,7 +8,6 @@ from typing import Any
 
 from roost.dialects.conditions import refused, wanted
 from roost.dialects.dialect import Dialect, Statement
-from roost.structures.clock import shown_now
 from roost.structures.plan import StructurePlan
 from roost.types.columns import Column
 
@@ -129,7 +128,7 @@ class ViewWords:
 
     def living(self, prefix: str = "") -> str:
         """Return the condition that a row has not expired, to follow others; "" where none does."""
-        return f" AND {prefix}until > {shown_now(self.plan)}" if getattr(self.plan, "expires", False) else ""
+        return f" AND {prefix}until > {self.plan.shown_now}" if getattr(self.plan, "expires", False) else ""
 
     @property
     def where(self) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 from roost.dialects.dialect import Statement, Template
 from roost.dialects.mariadb_definers import powerless
 from roost.errors import Invalid
-from roost.structures.overlap import overlap
 from roost.structures.plan import StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.steps import Routine
@@ -51,7 +50,7 @@ VARIANTS = {
     "postgresql": "SELECT p.oid::regprocedure::text FROM pg_proc p\n"
     "  WHERE p.pronamespace = quote_ident(current_schema())::regnamespace AND p.prosrc LIKE '%made by Roost%'",
 }
-VARIANT = r"(roost_)?{name}_(push|add|place)(_all)?_[0-9a-f]{{16}}(\(.*)?"
+VARIANT = r"(roost_)?{name}_(push|add)(_all)?_[0-9a-f]{{16}}(\(.*)?"
 DROPS = {"sqlite": "DROP VIEW {}", "mariadb": "DROP PROCEDURE `{}`", "postgresql": "DROP FUNCTION {}"}
 
 
@@ -116,7 +115,7 @@ def make_variants(plan: StructurePlan, definitions: Sequence[str]) -> Generator[
     """Make the programs for processes whose declaration, one of these, has fewer columns than the stored one."""
     wanted: dict[str, Routine] = {}
     for definition in definitions:
-        former = overlap(from_definition(definition), plan.structure.definition)
+        former = from_definition(definition).overlap(plan.structure.definition)
         if former is not None:
             wanted |= {each.name: each for each in type(plan)(former, plan.dialect).routines}
     made = {each.name for each in plan.routines}

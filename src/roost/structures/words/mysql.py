@@ -8,25 +8,33 @@ Variables and parameters have a blank in their names, which no column has.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
 
-from roost.dialects.dialect import Dialect
+from roost.dialects.dialect import MOST_BYTES, Answer, Row, Template
 from roost.dialects.mariadb_conditions import given_type
 from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
-from roost.structures.steps import Program, Routine, number
+from roost.structures.steps import Program, Routine
 from roost.structures.views.mysql import checked, signal, transaction
-from roost.structures.words.words import Words, digest
-from roost.types.column_types import ColumnType
+from roost.structures.words.words import ServerWords, digest
 from roost.types.columns import Column
 
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
+MOST_JSON_ROWS = 5_000  # of one call
 HEXADECIMAL = ("binary", "uuid")  # kinds of values that JSON has in hexadecimal
 
 
-class MySQLWords(Words):
+class MySQLWords(ServerWords):
     """One structure in MariaDB's and MySQL's words."""
+
+    variable = "DECLARE `the {}` {}"
+    moments = ("clock", "now", "latest", "ahead", "due")
 
     clock = TRIGGER_CLOCK  # whoever calls it cannot set it
     at = (
@@ -34,42 +42,56 @@ class MySQLWords(Words):
         "    UTC_TIMESTAMP(6), CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00'))"
     )
 
-    def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
-        super().__init__(name, dialect, key)
-        self._given: Sequence[Column] = ()
-        self._gives: Sequence[Column] = ()
-        self._many = False
-
     @property
     def now(self) -> str:
-        """The structure's time, as an expression."""
         return f"COALESCE((SELECT GREATEST({self.clock} + t.ahead, t.latest) FROM {self.times} t), {self.clock})"
 
+    @property
+    def current(self) -> str:  # type: ignore[override]
+        return self.dialect.for_update
+
+    def divided(self, value: str, by: str) -> str:
+        return f"({value}) DIV {by}"
+
+    def by_index(self, index: str) -> str:
+        return f"{self.rows} FORCE INDEX (roost_{self.name}_{index})"
+
+    def delete_by(self, index: str) -> str:
+        return self._deleting(self.rows, f"roost_{self.name}_{index}")
+
+    def _deleting(self, table: str, index: str) -> str:
+        # A table with few rows would be scanned, and all of them locked. A DELETE can name an index only where it names
+        # its table twice; there MySQL scans all the same where the table has one row, or where there are many ranges.
+        if self.dialect.name == "mysql":
+            return f"DELETE /*+ INDEX({table} {index}) */ FROM {table}"
+        return f"DELETE {table} FROM {table} FORCE INDEX ({index})"
+
+    def _by_key(self, sql: str) -> str:
+        # A sweep names its own index.
+        sql = re.sub(r"\ADELETE FROM (\S+)(?= WHERE)", lambda found: self._deleting(found[1], "PRIMARY"), sql)
+        return re.sub(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)
+
     def new(self, name: str) -> str:
-        """Return the given value of a column."""
-        if not self._many:
+        if not self._program.many:
             return f"`new {name}`"
-        column = next(each for each in self._given if each.name == name)
+        column = next(each for each in self._program.given if each.name == name)
         return f"UNHEX(q.`{name}`)" if column.type.kind in HEXADECIMAL else f"q.`{name}`"
 
     def __getitem__(self, name: str) -> str:
-        """Return a variable."""
         return f"`the {name}`"
 
     def proposed(self, name: str) -> str:
-        """Return the value that a row of `put` would have had."""
         return f"VALUES({name})"
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
-        """Return the end of `put`. A row that is there and not to be changed is locked all the same."""
+        # A row that is there and not to be changed is locked all the same.
         assigned = ", ".join(f"{name} = {value}" for name, value in change.items())
         return f"ON DUPLICATE KEY UPDATE {assigned or f'{key[0]} = {self.proposed(key[0])}'}"
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them; `ord` is a row's number from 1 on."""
         columns = ", ".join(
-            f"`{each.name}` {self._in_json(each)} PATH '$[{place}]'" for place, each in enumerate(self._given)
+            f"`{each.name}` {self._in_json(each)} PATH '$[{place}]'" for place, each in enumerate(self._program.given)
         )
         return f"JSON_TABLE(`new rows`, '$[*]' COLUMNS (ord FOR ORDINALITY, {columns})) q"
 
@@ -81,19 +103,14 @@ class MySQLWords(Words):
             return f"VARCHAR({2 * limit}) CHARACTER SET ascii" if limit <= 8000 else "LONGTEXT"
         return self.type_of(column)
 
-    def routine(self, program: Program) -> Routine:
-        """Return the procedure."""
-        self._given, self._gives, self._many = program.given, program.gives, program.many
-        name = self.routine_name(program)
-        declared: dict[str, str] = {}
-        self.refusals: dict[str, int] = {}
-        lines = self._lines(program.steps(self), declared)
+    def _stored(self, name: str, lines: Sequence[str], declared: Sequence[str]) -> Routine:
+        program = self._program
         parameters = ["`new rows` LONGTEXT CHARACTER SET utf8mb4"]
         if not program.many:
             parameters = [f"IN `new {each.name}` {self.type_of(each)}" for each in program.given]
         parameters += [f"OUT `its {each.name}` {self.type_of(each)}" for each in program.gives]
-        body = "it: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared.values(), *lines]) + "END"
-        return self._procedure(name, parameters, body)._replace(refusals=self.refusals)
+        body = "it: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
+        return self._procedure(name, parameters, body)
 
     def _procedure(self, name: str, parameters: Sequence[str], body: str) -> Routine:
         comment = f"{MARK}: {digest(', '.join(parameters) + body)}"
@@ -106,7 +123,6 @@ class MySQLWords(Words):
         return Routine(name, (*(() if replace else (drop,)), make), (drop,), comment)
 
     def door(self, program: Program) -> Routine | None:
-        """Return the procedure for SQL clients: its row is what it selects last."""
         door = program.door
         if door is None:
             return None
@@ -129,85 +145,49 @@ class MySQLWords(Words):
         door_name = f"{self.name}_{program.verb}"
         return self._procedure(door_name, parameters, transaction(block, shown, f"SELECT {row}"))
 
-    def _lines(self, run: Iterable[steps.Step], declared: dict[str, str]) -> list[str]:
-        # The statements of steps; `declared` gets those that declare variables, by name.
-        lines = []
-        for step in run:
-            match step:
-                case steps.Head(makes=makes):
-                    if makes:
-                        values = {**self.values(self.key), **step.first}
-                        make = self.put(self.head, values, [*values][: len(self.key)])
-                        lines.append(f"IF {makes} THEN {make}; END IF" if isinstance(makes, str) else make)
-                    lines += self._read_head(step.remembered, declared)
-                    if makes is not True:
-                        lines.append(f"IF {self[step.columns[0]]} IS NULL THEN {self._leave(['0'])} END IF")
-                case steps.Next(column, first):
-                    values = {**self.values(self.key), column: "1", **first}
-                    lines.append(self.put(self.head, values, [*values][: len(self.key)], {column: f"{column} + 1"}))
-                    lines += self._read_head(step.remembered, declared)
-                case steps.Now():
-                    lines += self._store_time(declared)
-                case steps.Fact(fact, value, when):
-                    self._declare(number(fact), declared)
-                    found = (
-                        f"SELECT JSON_VALUE(c.definition, '$.{fact}') FROM roost_catalog c\n"
-                        f"    WHERE c.name = {self.dialect.literal(self.name)} LOCK IN SHARE MODE"
-                    )
-                    look = f"SET {self[fact]} = COALESCE(({found}), {value})"
-                    lines.append(f"IF {when} THEN {look}; END IF" if when else look)
-                case steps.Let(variable, type_, value, locking):
-                    self._declare(Column(variable, type_), declared)
-                    # A plain read may have an old snapshot, and no variable tells the transaction's isolation level.
-                    # By SET, a query locks what it reads at REPEATABLE READ; by SELECT it does not.
-                    if locking:
-                        lines.append(f"SET `the {variable}` = ({value}{self.dialect.for_update})")
-                    else:
-                        lines.append(f"SELECT ({value}) INTO `the {variable}`")
-                case steps.Fetch(columns, selected, source, when):
-                    for each in columns:
-                        self._declare(each, declared)
-                    variables = [self[each.name] for each in columns]
-                    nothing = ", ".join(f"{name} = NULL" for name in variables)
-                    work = f"SET {nothing}; SELECT {', '.join(selected)} INTO {', '.join(variables)} {source}"
-                    lines.append(f"IF {when} THEN {work}; END IF" if when else work)
-                case steps.Do(sql, when, counts):
-                    work = self._by_index(sql)
-                    if counts:
-                        self._declare(Column(counts, ColumnType("int")), declared)
-                        work += f"; SET `the {counts}` = ROW_COUNT()"
-                    lines.append(f"IF {when} THEN {work}; END IF" if when else work)
-                case steps.Put(table, row, key, new, update):
-                    self._declare(Column(new, ColumnType("int")), declared)
-                    # Of an upsert that leaves a row as it is, the client's flags say what is counted.
-                    if update:
-                        lines.append(f"{self.put(table, row, key, update)}; SET {self[new]} = ROW_COUNT() = 1")
-                        continue
-                    names, given = ", ".join(row), ", ".join(row.values())
-                    lines.append(
-                        f"SET {self[new]} = 1; BEGIN DECLARE CONTINUE HANDLER FOR 1062 SET {self[new]} = 0;\n"
-                        f"    INSERT INTO {table} ({names}) VALUES ({given}); END"
-                    )
-                case steps.Refuse(when, outcome, message):
-                    self.refusals[message] = outcome
-                    lines.append(f"IF {when} THEN {self._leave([str(outcome)])} END IF")
-                case steps.Leave(when, results):
-                    lines.append(f"IF {when} THEN {self._leave(results)} END IF")
-                case steps.Take(variable, table, where, value):
-                    declared[variable] = f"DECLARE `the {variable}` DECIMAL(65)"
-                    lines += [
-                        f"SELECT {value} INTO `the {variable}` FROM {table} WHERE {where}{self.dialect.for_update}",
-                        self._by_index(f"DELETE FROM {table} WHERE {where}"),
-                    ]
-                case steps.Each(columns, select, inner):
-                    lines.append(self._loop(columns, select, inner))
-                case steps.Give(results):
-                    lines.append(self._give(results))
-        return lines
+    def _if(self, when: str, work: str) -> str:
+        return f"IF {when} THEN {work}; END IF" if when else work
 
-    def _store_time(self, declared: dict[str, str]) -> list[str]:
-        for name in ("clock", "now", "latest", "ahead", "due"):
-            self._declare(Column(name, ColumnType("int")), declared)
+    def _let(self, variable: str, value: str, locking: bool) -> str:
+        # A plain read may have an old snapshot, and no variable tells the transaction's isolation level. By SET, a
+        # query locks what it reads at REPEATABLE READ; by SELECT it does not.
+        if locking:
+            return f"SET {self[variable]} = ({value}{self.dialect.for_update})"
+        return f"SELECT ({value}) INTO {self[variable]}"
+
+    def _fetch(self, variables: Sequence[str], values: Sequence[str], source: str) -> str:
+        nothing = ", ".join(f"{name} = NULL" for name in variables)
+        return f"SET {nothing}; SELECT {', '.join(values)} INTO {', '.join(variables)} {source}"
+
+    def _do(self, sql: str, counts: str) -> str:
+        return self._by_key(sql) + (f"; SET {self[counts]} = ROW_COUNT()" if counts else "")
+
+    def _put(self, step: steps.Put) -> str:
+        # Of an upsert that leaves a row as it is, the client's flags say what is counted.
+        new = self[step.new]
+        if step.change:
+            return f"{self.put(step.table, step.values, step.key, step.change)}; SET {new} = ROW_COUNT() = 1"
+        names, given = ", ".join(step.values), ", ".join(step.values.values())
+        return (
+            f"SET {new} = 1; BEGIN DECLARE CONTINUE HANDLER FOR 1062 SET {new} = 0;\n"
+            f"    INSERT INTO {step.table} ({names}) VALUES ({given}); END"
+        )
+
+    def _take(self, step: steps.Take) -> list[str]:
+        where = f"{step.table} WHERE {step.where}"
+        return [
+            f"SELECT {step.value} INTO {self[step.name]} FROM {where}{self.dialect.for_update}",
+            self._by_key(f"DELETE FROM {where}"),
+        ]
+
+    def _looked_up(self, fact: str, value: int) -> str:
+        found = (
+            f"SELECT JSON_VALUE(c.definition, '$.{fact}') FROM roost_catalog c\n"
+            f"    WHERE c.name = {self.dialect.literal(self.name)} LOCK IN SHARE MODE"
+        )
+        return f"SET {self[fact]} = COALESCE(({found}), {value})"
+
+    def _store_time(self) -> list[str]:
         now, clock, latest, ahead, due = map(self.__getitem__, ("now", "clock", "latest", "ahead", "due"))
         return [
             f"SET {clock} = {self.clock}",
@@ -222,38 +202,45 @@ class MySQLWords(Words):
             f"    END IF;\n  END IF",
         ]
 
-    def _declare(self, column: Column, declared: dict[str, str]) -> None:
-        declared[column.name] = f"DECLARE `the {column.name}` {self.type_of(column)}"
+    def _lock_head(self, head: steps.Head) -> list[str]:
+        values = {**self.values(self.key), **head.first}
+        make = self.put(self.head, values, [*values][: len(self.key)])
+        lines = [self._if(head.makes, make) if isinstance(head.makes, str) else make] if head.makes else []
+        lines += self._read_head(head.remembered)
+        if head.makes is not True:
+            lines.append(self._if(f"{self[head.columns[0]]} IS NULL", self._leave(["0"])))
+        return lines
 
-    def _read_head(self, remembered: Sequence[Column], declared: dict[str, str]) -> list[str]:
-        for each in remembered:
-            self._declare(each, declared)
-        columns = [each.name for each in remembered]
+    def _raise_head(self, step: steps.Next) -> list[str]:
+        values = {**self.values(self.key), step.column: "1", **step.first}
+        put = self.put(self.head, values, [*values][: len(self.key)], {step.column: f"{step.column} + 1"})
+        return [put, *self._read_head(step.remembered)]
+
+    def _read_head(self, remembered: Sequence[Column]) -> list[str]:
         # By SET, which leaves NULL where there is no row; INTO would warn, and keep what the variable had.
+        columns, variables = [each.name for each in remembered], [self[each.name] for each in remembered]
+        source = f"FROM {self.head} WHERE {self.mine()}{self.dialect.for_update}"
         if len(columns) == 1:
-            (only,) = columns
-            return [f"SET {self[only]} = (SELECT {only} FROM {self.head} WHERE {self.mine()}{self.dialect.for_update})"]
-        into = ", ".join(map(self.__getitem__, columns))
-        read = f"SELECT {', '.join(columns)} INTO {into} FROM {self.head} WHERE {self.mine()}{self.dialect.for_update}"
-        return [f"SET {self[columns[0]]} = NULL", read]
+            return [f"SET {variables[0]} = (SELECT {columns[0]} {source})"]
+        return [f"SET {variables[0]} = NULL", f"SELECT {', '.join(columns)} INTO {', '.join(variables)} {source}"]
 
     def _give(self, values: Sequence[str]) -> str:
-        return (
-            f"SET {', '.join(f'`its {each.name}` = {value}' for each, value in zip(self._gives, values, strict=False))}"
-        )
+        assigned = [f"`its {each.name}` = {value}" for each, value in zip(self._program.gives, values, strict=False)]
+        return f"SET {', '.join(assigned)}"
 
     def _leave(self, values: Sequence[str]) -> str:
-        return f"{self._give(values)}; LEAVE it;" if self._gives else "LEAVE it;"
+        return f"{self._give(values)}; LEAVE it" if self._program.gives else "LEAVE it"
 
-    def _loop(self, columns: Sequence[Column], select: str, run: Iterable[steps.Step]) -> str:
+    def _loop(self, step: steps.Each, _: dict[str, str]) -> str:
         # A block of its own, for the cursor and the handler.
-        declared = {each.name: f"DECLARE `the {each.name}` {self.type_of(each)}" for each in columns}
-        lines = self._lines(run, declared)
-        into = ", ".join(self[each.name] for each in columns)
+        declared: dict[str, str] = {}
+        self._declare(declared, *step.columns)
+        lines = self._lines(step.steps, declared)
+        into = ", ".join(self[each.name] for each in step.columns)
         work = [
             *declared.values(),
             "DECLARE `at end` BOOLEAN DEFAULT FALSE",
-            f"DECLARE `its rows` CURSOR FOR {select}",
+            f"DECLARE `its rows` CURSOR FOR {step.select}",
             "DECLARE CONTINUE HANDLER FOR NOT FOUND SET `at end` = TRUE",
             "OPEN `its rows`",
             f"`the loop`: LOOP\n      FETCH `its rows` INTO {into};\n"
@@ -264,16 +251,40 @@ class MySQLWords(Words):
         ]
         return "BEGIN\n" + "".join(f"    {line};\n" for line in work) + "  END"
 
-    def _by_index(self, sql: str) -> str:
-        # A table with few rows would be scanned, and all of them locked. A DELETE can name an index only where it names
-        # its table twice; there MySQL scans all the same where the table has one row, or where there are many ranges.
-        found = re.match(r"(DELETE FROM|UPDATE) (\S+)(?: FORCE INDEX \((\w+)\))?(?=\s+(WHERE|SET)\b)", sql)
-        if not found:
-            return sql
-        verb, table, index = found[1], found[2], found[3] or "PRIMARY"
-        begin = f"{verb} {table} FORCE INDEX ({index})"
-        if verb == "DELETE FROM":
-            begin = f"DELETE {table} FROM {table} FORCE INDEX ({index})"
-            if self.dialect.name == "mysql":
-                begin = f"DELETE /*+ INDEX({table} {index}) */ FROM {table}"
-        return begin + sql[found.end() :]
+
+def in_json(rows: Sequence[Row]) -> Iterable[tuple[str, int]]:
+    """Yield rows as MariaDB and MySQL are given them, as many at a time as one text may have, and their number."""
+    begin = 0
+    while begin < len(rows):
+        texts: list[str] = []
+        size = 0
+        while begin < len(rows) and size < MOST_BYTES and len(texts) < MOST_JSON_ROWS:
+            texts.append(json.dumps(rows[begin], default=_json_value, ensure_ascii=False))
+            size += len(texts[-1])
+            begin += 1
+        yield f"[{','.join(texts)}]", len(texts)
+
+
+def _json_value(value: Any) -> str:
+    match value:
+        case bytes():
+            return value.hex()
+        case dt.datetime():
+            return value.isoformat(" ")
+        case dt.date():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+    raise TypeError(f"{value!r} is no value of MariaDB's")
+
+
+@lru_cache(1000)
+def calling(call: str, first: int, width: int) -> Template:
+    """Return the template of a call whose outcome, is in so many numbered variables from there on."""
+    return Template(call.format(result="".join(f", @roost_{place}" for place in range(first, first + width))))
+
+
+@lru_cache(64)
+def results(number: int) -> Template:
+    """Return the template of the query for so many of these variables."""
+    return Template(f"SELECT {', '.join(f'@roost_{place}' for place in range(number))}", answer=Answer.ORDINAL)

@@ -13,17 +13,15 @@ Rules for all functions:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
-from roost.dialects.dialect import Dialect
 from roost.structures import steps
 from roost.structures.clock import SECOND
 from roost.structures.steps import Program, Routine
 from roost.structures.views.postgresql import given_away, newest_version, refusing, revoked
 from roost.structures.views.view import dollar_tag
-from roost.structures.words.words import MARK, Words
-from roost.types.column_types import ColumnType
+from roost.structures.words.words import MARK, ServerWords
 from roost.types.columns import Column
 
 # The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES; one
@@ -53,53 +51,44 @@ DO $roost$ DECLARE other regprocedure; BEGIN
 END $roost$"""
 
 
-class PostgreSQLWords(Words):
+class PostgreSQLWords(ServerWords):
     """One structure in PostgreSQL's words."""
+
+    variable = "{} {}"
 
     clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     at = "clock_timestamp()"
 
-    def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
-        super().__init__(name, dialect, key)
-        self._program: Program
-
     @property
     def now(self) -> str:
-        """The structure's time, as an expression."""
+        # A query that is evaluated once: with the clock itself, which advances, a condition could not use an index.
         return f"(SELECT greatest({self.clock} + coalesce(max(t.ahead), 0), max(t.latest)) FROM {self.times} t)"
 
+    def whole(self, value: int | None) -> str:
+        return f"{value}::bigint" if value is None or value >= 0 else f"({value})::bigint"
+
     def type_of(self, column: Column) -> str:
-        """Return a column's type as a parameter has it: without a collation and limits."""
         return re.split(r"\(| COLLATE", super().type_of(column))[0]
 
     def new(self, name: str) -> str:
-        """Return the given value of a column."""
         place = [each.name for each in self._program.given].index(name) + 1
         return f'q."{name}"' if self._program.many else f"${place}"
 
     def __getitem__(self, name: str) -> str:
-        """Return a variable."""
         return f"it.{name}"
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them; `ord` is a row's number from 1 on."""
         given = self._program.given
         holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
 
     @property
     def my_head(self) -> str:
-        """The condition that finds the given key's head, once it is locked."""
         return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
 
     def write(
-        self,
-        table: str,
-        values: Mapping[str, str],
-        key: Sequence[str],
-        change: Mapping[str, str],
-        returning: str = "",
+        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], returning: str = ""
     ) -> str:
         """Return what does the same as `put`, by an UPDATE first, to a row that is there most of the time.
 
@@ -108,7 +97,7 @@ class PostgreSQLWords(Words):
         """
         there = f"SELECT r.ctid FROM {table} r WHERE {newest_version({name: values[name] for name in key})}"
         assigned = ", ".join(f"{name} = {self._as_given(value, values)}" for name, value in change.items())
-        put = _if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
+        put = self._if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
         return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
 
     def write_all(
@@ -120,13 +109,6 @@ class PostgreSQLWords(Words):
         """
         keys = ", ".join(f"{values[name]} AS {name}" for name in key)
         yield self._locking(table, keys, key)
-        queries, insert = self._writing(table, values, key, change, self.source)
-        yield steps.Do(f"WITH {queries}\n  {insert}")
-
-    def _writing(
-        self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], source: str
-    ) -> tuple[str, str]:
-        # The parts of a WITH, and the INSERT, that together do it to locked rows.
         given = ", ".join(f"{value} AS {name}" for name, value in values.items())
         newest = newest_version({name: f"w.{name}" for name in key})
         assigned = ", ".join(
@@ -134,15 +116,14 @@ class PostgreSQLWords(Words):
             for name, value in change.items()
         )
         names = ", ".join(values)
-        queries = f"""given AS MATERIALIZED (SELECT {given} FROM {source}),
+        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
+        yield steps.Do(f"""WITH given AS MATERIALIZED (SELECT {given} FROM {self.source}),
   w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
     LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
-  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")"""
-        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
-        return queries, f"INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}"
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")
+  INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}""")
 
     def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
-        """Yield the steps that lock the heads of the source's keys, in their order; those that are missing are made."""
         key = self.values(self.key)
         keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
         yield self._locking(self.head, keys, [*key])
@@ -167,21 +148,12 @@ class PostgreSQLWords(Words):
         return re.sub(r'excluded\.("(?:[^"]|"")+"|\w+)', lambda found: f"({values[found[1]]})", value)
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
-        """Return the end of `put`. A row that is there and not to be changed is locked, without a new version of it."""
         if change:
             return super().upsert(key, change)
+        # A row that is there is locked, without a new version of it.
         return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {key[-1]} = excluded.{key[-1]} WHERE false"
 
-    def routine(self, program: Program) -> Routine:
-        """Return the function."""
-        self._program = program
-        declared: dict[str, str] = {}
-        self.refusals: dict[str, int] = {}
-        lines = self._lines(program.steps(self), declared)
-        return self._function(self.routine_name(program), lines, declared)._replace(refusals=self.refusals)
-
     def door(self, program: Program) -> Routine | None:
-        """Return the function for SQL clients, where it differs from the program's own."""
         door = program.door
         if not _differs(program) or door is None:
             return None
@@ -200,9 +172,9 @@ class PostgreSQLWords(Words):
         lines.append(
             f"SELECT {row} INTO {into} {source};" if len(door.gives) > 1 else f"RETURN (SELECT {row} {source});"
         )
-        return self._function(name.removeprefix("roost_"), lines, {})
+        return self._stored(name.removeprefix("roost_"), lines, [])
 
-    def _function(self, name: str, lines: Sequence[str], declared: Mapping[str, str]) -> Routine:
+    def _stored(self, name: str, lines: Sequence[str], declared: Sequence[str]) -> Routine:
         program = self._program
         array = "[]" if program.many else ""
         parameters = [f'"{each.name}" {self.type_of(each)}{array}' for each in program.given]
@@ -217,7 +189,7 @@ class PostgreSQLWords(Words):
         block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
         without = f" /* without {', '.join(program.pinned)} */" if program.pinned else ""  # as the text is compared
         mark = f"{MARK}{without}"
-        head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared.values())}\n" if declared else ""
+        head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared)}\n" if declared else ""
         text = f"\n#variable_conflict use_column\n{mark}\n{head}BEGIN\n{block}\nEND\n"
         tag = dollar_tag(text)
         pinned = "".join(f" SET {each} = off" for each in program.pinned)
@@ -238,77 +210,50 @@ class PostgreSQLWords(Words):
         )
         return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
-    def _lines(self, run: Iterable[steps.Step], declared: dict[str, str]) -> list[str]:
-        # The statements of steps; `declared` gets the variables, by name.
-        lines = []
-        for step in run:
-            match step:
-                case steps.Head():
-                    lines += self._lock_head(step, declared)
-                case steps.Next():
-                    lines.append(self._raise_head(step, declared))
-                case steps.Now():
-                    lines += self._store_time(declared)
-                case steps.Fact(fact, value, when):
-                    self._declare(Column(fact, ColumnType("int")), declared)
-                    look = self._looked_up(fact, value)
-                    lines.append(_if(when, look) if when else look)
-                case steps.Let(variable, type_, value):
-                    self._declare(Column(variable, type_), declared)
-                    lines.append(f"it.{variable} := ({value});")
-                case steps.Fetch(columns, selected, source, when):
-                    for each in columns:
-                        self._declare(each, declared)
-                    into = ", ".join(self[each.name] for each in columns)
-                    work = f"SELECT {', '.join(selected)} INTO {into} {source};"
-                    if source.endswith("FOR UPDATE"):  # a row that was deleted and made again while it was waited for
-                        work += f"\n{_if('NOT FOUND', work)}"
-                    lines.append(_if(when, work) if when else work)
-                case steps.Do(sql, when, counts):
-                    work = f"{sql};"
-                    if counts:
-                        self._declare(Column(counts, ColumnType("int")), declared)
-                        work += f"\nGET DIAGNOSTICS it.{counts} = ROW_COUNT;"
-                    lines.append(_if(when, work) if when else work)
-                case steps.Put(table, row, key, new, update):
-                    self._declare(Column(new, ColumnType("int")), declared)
-                    put = self.put(table, row, key, update)
-                    told = f"{put}\n  RETURNING (xmax = 0)::integer INTO it.{new};"
-                    lines.append(told if update else f"{put};\nGET DIAGNOSTICS it.{new} = ROW_COUNT;")
-                case steps.Refuse(when, outcome, message):
-                    self.refusals[message] = outcome
-                    lines.append(_if(when, self._give([str(outcome)])))
-                case steps.Leave(when, results):
-                    lines.append(_if(when, self._give(results)))
-                case steps.Take(variable, table, where, value):
-                    declared[variable] = f"{variable} numeric"
-                    lines.append(
-                        f"WITH gone AS (DELETE FROM {table} WHERE {where} RETURNING *)\n"
-                        f"  SELECT {value} INTO it.{variable} FROM gone;"
-                    )
-                case steps.Each(columns, select, inner):
-                    for each in columns:
-                        self._declare(each, declared)
-                    names = ", ".join(self[each.name] for each in columns)
-                    work = "\n".join(f"  {line}" for line in "\n".join(self._lines(inner, declared)).split("\n"))
-                    lines.append(f"FOR {names} IN {select} LOOP\n{work}\nEND LOOP;")
-                case steps.Give(results):
-                    lines.append(self._give(results))
-        return lines
+    def _if(self, when: str, work: str) -> str:
+        if not when:
+            return work
+        inner = "\n".join(f"  {line}" for line in work.split("\n"))
+        return f"IF {when} THEN\n{inner}\nEND IF;"
 
-    def _declare(self, column: Column, declared: dict[str, str]) -> None:
-        declared[column.name] = f"{column.name} {self.type_of(column)}"
+    def _let(self, variable: str, value: str, locking: bool) -> str:
+        return f"it.{variable} := ({value});"
 
-    def _store_time(self, declared: dict[str, str]) -> list[str]:
+    def _fetch(self, variables: Sequence[str], values: Sequence[str], source: str) -> str:
+        work = f"SELECT {', '.join(values)} INTO {', '.join(variables)} {source};"
+        if source.endswith("FOR UPDATE"):  # a row that was deleted and made again while it was waited for
+            work += f"\n{self._if('NOT FOUND', work)}"
+        return work
+
+    def _do(self, sql: str, counts: str) -> str:
+        return f"{sql};" + (f"\nGET DIAGNOSTICS it.{counts} = ROW_COUNT;" if counts else "")
+
+    def _put(self, step: steps.Put) -> str:
+        put = self.put(step.table, step.values, step.key, step.change)
+        if step.change:
+            return f"{put}\n  RETURNING (xmax = 0)::integer INTO it.{step.new};"
+        return self._do(put, step.new)
+
+    def _take(self, step: steps.Take) -> list[str]:
+        return [
+            f"WITH gone AS (DELETE FROM {step.table} WHERE {step.where} RETURNING *)\n"
+            f"  SELECT {step.value} INTO it.{step.name} FROM gone;"
+        ]
+
+    def _loop(self, step: steps.Each, declared: dict[str, str]) -> str:
+        self._declare(declared, *step.columns)
+        names = ", ".join(self[each.name] for each in step.columns)
+        work = "\n".join(f"  {line}" for line in "\n".join(self._lines(step.steps, declared)).split("\n"))
+        return f"FOR {names} IN {step.select} LOOP\n{work}\nEND LOOP;"
+
+    def _store_time(self) -> list[str]:
         # At REPEATABLE READ the UPDATE would fail where somebody else has stored it since the snapshot.
-        for name in ("clock", "now", "latest", "ahead"):
-            self._declare(Column(name, ColumnType("int")), declared)
         due = f"abs(it.clock + it.ahead - it.latest) >= {SECOND} AND {self.dialect.read_committed}"
         return [
             f"it.clock := {self.clock};",
             f"SELECT t.latest, t.ahead INTO it.latest, it.ahead FROM {self.times} t WHERE t.id = 0;",
             "it.now := greatest(it.clock + coalesce(it.ahead, 0), it.latest);",
-            _if(
+            self._if(
                 due,
                 f"UPDATE {self.times} SET latest = it.now, ahead =\n"
                 f"  CASE WHEN it.now - (it.clock + it.ahead) >= {SECOND} THEN it.now - it.clock ELSE it.ahead END\n"
@@ -317,27 +262,23 @@ class PostgreSQLWords(Words):
             ),
         ]
 
-    def _raise_head(self, step: steps.Next, declared: dict[str, str]) -> str:
-        for each in step.remembered:
-            self._declare(each, declared)
+    def _raise_head(self, step: steps.Next) -> list[str]:
         into = ", ".join(self[each.name] for each in step.remembered)
         told = f"\n  RETURNING {', '.join(each.name for each in step.remembered)} INTO {into}"
         change = {step.column: f"{self.head}.{step.column} + 1"}
         values = {**self.values(self.key), step.column: "1", **step.first}
-        return f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"
+        return [f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"]
 
     def _looked_up(self, fact: str, value: int) -> str:
         # An older snapshot shows an older catalog.
         source = f"FROM roost_catalog c WHERE c.name = {self.dialect.literal(self.name)}"
         found = f"it.{fact} := coalesce((SELECT (c.definition::json->>'{fact}')::bigint\n  {source}), {value});"
         sees = f"{self.dialect.read_committed} AND has_table_privilege('roost_catalog', 'SELECT')"
-        return f"it.{fact} := {value};\n" + _if(sees, found)
+        return f"it.{fact} := {value};\n" + self._if(sees, found)
 
-    def _lock_head(self, head: steps.Head, declared: dict[str, str]) -> list[str]:
+    def _lock_head(self, head: steps.Head) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
         # application's transaction is older than the head's last version, that fails (40001).
-        for each in head.remembered:
-            self._declare(each, declared)
         makes, into = head.makes, ", ".join(f"it.{each}" for each in head.first)
         read = f"SELECT {', '.join(head.first)} INTO {into} FROM {self.head}"
         read += f" WHERE {newest_version(self.values(self.key))}"
@@ -345,13 +286,16 @@ class PostgreSQLWords(Words):
         if makes:
             values = {**self.values(self.key), **head.first}
             make = f"{self.put(self.head, values, [*values][: len(self.key)])};\n{read};"
-            made = [lock, _if("NOT FOUND", make)]
-            return made if makes is True else [_if(f"NOT ({makes})", self._look_twice(lock)), *made]
+            made = [lock, self._if("NOT FOUND", make)]
+            return made if makes is True else [self._if(f"NOT ({makes})", self._look_twice(lock)), *made]
         # One that was deleted, and made again, while it was waited for is found by a second look.
         return [self._look_twice(lock)]
 
     def _look_twice(self, lock: str) -> str:
-        return f"{lock}\n" + _if("NOT FOUND", f"{lock}\n{_if('NOT FOUND', self._give(['0']))}")
+        return f"{lock}\n" + self._if("NOT FOUND", f"{lock}\n{self._if('NOT FOUND', self._give(['0']))}")
+
+    def _leave(self, values: Sequence[str]) -> str:
+        return self._give(values)
 
     def _give(self, values: Sequence[str]) -> str:
         if self._program.many:
@@ -365,7 +309,6 @@ class PostgreSQLWords(Words):
         return f"{assigned} RETURN;"
 
     def routine_name(self, program: Program) -> str:
-        """Return the name of a program's function: SQL clients call that of a row, or its door."""
         name = super().routine_name(program)
         return name if program.many or _differs(program) else name.removeprefix("roost_")
 
@@ -383,8 +326,3 @@ class PostgreSQLWords(Words):
 def _differs(program: Program) -> bool:
     # Whether SQL clients call something else than the program itself.
     return program.door not in (None, steps.Door())
-
-
-def _if(condition: str, work: str) -> str:
-    inner = "\n".join(f"  {line}" for line in work.split("\n"))
-    return f"IF {condition} THEN\n{inner}\nEND IF;"

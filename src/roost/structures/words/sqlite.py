@@ -21,6 +21,7 @@ class SQLiteWords(Words):
     clock = 'NEW."roost_now"'
     at = f"strftime('%Y-%m-%d %H:%M:%S.', {clock} / 1000000, 'unixepoch') || substr({clock} % 1000000 + 1000000, 2)"
     loops = False
+    least, greatest = "min", "max"
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         super().__init__(name, dialect, key)
@@ -29,24 +30,20 @@ class SQLiteWords(Words):
 
     @property
     def now(self) -> str:
-        """The structure's time, as an expression."""
         return f"(SELECT max({self.clock} + coalesce(max(t.ahead), 0), coalesce(max(t.latest), 0)) FROM {self.times} t)"
 
     def new(self, name: str) -> str:
-        """Return the given value of a column."""
         return f"column{self._given.index(name) + 1}" if self._given else f'NEW."{name}"'
 
     def __getitem__(self, name: str) -> str:
-        """Return a remembered value: it is written out."""
         return self._lets[name]
 
     def default(self, column: Column) -> str:
-        """Return the default of a column that a row of `put` does not name, in its upsert."""
         return self.proposed(self.dialect.name_of(column))
 
     @property
     def source(self) -> str:
-        """The given rows, as FROM has them. WHERE keeps ON CONFLICT from being read as the condition of a join."""
+        # WHERE keeps ON CONFLICT from being read as the condition of a join.
         return f"(VALUES ({', '.join('?' * len(self._given))})) WHERE true"
 
     def statement(self, program: Program) -> str | None:
@@ -83,7 +80,7 @@ class SQLiteWords(Words):
                 case steps.Now():
                     self._lets["now"] = self.now
                     body.append(self._store_time())
-                case steps.Let(name, _, value):
+                case steps.Let(name, value):
                     self._lets[name] = f"({value})"
                 case steps.Fetch(remembered, selected, source):
                     for column_, value in zip(remembered, selected, strict=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from roost.dialects.dialect import Dialect
+from roost.structures import steps
 from roost.structures.clock import SECOND
-from roost.structures.steps import Do, Program, Routine, Step
+from roost.structures.steps import Do, Program, Routine, Step, number
 from roost.types.columns import Column
 
 MARK = "/* made by Roost */"
@@ -23,11 +24,14 @@ class Words(ABC):
     now: the same by the structure's time, which never goes back.
     at: the clock as the column `at` has it.
     loops: whether there are `Each`, `Put`, and variables.
+    least, greatest: the functions of that.
+    current: what ends a query that a write depends on, so that it does not read an older snapshot.
     """
 
     clock: str
     at: str
     loops = True
+    least, greatest, current = "LEAST", "GREATEST", ""
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
@@ -79,6 +83,22 @@ class Words(ABC):
     @abstractmethod
     def __getitem__(self, name: str) -> str:
         """Return a remembered value."""
+
+    def whole(self, value: int | None) -> str:
+        """Return a number as a literal of 64 bits."""
+        return str(value)
+
+    def divided(self, value: str, by: str) -> str:
+        """Return the division of whole numbers."""
+        return f"({value}) / {by}"
+
+    def by_index(self, index: str) -> str:
+        """Return the table of rows, as FROM has it, read by an index: MariaDB would scan one with few rows."""
+        return self.rows
+
+    def delete_by(self, index: str) -> str:
+        """Return the beginning of a DELETE of rows that are found by an index."""
+        return f"DELETE FROM {self.rows}"
 
     def put(
         self,
@@ -160,6 +180,89 @@ class Words(ABC):
     def door(self, program: Program) -> Routine | None:
         """Return what SQL clients call in place of a program; None where they call it directly."""
         return None
+
+
+class ServerWords(Words):
+    """Words in which a routine is a list of statements, with variables."""
+
+    variable: str  # how one is declared, of its name and its type
+    moments: tuple[str, ...] = ("clock", "now", "latest", "ahead")  # the variables of `Now`
+    # The statements of steps, and their parts.
+    _lock_head: Callable[[steps.Head], list[str]]
+    _raise_head: Callable[[steps.Next], list[str]]
+    _store_time: Callable[[], list[str]]
+    _take: Callable[[steps.Take], list[str]]
+    _put: Callable[[steps.Put], str]
+    _loop: Callable[[steps.Each, dict[str, str]], str]
+    _looked_up: Callable[[str, int], str]
+    _let: Callable[[str, str, bool], str]
+    _fetch: Callable[[Sequence[str], Sequence[str], str], str]
+    _do: Callable[[str, str], str]
+    _leave: Callable[[Sequence[str]], str]
+    _give: Callable[[Sequence[str]], str]
+    _if: Callable[[str, str], str]
+
+    def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
+        super().__init__(name, dialect, key)
+        self._program: Program
+        self.refusals: dict[str, int] = {}
+
+    def routine(self, program: Program) -> Routine:
+        self._program, self.refusals = program, {}
+        declared: dict[str, str] = {}
+        lines = self._lines(program.steps(self), declared)
+        return self._stored(self.routine_name(program), lines, [*declared.values()])._replace(refusals=self.refusals)
+
+    @abstractmethod
+    def _stored(self, name: str, lines: Sequence[str], declared: Sequence[str]) -> Routine:
+        """Return a routine of these statements."""
+
+    def _declare(self, declared: dict[str, str], *columns: Column) -> None:
+        declared |= {each.name: self.variable.format(each.name, self.type_of(each)) for each in columns}
+
+    def _lines(self, run: Iterable[Step], declared: dict[str, str]) -> list[str]:
+        # The statements of steps; `declared` gets the variables, by name.
+        lines: list[str] = []
+        for step in run:
+            match step:
+                case steps.Head():
+                    self._declare(declared, *step.remembered)
+                    lines += self._lock_head(step)
+                case steps.Next():
+                    self._declare(declared, *step.remembered)
+                    lines += self._raise_head(step)
+                case steps.Now():
+                    self._declare(declared, *map(number, self.moments))
+                    lines += self._store_time()
+                case steps.Fact(fact, value, when):
+                    self._declare(declared, number(fact))
+                    lines.append(self._if(when, self._looked_up(fact, value)))
+                case steps.Let(variable, value, type_, locking):
+                    self._declare(declared, Column(variable, type_))
+                    lines.append(self._let(variable, value, locking))
+                case steps.Fetch(columns, values, source, when):
+                    self._declare(declared, *columns)
+                    lines.append(self._if(when, self._fetch([self[each.name] for each in columns], values, source)))
+                case steps.Do(sql, when, counts):
+                    if counts:
+                        self._declare(declared, number(counts))
+                    lines.append(self._if(when, self._do(sql, counts)))
+                case steps.Put():
+                    self._declare(declared, number(step.new))
+                    lines.append(self._put(step))
+                case steps.Refuse(when, outcome, message):
+                    self.refusals[message] = outcome
+                    lines.append(self._if(when, self._leave([str(outcome)])))
+                case steps.Leave(when, results):
+                    lines.append(self._if(when, self._leave(results)))
+                case steps.Take():
+                    self._declare(declared, Column(step.name, steps.TOTAL))
+                    lines += self._take(step)
+                case steps.Each():
+                    lines.append(self._loop(step, declared))
+                case steps.Give(results):
+                    lines.append(self._give(results))
+        return lines
 
 
 def digest(text: str) -> str:

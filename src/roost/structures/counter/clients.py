@@ -1,19 +1,27 @@
-"""A counter as a relation of its own name: keys with their totals, or keys and windows with theirs.
+"""A counter for other clients: plain SQL, HandlerSocket, the command line.
 
-An INSERT adds its total. Without windows, an UPDATE counts the difference to the total that it has read, so what others
-add meanwhile is not lost. With windows, an INSERT counts in the current one, and totals cannot be updated.
+To SQL clients it is a relation of its own name: keys with their totals, or keys and windows with theirs. An INSERT adds
+its total. Without windows, an UPDATE counts the difference to the total that it has read, so what others add meanwhile
+is not lost. With windows, an INSERT counts in the current one, and totals cannot be updated.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from roost.dialects.conditions import wanted
-from roost.structures.clock import CLOCK, SHOWN, SQLITE_CLOCK
+from roost.errors import StatementFailed, worded
+from roost.structures.clock import SHOWN
+from roost.structures.console import Console, Table
+from roost.structures.counter.declaration import Counter
+from roost.structures.index.values import number
+from roost.structures.operation import Operation
 from roost.structures.views.mysql import OUT_OF_RANGE, Door, MadeDoors, MySQLViewWords
 from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import STATEMENT, VALUE, Case, Made
+from roost.structures.wire import Steps, Values, Wire
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
 from roost.types.columns import Column
 
@@ -29,8 +37,7 @@ def _view(plan: Any, total: str, group: bool = True) -> str:
     key, family = plan.dialect.names(plan.structure.key.columns), plan.dialect.family
     if not plan.structure.size:
         return f"SELECT {key}, {total} AS total FROM {plan.rows_table}" + (f" GROUP BY {key}" if group else "")
-    clock = SQLITE_CLOCK if family == "sqlite" else CLOCK[family]
-    kept = f"start >= {plan.start(clock)} - {(plan.structure.keep - 1) * plan.structure.size}"
+    kept = f"start >= {plan.start(plan.shown_clock)} - {(plan.structure.keep - 1) * plan.structure.size}"
     summed = f"SELECT {key}, start, {total} AS total FROM {plan.rows_table}\n    WHERE {kept}" + (
         f" GROUP BY {key}, start" if group else ""
     )
@@ -43,7 +50,7 @@ def on_sqlite(plan: Any) -> Made:
     # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
     low = "sum(n & 4294967295)"
     shown = "n" if one else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
-    there = f"{words.is_new(words.key)} AND slot = 0{f' AND start = {plan.start(SQLITE_CLOCK)}' if windows else ''}"
+    there = f"{words.is_new(words.key)} AND slot = 0{f' AND start = {plan.start(plan.shown_clock)}' if windows else ''}"
     beyond = [f"(SELECT typeof(n + {words.new(TOTAL)}) FROM {words.rows} WHERE {there})"]
     if not one and not windows:
         beyond.append(
@@ -112,3 +119,78 @@ def on_postgresql(plan: Any) -> Made:
 
 
 VIEWS = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
+
+
+TOTAL = Column("total", ColumnType("int"))
+
+
+class CounterWire(Wire):
+    """Every key has a row; its total is 0 where it was never counted."""
+
+    more = (TOTAL,)
+    written = frozenset(["total"])
+    verbs = frozenset(["increment", "decrement", "delete"])
+    of_key = "total"
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        return [(*key, found)]
+
+    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
+        n = given.get("total")
+        return self.structure.add(head, 1 if n is None else n)  # type: ignore[no-any-return]
+
+    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
+        if verb == "delete":
+            yield self.structure.clear(head)
+            return True
+        addend = self._addend(to)
+        new = found + addend if verb == "increment" else found - addend
+        # A total that `-` would take across 0 is not changed.
+        if verb == "decrement" and ((found > 0 and new < 0) or (found < 0 and new > 0)):
+            return False
+        yield self.structure.add(head, addend if verb == "increment" else -addend)
+        return True
+
+    def _addend(self, to: Sequence[str | None]) -> int:
+        total = 0
+        for column, token in zip(self.columns, to, strict=False):
+            if token is None:
+                continue
+            addend = number(token)
+            if column is not TOTAL or type(addend) is not int:
+                raise worded(StatementFailed(f"{self.structure.name}: {token!r} cannot be added"), "type")
+            total += addend
+        return total
+
+
+class CounterConsole(Console[Counter[Any]]):
+    """Keys with their totals; an imported record adds n, or 1 where it has none.
+
+    With windows also those of one key in which something was counted, newest first.
+    """
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": (), "slots": None, "window": None, "keep": None}
+    changes: ClassVar[Sequence[str]] = ("keep", "slots")
+    reads = "total"
+    headers = ("total",)
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        return self.structure.series(key) if self.structure.window else self.structure.total(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        if not self.structure.window:
+            return Table(("total",), [(found,)], {"total": found})
+        rows = [(start, total) for start, total in reversed(found) if total][:n]
+        windows = [{"start": start, "total": total} for start, total in rows]
+        return Table(("start", "total"), rows, {"total": sum(total for _, total in found), "windows": windows})
+
+    @property
+    def fields(self) -> Sequence[Column]:
+        return (*self.structure.key.columns, Column("n", ColumnType("int"), nullable=True))
+
+    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
+        *key, n = values
+        return self.structure.add(self.structure.key.value(key), 1 if n is None else n)
+
+    def removed(self, number: int) -> str:
+        return f"a total of {number:,}"

@@ -1,0 +1,201 @@
+"""The reads of a plan: queries with named parameters, for one key at a time and for many in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template
+from roost.structures.clock import CLOCK, SQLITE_CLOCK, microseconds
+from roost.structures.operation import Operation
+from roost.structures.plan import Context, Locked, Operations, Plan, Question, StructurePlan, Verb, each, same
+from roost.structures.steps import number
+from roost.structures.words.mysql import MySQLWords
+from roost.structures.words.postgresql import PostgreSQLWords
+from roost.structures.words.sqlite import SQLiteWords
+from roost.structures.words.words import NAMED, Words, parameters
+from roost.types.columns import Column
+
+WORDS: Mapping[str, type[Words]] = {"sqlite": SQLiteWords, "mariadb": MySQLWords, "postgresql": PostgreSQLWords}
+# Parameters beside a structure's columns, whose names cannot be these.
+NOW, MOST = number("roost_now"), number("roost_most")
+ALL = 2**31 - 1  # the limit of a query that reads all rows
+
+
+class Read(NamedTuple):
+    """A query for the rows of one key: for one at a time, and for many in one statement."""
+
+    sql: str  # with placeholders
+    places: tuple[int, ...]  # of the parameters, for each placeholder
+    template: Template
+    in_order: bool = False  # whether the placeholders are those of the parameters, in their order
+
+    def row(self, values: Row) -> Row:
+        """Return the values in the order of the placeholders."""
+        return values if self.in_order else tuple([values[place] for place in self.places])
+
+    def statement(self, rows: Sequence[Row]) -> Statement:
+        """Return the query for many rows of parameters; the answer has a list of rows for each."""
+        arrays = self.template.gather is Gather.ARRAYS
+        return Statement(self.template, rows if arrays else [self.row(row) for row in rows])
+
+    def alone(self, values: Row) -> Statement:
+        """Return the query for one row of parameters, as one that need not be gathered."""
+        return Statement(each(self.sql), [self.row(values)])
+
+
+class Ask(NamedTuple):
+    """What a verb that only reads asks.
+
+    row: the parameters for an operation.
+    result: makes the operation's result of the rows that were found.
+    """
+
+    read: Read
+    row: Callable[[Operation[Any], Context], Row]
+    result: Callable[[Operation[Any], list[Row]], Any]
+
+
+class ReadPlan(StructurePlan):
+    """The reads of one structure in one dialect's words.
+
+    heads: whether a key has a row in the head table, which is locked first; otherwise the rows are their own heads.
+    expires: whether rows expire. The structure then has a program `sweep`.
+    """
+
+    heads = False
+    expires = False
+
+    def __init__(self, structure: Any, dialect: Dialect) -> None:
+        self.words = dialect.choose(WORDS)(structure.name, dialect, structure.key.columns)
+        if not self.heads:
+            self.words.head = self.words.rows
+        self._by_store = dialect.name == "sqlite"
+        super().__init__(structure, dialect)
+
+    def moment(self, context: Context) -> Row:
+        """Return the moment that SQLite's programs and reads are given: the store's."""
+        return (microseconds(context.clock()),) if self._by_store else ()
+
+    @property
+    def now(self) -> str:
+        """The structure's time in a query; on SQLite it has the parameter `:roost_now`."""
+        return self.words.now.replace(self.words.clock, self.clock)
+
+    @property
+    def shown_clock(self) -> str:
+        """The clock in a view, which has no parameters."""
+        return SQLITE_CLOCK if self._by_store else CLOCK[self.dialect.family]
+
+    @property
+    def shown_now(self) -> str:
+        """The structure's time in a view."""
+        return self.words.now.replace(self.words.clock, self.shown_clock)
+
+    @property
+    def stands(self) -> str:
+        """The condition that this time stands still."""
+        return self.words.stands.replace(self.words.clock, self.clock)
+
+    @property
+    def clock(self) -> str:
+        """The clock in a query."""
+        return f":{NOW.name}" if self._by_store else CLOCK[self.dialect.family]
+
+    @property
+    def timed(self) -> tuple[Column, ...]:
+        """The parameters of `now`, whose values are `moment(context)`."""
+        return (NOW,) if self._by_store else ()
+
+    def mine(self, prefix: str = "") -> str:
+        """Return the condition that the columns of the key equal the parameters of their names."""
+        return self.same_as(self.structure.key.columns, prefix)
+
+    def same_as(self, columns: Sequence[Column], prefix: str = "") -> str:
+        """Return the condition that columns equal the parameters of their names."""
+        return " AND ".join(f"{prefix}{self.dialect.name_of(each)} = :{each.name}" for each in columns)
+
+    def read(self, sql: str, given: Sequence[Column]) -> Read:
+        """Make a query for one key that has named parameters: `SELECT … WHERE uid = :uid`."""
+        names = [column.name for column in given]
+        if self.dialect.placeholder == "%s":
+            sql = sql.replace("%", "%%")
+        text, used = parameters(sql, self.dialect.placeholder)
+        places = tuple([names.index(name) for name in used])
+        if self.dialect.family == "sqlite":
+            template = each(text)
+        elif self.dialect.family == "mariadb":
+            whole = " UNION ALL " in text
+            part = f"e.* FROM ({text}) e" if whole else text.removeprefix("SELECT ")
+            template = Template(f"(SELECT {{i}}, {part})", Gather.UNION, Answer.ORDINAL)
+        else:
+            columns = ", ".join(f'"{name}"' for name in names)
+            joined = NAMED.sub(r'q."\1"', sql)
+            template = Template(
+                f'SELECT (q."#" - 1)::integer, e.*\n'
+                f'  FROM unnest({self.dialect.arrays(given)}) WITH ORDINALITY AS q ({columns}, "#")\n'
+                f"  CROSS JOIN LATERAL ({joined} OFFSET 0) e",
+                Gather.ARRAYS,
+                Answer.ORDINAL,
+            )
+        return Read(text, places, template, places == tuple(range(len(names))))
+
+    def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
+        found = yield ask.read.statement([ask.row(op, context) for op in run])
+        return [ask.result(op, rows) for op, rows in zip(run, found, strict=True)]
+
+    def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
+        row = ask.read.row(ask.row(op, context))
+        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)))
+
+    def living(self, prefix: str = "") -> str:
+        """Return the condition that a row has not expired, to follow others; "" where none does."""
+        return f" AND {prefix}until > {self.now}" if self.expires else ""
+
+    def ask(self, sql: str, result: Callable[[Operation[Any], list[Row]], Any], given: Sequence[Column] = ()) -> Ask:
+        """Return what a verb asks of a key, by a query with named parameters: those of the key, and of `given`.
+
+        given: the columns of an operation's arguments after the key; None, as a number of rows, is all.
+        """
+        timed = self.timed if f":{NOW.name}" in sql else ()
+        out, width = self.dialect.encoder(given) or same, len(given)
+
+        def row(op: Operation[Any], context: Context) -> Row:
+            values: list[Any] = []
+            for arg in op.args[1:]:
+                values += arg if type(arg) is tuple else [ALL if arg is None else arg]
+            return (*self.key_out(op.args[0]), *out(tuple(values[:width])), *(self.moment(context) if timed else ()))
+
+        return Ask(self.read(sql, [*self.structure.key.columns, *given, *timed]), row, result)
+
+    @property
+    def listed(self) -> str:
+        """The condition of the rows whose keys are listed; "": those of all heads, or rows."""
+        return ""
+
+    def list_keys(self, table: str = "", living: str = "") -> Verb:
+        """Return what lists the keys of a table."""
+        table = table or (self.head_table if self.heads and not living else self.rows_table)
+        key = self.structure.key.columns
+        names, timed = self.dialect.names(key), self.timed if living else ()
+        begin = f"SELECT {'DISTINCT ' if table == self.rows_table else ''}{names} FROM {table}"
+        after = f"({names}) > ({', '.join(f':{each.name}' for each in key)})"
+        tail = f"ORDER BY {names} LIMIT :{MOST.name}"
+        first = self.read(f"{begin}{f' WHERE {living}' if living else ''} {tail}", [*timed, MOST])
+        later = self.read(f"{begin} WHERE {f'{living} AND ' if living else ''}{after} {tail}", [*timed, *key, MOST])
+
+        def keys(run: Operations, context: Context, _: Locked) -> Plan:
+            results = []
+            for op in run:
+                last, n = op.args
+                now = self.moment(context) if living else ()
+                read = first.alone((*now, n)) if last is None else later.alone((*now, *self.key_out(last), n))
+                results.append([self.key_value(row) for row in (yield read)[0]])
+            return results
+
+        return keys
+
+
+def _tuples(rows: list[Any]) -> list[Row]:
+    # asyncpg has a type of its own.
+    return rows if not rows or type(rows[0]) is tuple else [tuple(each) for each in rows]
