@@ -189,6 +189,35 @@ def test_many_rows_that_have_waited_for_a_transaction_go_by_what_it_has_left(
     assert plain((store.run(read),), (read,)) == (wanted,)
 
 
+@pytest.mark.needs("programs for SQL")
+def test_what_many_keys_find_free_only_after_a_wait_is_locked_before_it_is_counted(
+    open_store: Open, store_url: str, application: Application
+) -> None:
+    def waits() -> None:
+        sql = f"SELECT count(*) FROM {WAITS[application.kind]}"
+        until(lambda: application(sql) == [(1,)], "the wait for a transaction")
+
+    store, other = open_store(limits, lock_wait=60, timeout=60), open_store()
+    store.run_all(limits.take(1), limits.take(2, 3))
+    first, second = connect(store_url), connect(store_url)
+    first.execute("BEGIN")
+    store.on(first).run(limits.take(1))
+    waiting = threading.Thread(target=store.run_all, args=[limits.take(key) for key in KEYS])
+    waiting.start()
+    waits()  # having seen that nothing is left to the key 2
+    other.run_all(limits.clear(2), limits.take(2))
+    second.execute("BEGIN")
+    store.on(second).run(limits.take(2))
+    first.execute("COMMIT")
+    waits()
+    second.execute("COMMIT")
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert plain((store.run(limits.peek(2)),), (limits.peek(2),)) == ((False, 0),)
+    first.close()
+    second.close()
+
+
 @pytest.mark.needs("second store", "cache")
 def test_a_token_grows_where_the_last_one_is_ahead_of_the_clock(open_store: Open) -> None:
     jobs: Any = roost.Lease("jobs", key=int)

@@ -407,10 +407,10 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     kept = f"JSON_TABLE({w['kept']}, '$[*]' COLUMNS (ord BIGINT PATH '$')) k"
     rows = f"(SELECT t.* FROM {kept} STRAIGHT_JOIN ({numbered}) t ON t.ord = k.ord)"
     source = f"(SELECT DISTINCT {key} FROM {rows} t) t ORDER BY {key}"
-    yield Do(w.put(w.rows, put, names, {"part": f"{w.rows}.part"}, source))
+    yield Do(w.put(w.rows, put, names, {"part": f"{w.rows}.part"}, source))  # which locks all that follows reads
     yield Now()
     locked = f"{rows} t STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY) ON {same}"
-    told = f"SELECT t.ord, {left.replace('d.debt', debt)} AS remaining FROM {locked} WHERE {fits(w['now'])} FOR UPDATE"
+    told = f"SELECT t.ord, {left.replace('d.debt', debt)} AS remaining FROM {locked} WHERE {fits(w['now'])}"
     yield Let("told", f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o", OUTCOMES)
     new = f"SELECT DISTINCT {', '.join(f't.{name}' for name in names)}, t.total, {debt} AS debt FROM {locked}"
     yield Do(
