@@ -248,12 +248,11 @@ def test_f64_the_page_of_the_store_has_every_argument_with_its_default(capsys: p
 
 
 def cli_page() -> str:
-    """The page of the command line: what each command does, with its examples and the names of its options."""
+    """The page of the command line: what each command does, with some examples and the names of its options."""
     parts = [
         "# The command line\n",
-        "`pip install roost` installs the command `roost`. `roost COMMAND --help` says what each option means.",
-        "Those that use a database take `--store URL` (`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes",
-        "this page.\n",
+        "`roost COMMAND --help` has more examples, and says what each option means. Those that use a database take",
+        "`--store URL` (`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes this page.\n",
     ]
 
     def add(command: click.Command, words: list[str]) -> None:
@@ -263,10 +262,10 @@ def cli_page() -> str:
         parts.append(f"{said.partition(f'{chr(10)}{chr(10)}')[0].strip()}\n")
         lines = [line.strip() for line in examples.splitlines()[1:] if line.strip().startswith("roost ")]
         if lines:
-            parts.append("```sh\n" + "\n".join(lines) + "\n```\n")
-        shown = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
+            parts.append("```sh\n" + "\n".join(lines[:4]) + "\n```\n")
+        options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
         names = [
-            f"`{record[0]}`" for record in shown if record and not record[0].startswith(("-h", "--store", "--json"))
+            f"`{max(each.opts, key=len)}`" for each in options if not {"--help", "--store", "--json"} & {*each.opts}
         ]
         if names:
             parts.append(textwrap.fill(", ".join(names), 110, break_long_words=False, break_on_hyphens=False) + "\n")

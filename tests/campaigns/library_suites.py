@@ -138,7 +138,7 @@ def database(name: str, folder: Path) -> Iterator[str]:
         yield url
 
 
-def passes(library: str, source: Path, tools: Path, name: str) -> bool:
+def passes(library: str, source: Path, tools: Path, name: str, *options: str) -> bool:
     """Run a library's tests on one database, in a process of its own."""
     suite, here = SUITES[library], Path(__file__).parent
     tests = source / Path(suite.needs).parts[0] if suite.needs else source
@@ -158,7 +158,7 @@ def passes(library: str, source: Path, tools: Path, name: str) -> bool:
             environment["USE_PYTEST_HTTPBIN"] = "true"
             print(f"--- {library} on {name}", flush=True)
             ran = subprocess.run(
-                [*command, *suite.options, "-k", unless(suite.others), str(binding)],
+                [*command, *suite.options, *options, "-k", unless(suite.others), str(binding)],
                 cwd=source, env=environment,
             )  # fmt: skip
     except servers.NotHere as error:

@@ -16,6 +16,7 @@ import pytest
 import roost
 import roost.contrib.dogpile
 from tests import servers
+from tests.campaigns import library_suites
 from tests.contrib.applications import CODE, application, codes
 
 spawn = multiprocessing.get_context("spawn")
@@ -80,7 +81,7 @@ def test_workers_of_celery_in_processes_store_results(any_url: str, tmp_path: Pa
 @everywhere
 def test_the_other_blocks_of_the_page_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = application(any_url, "region = ", "site = ", "http = ", "LocalCache(")
+    found = application(any_url, "region = ", "pages = ", "site = ", "http = ", "LocalCache(")
     assert (found["summary"](7), found["summary"](7)) == ({"user": 7}, {"user": 7})
 
     async def main() -> None:
@@ -94,3 +95,8 @@ def test_the_other_blocks_of_the_page_run(any_url: str, tmp_path: Path, monkeypa
     found["http"].close()
     found["region"].backend.opened.store.close()
     found["limiter"].limiter.storage.store.close()
+
+
+def test_dogpiles_own_tests_pass(tmp_path: Path) -> None:
+    # It alone of the libraries installs its tests; those of the others are a campaign.
+    assert library_suites.passes("dogpile", tmp_path, tmp_path, "sqlite", "-m", "not time_intensive")

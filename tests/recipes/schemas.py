@@ -41,9 +41,11 @@ CREATE TABLE {writes} (
 """
 
 
-def written_out(postgresql: bool) -> str:
-    """Return the statements for the tables that are written out."""
-    if postgresql:
+def written_out(name: str) -> str:
+    """Return the statements for the tables that are written out, on the database of a URL's scheme."""
+    if name == "mysql":
+        return CELERY.format(serial="integer PRIMARY KEY AUTO_INCREMENT", time="datetime(6)")
+    if name == "postgresql":
         celery = CELERY.format(serial="serial PRIMARY KEY", time="timestamptz")
         return celery + LANGGRAPH.format(
             json="JSONB NOT NULL DEFAULT '{}'", writes="checkpoint_writes", value="blob BYTEA"
@@ -62,8 +64,12 @@ def django_database(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": parts.path[1:]}
+    if parts.scheme == "mysql":
+        import pymysql
+
+        pymysql.install_as_MySQLdb()
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": f"django.db.backends.{parts.scheme}",
         "NAME": parts.path[1:],
         "HOST": parts.hostname,
         "PORT": parts.port,

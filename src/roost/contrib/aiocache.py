@@ -20,7 +20,7 @@ from aiocache.serializers import BaseSerializer, NullSerializer  # type: ignore[
 
 import roost
 from roost.contrib.opened import AsyncOpened
-from roost.contrib.stored import WRAP, Codec, is_held, overflowed, signed, storable
+from roost.contrib.stored import Codec, adding, is_held, storable
 
 MANY = 1_000  # keys that `clear` removes at once
 AT_ONCE = 1e-6  # seconds after which a released lock is over
@@ -114,21 +114,13 @@ class RoostCache(BaseCache):  # type: ignore[misc]
         return await self._opened.run(self.cache.get(storable(key))) is not None
 
     async def _increment(self, key: str, delta: int, _conn: Any = None) -> int:
-        name = storable(key)
-        while is_held(delta):
-            try:
-                found = await self._opened.run(self.cache.increment(name, delta % WRAP))
-            except roost.Invalid:
-                break
-            if found is None:
-                if await self._opened.run(self.cache.add(name, b"%d" % (delta % WRAP))):
-                    return delta
-            elif not overflowed(found, delta):
-                return signed(found)
-            else:
-                await self._opened.run(self.cache.increment(name, -delta % WRAP))
-                break
-        raise TypeError("Value is not an integer") from None
+        try:
+            if is_held(delta):
+                found: int = await self._opened.play(adding(self.cache, storable(key), delta, delta))
+                return found
+        except (roost.Invalid, roost.Overflow):
+            pass
+        raise TypeError("Value is not an integer")
 
     async def _expire(self, key: str, ttl: float, _conn: Any = None) -> bool:
         return await self._opened.run(self.cache.touch(storable(key), ttl or None))
@@ -144,7 +136,7 @@ class RoostCache(BaseCache):  # type: ignore[misc]
         last = prefix
         while keys := await self._opened.run(self.cache.keys(after=last, n=MANY)):
             mine = [key for key in keys if key.startswith(prefix)]
-            await self._opened.run_all(*[self.cache.delete(key) for key in mine])
+            await self._opened.execute([self.cache.delete(key) for key in mine])
             if len(mine) < len(keys):
                 break
             last = keys[-1]

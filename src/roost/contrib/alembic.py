@@ -18,7 +18,6 @@ The work is done on the migration's own connection, in its transaction. With `--
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -26,23 +25,18 @@ import sqlalchemy as sa
 from roost.batching.known import Known
 from roost.catalog import alter as altering
 from roost.catalog import catalog
+from roost.contrib.executor import Executor, translated
 from roost.databases.engine import drive
-from roost.databases.sqlite import engine as sqlite
-from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Control, Dialect, Statement, Together, Wanted
-from roost.dialects.dialect import collect, render
-from roost.errors import Busy, Invalid, Missing
+from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect, Wanted
+from roost.dialects.dialect import Row
+from roost.errors import Invalid
 from roost.structures.plan import StructurePlan
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
 Rule = Callable[[str | None, Any, Mapping[Any, Any]], bool]
 
-DIALECTS: Mapping[str, Dialect] = {
-    "sqlite": SQLITE,
-    "mysql": MARIADB,
-    "mariadb": MARIADB,
-    "postgresql": POSTGRESQL,
-}
+DIALECTS = {"sqlite": SQLITE, "mysql": MARIADB, "mariadb": MARIADB, "postgresql": POSTGRESQL}
 
 
 def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
@@ -145,76 +139,19 @@ def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
         executor.unlock()
 
 
-class _Executor:
+class _Executor(Executor):
     """Runs statements on the migration's connection, with any driver, including those of asyncio."""
 
     def __init__(self, connection: sa.Connection, dialect: Dialect) -> None:
+        super().__init__(dialect, "the database")
         self._connection = connection
-        self._dialect = dialect
-        self._unlocking = ""
 
-    def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its result. Of the control words only the catalog's lock has an effect here."""
-        if isinstance(wanted, Together):
-            return [self.execute(each) for each in wanted.statements]
-        if not isinstance(wanted, Statement):
-            if wanted is Control.LOCK_CATALOG:
-                self._lock()
-            return None
-        return collect(wanted, [self._answer(*self._sent(sql, row)) for sql, row in render(wanted)])
-
-    def _sent(self, sql: str, row: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        # On servers the values are in the text: each driver has other placeholders.
-        match self._dialect.family:
-            case "sqlite":
-                return sql, row
-            case "mariadb":
-                from roost.databases.mariadb.statements import joined_text
-
-                return joined_text(self._dialect, sql, row), ()
-        from roost.databases.postgresql.connection import filled_in
-
-        return filled_in(sql, row), ()
-
-    def _answer(self, sql: str, row: tuple[Any, ...] = ()) -> Any:
+    def answer(self, sql: str, row: Row = (), returns: bool = False) -> Any:
+        text, values = self.sent(sql, row)
         # Without parameters a text is sent unchanged: no driver looks for % in it.
+        options = {"no_parameters": not values}
         try:
-            done = self._connection.exec_driver_sql(sql, row or None, execution_options={"no_parameters": not row})
+            done = self._connection.exec_driver_sql(text, values, execution_options=options)
             return [tuple(each) for each in done.fetchall()] if done.returns_rows else done.rowcount
         except sa.exc.DBAPIError as error:
-            raise self._translated(error, sql) from error
-
-    def _translated(self, error: sa.exc.DBAPIError, sql: str) -> Exception:
-        cause: Any = error.orig
-        match self._dialect.family:
-            case "postgresql":
-                from roost.databases.postgresql import errors as postgresql
-
-                return postgresql.translate(postgresql.as_psycopg(cause), "the database", sql)
-            case "mariadb":
-                from roost.databases.mariadb import errors as mariadb
-
-                return mariadb.translate(cause, "the database", sql)
-        return sqlite.translate(cause, "the database", sql)
-
-    def _lock(self) -> None:
-        # As `store.create` does: where CREATE TABLE ends a transaction, the lock belongs to the session.
-        match self._dialect.family:
-            case "sqlite":
-                with suppress(Missing):  # this migration creates the first structure
-                    self._answer(sqlite.TAKE_WRITE_LOCK)
-            case "postgresql":
-                from roost.databases.postgresql.connection import CREATE_LOCK as NUMBER
-
-                self._answer(f"SELECT pg_advisory_xact_lock({NUMBER})")
-            case "mariadb":
-                from roost.databases.mariadb.statements import CREATE_LOCK as NAME
-
-                if self._answer(f"SELECT GET_LOCK({NAME}, 5)") != [(1,)]:
-                    raise Busy("another process is making or changing structures")
-                self._unlocking = f"SELECT RELEASE_LOCK({NAME})"
-
-    def unlock(self) -> None:
-        """Release the lock if it belongs to the session."""
-        if self._unlocking:
-            self._answer(self._unlocking)
+            raise translated(self.dialect.family, error.orig, self.place, sql) from error

@@ -49,21 +49,17 @@ class RoostCache(BaseCache):
         self.codec = Codec(serializer, cache.name)
 
     def get(self, key: str) -> Any:
-        """Return the value, or None."""
         found = self.store.run(self.cache.get(key))
         return None if found is None else self.codec.loads(key, found)
 
     def get_many(self, *keys: str) -> list[Any]:
-        """Return the values in the order of their keys, None for a missing one."""
         found = self.store.run(self.cache.get_many(keys)) if keys else {}
         return [self.codec.loads(key, found[key]) if key in found else None for key in keys]
 
     def has(self, key: str) -> bool:
-        """Return whether a key has a value."""
         return self.store.run(self.cache.get(key)) is not None
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value."""
         self.store.run(self.cache.set(key, self.codec.dumps(key, value), self._ttl(timeout)))
         return True
 
@@ -75,11 +71,9 @@ class RoostCache(BaseCache):
         return list(mapping)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value if the key has none; return whether it was stored."""
         return self.store.run(self.cache.add(key, self.codec.dumps(key, value), self._ttl(timeout)))
 
     def delete(self, key: str) -> bool:
-        """Remove a value; return whether there was one."""
         return self.store.run(self.cache.delete(key))
 
     def delete_many(self, *keys: str) -> list[str]:
@@ -88,7 +82,6 @@ class RoostCache(BaseCache):
         return list(keys)
 
     def clear(self) -> bool:
-        """Remove all values."""
         self.store.run(self.cache.clear())
         return True
 
@@ -98,23 +91,17 @@ class RoostCache(BaseCache):
         Any other number, and a sum of more than 64 bits, is read and stored again, as by cachelib's other caches: not
         atomically.
         """
-        ttl = self._ttl(None)
-        while isinstance(delta, int) and is_held(delta):
-            delta = int(delta)  # of a bool
+        if isinstance(delta, int) and is_held(delta):
             try:
-                found = added(self.store.run, self.cache, key, delta)
-            except (Invalid, Overflow):  # the value, or the sum, is no int of 64 bits
-                break
-            if found is not None:
+                found: int = added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None))
                 return found
-            if self.store.run(self.cache.add(key, self.codec.dumps(key, delta), ttl)):
-                return delta
+            except (Invalid, Overflow):  # the value, or the sum, is no int of 64 bits
+                pass
         total: int = (self.get(key) or 0) + delta
         self.set(key, total)
         return total
 
     def dec(self, key: str, delta: int = 1) -> int:
-        """Subtract from an int atomically and return the new one."""
         return self.inc(key, -delta)
 
     def _ttl(self, timeout: Timeout) -> float | None:

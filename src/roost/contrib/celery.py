@@ -12,6 +12,7 @@ from celery.backends.base import KeyValueStoreBackend  # type: ignore[import-unt
 
 import roost
 from roost.contrib.opened import Opened
+from roost.contrib.stored import adding
 
 LARGEST = 8_000_000  # bytes of a result
 Key = str | bytes
@@ -38,33 +39,24 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url})
 
     def get(self, key: Key) -> bytes | None:
-        """Return a value, or None."""
         return self._opened.run(self.cache.get(_name(key)))
 
     def mget(self, keys: Sequence[Key]) -> list[bytes | None]:
-        """Return values in the order of their keys, None for a missing one."""
         names = [_name(key) for key in keys]
         found = self._opened.run(self.cache.get_many(names)) if names else {}
         return [found.get(name) for name in names]
 
     def set(self, key: Key, value: Key) -> None:
-        """Store a value until it expires."""
         self._opened.run(self.cache.set(_name(key), _bytes(value), self.expires or None))
 
     def delete(self, key: Key) -> None:
-        """Remove a value."""
         self._opened.run(self.cache.delete(_name(key)))
 
     def incr(self, key: Key) -> int:
-        """Add to the count of a chord, which begins with 1."""
-        name = _name(key)
-        while (count := self._opened.run(self.cache.increment(name))) is None:
-            if self._opened.run(self.cache.add(name, b"1", self.expires or None)):
-                return 1
+        count: int = self._opened.play(adding(self.cache, _name(key), 1, 1, self.expires or None))
         return count
 
     def expire(self, key: Key, value: float) -> None:
-        """Let a value expire in some seconds."""
         self._opened.run(self.cache.touch(_name(key), value or None))
 
     def cleanup(self) -> None:

@@ -110,14 +110,13 @@ class Cache:
         name = _stored(key)
         if not is_held(delta):
             raise roost.Invalid(f"{delta} has more than 64 bits")
+        begin = None if default is None else default + delta
         try:
-            while (found := added(self._run, self._values, name, delta)) is None:
-                if default is None:
-                    raise KeyError(key)
-                if self.add(key, default + delta):
-                    return default + delta
+            found: int | None = added(self._run, self._values, name, delta, begin)
         except roost.Overflow:
             raise roost.Overflow(f"{key!r} would have more than 64 bits") from None
+        if found is None:
+            raise KeyError(key)
         return found
 
     def decr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:

@@ -44,15 +44,12 @@ class RoostBackend(CacheBackend):
         self._locking = given.get("distributed_lock", True)
 
     def get_mutex(self, key: str) -> CacheMutex | None:
-        """Return the mutex of a key: all processes have the same."""
         return _Mutex(self.opened, self.locks, storable(key), self._lock_timeout) if self._locking else None
 
     def get(self, key: str) -> Any:
-        """Return the cached value, or NO_VALUE."""
         return self.get_multi([key])[0]
 
     def get_multi(self, keys: Iterable[str]) -> Sequence[Any]:
-        """Return the cached values in the order of their keys, NO_VALUE for those that are not there."""
         names = [storable(key) for key in keys]
         found = self.opened.run(self.cache.get_many(names)) if names else {}
         return [self._loads(name, found[name]) if name in found else NO_VALUE for name in names]
@@ -62,7 +59,6 @@ class RoostBackend(CacheBackend):
         return CachedValue(*value) if isinstance(value, tuple) else value
 
     def set(self, key: str, value: Any) -> None:
-        """Store a value."""
         self.set_multi({key: value})
 
     def set_multi(self, mapping: Mapping[str, Any]) -> None:
@@ -74,12 +70,10 @@ class RoostBackend(CacheBackend):
             self.opened.run(self.cache.set_many(rows, self._ttl))
 
     def delete(self, key: str) -> None:
-        """Remove a value."""
         self.opened.run(self.cache.delete(storable(key)))
 
     def delete_multi(self, keys: Iterable[str]) -> None:
-        """Remove values, all or none."""
-        self.opened.run_all(*[self.cache.delete(storable(key)) for key in keys])
+        self.opened.execute([self.cache.delete(storable(key)) for key in keys])
 
     # Where the region has a serializer of its own, its bytes are values like others.
     get_serialized = get

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Generator
 from typing import Any, TypeVar
 
+from roost.databases.engine import adrive, drive
 from roost.errors import Missing
 from roost.store.store import AsyncStore, Store
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 
 T = TypeVar("T")
+
+# What an adapter does, written once for both stores: it yields an operation, or a list of them, and receives results.
+Work = Generator[Any, Any, T]
 
 
 class Opened:
@@ -31,21 +35,22 @@ class Opened:
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation."""
-        found: T = self._made(self.store.run, operation)
+        found: T = self.execute(operation)
         return found
 
-    def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
-        """Run operations, all or none."""
-        return self._made(self.store.run_all, *operations)
+    def play(self, work: Work[T]) -> T:
+        """Run what an adapter's work yields."""
+        return drive(work, self)
 
-    def _made(self, call: Callable[..., T], *operations: Operation[Any]) -> T:
+    def execute(self, wanted: Any) -> Any:
+        """Run an operation, or a list of them, all or none."""
         try:
-            return call(*operations)
+            return _call(self.store, wanted)
         except Missing:
             if not self._create:
                 raise
             self.store.create(*self._structures)
-            return call(*operations)
+            return _call(self.store, wanted)
 
 
 class AsyncOpened:
@@ -57,17 +62,23 @@ class AsyncOpened:
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation."""
-        return await self._made(self.store.run, operation)
+        found: T = await self.execute(operation)
+        return found
 
-    async def run_all(self, *operations: Operation[Any]) -> tuple[Any, ...]:
-        """Run operations, all or none."""
-        return await self._made(self.store.run_all, *operations)
+    async def play(self, work: Work[T]) -> T:
+        """Run what an adapter's work yields."""
+        return await adrive(work, self)
 
-    async def _made(self, call: Callable[..., Awaitable[T]], *operations: Operation[Any]) -> T:
+    async def execute(self, wanted: Any) -> Any:
+        """Run an operation, or a list of them, all or none."""
         try:
-            return await call(*operations)
+            return await _call(self.store, wanted)
         except Missing:
             if not self._create:
                 raise
             await self.store.create(*self._structures)
-            return await call(*operations)
+            return await _call(self.store, wanted)
+
+
+def _call(store: Any, wanted: Any) -> Any:
+    return store.run_all(*wanted) if isinstance(wanted, list) else store.run(wanted)

@@ -54,7 +54,6 @@ class StructureCollector(Collector):
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric, with a sample for each structure where it is known."""
         try:
             found, age = self._store._core.glance(self._measured, SECONDS, alone=True)
         except Missing:  # there is no database, or no catalog, yet
@@ -90,7 +89,6 @@ class StoreCollector(Collector):
         self._stores = stores
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric, with a sample for each store."""
         found = {name: store.stats() for name, store in self._stores.items()}
         for field, (metric, help_text) in COUNTERS.items():
             counter = CounterMetricFamily(metric, help_text, labels=["store"])

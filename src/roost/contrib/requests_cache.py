@@ -86,13 +86,10 @@ class RoostDict(BaseStorage[str, Any]):
         return sum(1 for _ in self)
 
     def bulk_delete(self, keys: Iterable[str]) -> None:
-        """Remove the values of keys, all or none; those that have none are passed over."""
-        self.opened.run_all(*[self.cache.delete(storable(key)) for key in keys])
+        self.opened.execute([self.cache.delete(storable(key)) for key in keys])
 
     def clear(self) -> None:
-        """Remove all values."""
         self.opened.run(self.cache.clear())
 
     def close(self) -> None:
-        """Close the store."""
         self.opened.store.close()

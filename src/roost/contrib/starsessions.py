@@ -41,15 +41,12 @@ class RoostStore(SessionStore):
         self._opened = AsyncOpened(store, self.cache, create=create, **options)
 
     async def read(self, session_id: str, lifetime: int) -> bytes:
-        """Return the data of a session; none if there is no session."""
         return await self._opened.run(self.cache.get(storable(session_id))) or b""
 
     async def write(self, session_id: str, data: bytes, lifetime: int, ttl: int) -> str:
-        """Store the data of a session for `ttl` seconds."""
         seconds = max(1, ttl) if lifetime else self.gc_ttl
         await self._opened.run(self.cache.set(storable(session_id), data, seconds))
         return session_id
 
     async def remove(self, session_id: str) -> None:
-        """Remove a session."""
         await self._opened.run(self.cache.delete(storable(session_id)))

@@ -14,10 +14,12 @@ import hashlib
 import logging
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from types import SimpleNamespace
 from typing import Any
 
 from roost.contrib.serializers import Signed, chosen
+from roost.databases.engine import drive
 from roost.errors import Invalid, Overflow
 from roost.structures.cache.declaration import Cache
 from roost.structures.operation import Operation
@@ -111,16 +113,29 @@ def overflowed(found: int, delta: int) -> bool:
     return not is_held(signed(found) - delta)
 
 
-def added(run: Callable[[Operation[Any]], Any], cache: Cache[Any, Any], key: str, delta: int) -> int | None:
-    """Add an int of 64 bits to a stored one in one operation; return the new one, None if the key has no value.
+def adding(
+    cache: Cache[Any, Any], key: str, delta: int, begin: int | None = None, ttl: float | None = None
+) -> Generator[Operation[Any], Any, Any]:
+    """Yield what adds an int of 64 bits to a stored one; return the new one, None if the key has no value.
 
-    `Invalid` if its value is no int of 64 bits; `Overflow` if the sum is none: then the value is as it was.
+    begin: stored where there is no value, for `ttl` seconds.
+
+    `Invalid` if the value is no int of 64 bits; `Overflow` if the sum is none: then the value is as it was.
     """
-    found = run(cache.increment(key, delta % WRAP))
-    if found is not None and overflowed(found, delta):
-        run(cache.increment(key, -delta % WRAP))
+    if begin is not None and not is_held(begin):
         raise Overflow(f"{key!r} would have more than 64 bits")
-    return None if found is None else signed(found)
+    while (found := (yield cache.increment(key, delta % WRAP))) is None:
+        if begin is None or (yield cache.add(key, b"%d" % (begin % WRAP), ttl)):
+            return begin
+    if overflowed(found, delta):
+        yield cache.increment(key, -delta % WRAP)
+        raise Overflow(f"{key!r} would have more than 64 bits")
+    return signed(found)
+
+
+def added(run: Callable[[Operation[Any]], Any], *adding_of: Any) -> Any:
+    """Run what `adding` yields, one operation after the other."""
+    return drive(adding(*adding_of), SimpleNamespace(execute=run))
 
 
 def signed(number: int) -> int:

@@ -1,6 +1,6 @@
 """Windows: how often each key did something, in a fixed, a moving, or a sliding window, for the storage of `limits`.
 
-A structure of Roost's by the same means as one of your own (docs/own-structure.md). A key's hits are numbered: its head
+It is made as one of your own is (docs/own-structure.md), of `roost.own` alone. A key's hits are numbered: its head
 has the number of the newest one. Of a moving window each acquisition has a row, with the number of its last hit and the
 moment. `n` more are over the limit if hit number `newest + n - limit` is in the window: then its row is there, since
 older rows alone are deleted. So a refusal is one look into an index, and writes and locks nothing.
@@ -10,21 +10,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple
 
 from roost import own
-from roost.structures.clock import SECOND, duration
-from roost.structures.console import PeekConsole
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, Rule
-from roost.structures.program import Answering
-from roost.structures.reading import Read
-from roost.structures.rules import has_head, rule
-from roost.structures.steps import INT, Fetch
-from roost.types.column_types import whole
 
-K = TypeVar("K")
-
+SECOND = 1_000_000  # microseconds
 MOST_HITS = 10_000  # of a moving window, which has a row for each acquisition
 MOST_WITHIN = 100 * 366 * 86_400 * SECOND
 MILLISECOND = 1_000  # in which the part of an earlier window is computed: the product stays within 64 bits
@@ -60,7 +50,7 @@ class Window(NamedTuple):
         return self[4:]
 
 
-class Windows(own.Structure, Generic[K]):
+class Windows(own.Structure[own.Key]):
     """Hits of each key, counted in windows: `hit` a fixed one, `take` a moving one, `slide` a sliding one.
 
     A limit and the time for which it holds are given with each call, and may differ from call to call.
@@ -79,33 +69,21 @@ class Windows(own.Structure, Generic[K]):
     kind = "windows"
     reads: ClassVar[tuple[str, ...]] = ("peek",)
 
-    @overload
-    def __init__(self: Windows[str], name: str) -> None: ...
-    @overload
-    def __init__(self, name: str, *, key: type[K] | own.ColumnType[K]) -> None: ...
-
-    def __init__(self, name: str, *, key: Any = str) -> None:
-        super().__init__(name, own.Group.declared(name, "key", key))
-        if taken := RESERVED.intersection(self.key.names):
-            raise own.Invalid(f"{name}: a column cannot be called {min(taken)!r}, which is a column of Roost's own")
+    def __init__(self, name: str, *, key: type[own.Key] | own.ColumnType[own.Key] = str) -> None:  # type: ignore[assignment]
+        super().__init__(name, own.Group.declared(name, "key", key), RESERVED)
         self._define({"name": name, "key": key}, key=own.column_facts(self.key.columns))
 
-    @property
-    def columns(self) -> tuple[own.Column, ...]:
-        """The columns of the key."""
-        return self.key.columns
-
-    def hit(self, key: K, within: dt.timedelta | float, n: int = 1) -> own.Operation[int]:
+    def hit(self, key: own.Key, within: dt.timedelta | float, n: int = 1) -> own.Operation[int]:
         """Count `n` hits and return how many the window has; it begins with the first one and lasts for `within`."""
         return own.Operation(self, "hit", (self.key.check(key), self._within(within), self._n(n)))
 
-    def take(self, key: K, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
+    def take(self, key: own.Key, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
         """Take `n` unless there would be more than `limit` in the last `within`; whether they were taken."""
         if limit > MOST_HITS:
             raise own.Invalid(f"{self.name}: a moving window has at most {MOST_HITS:,} hits; take a sliding window")
         return self._taking("take", key, limit, within, n)
 
-    def slide(self, key: K, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
+    def slide(self, key: own.Key, limit: int, within: dt.timedelta | float, n: int = 1) -> own.Operation[bool]:
         """Take `n` unless there would be more than `limit`, as two windows tell it; whether they were taken.
 
         Of the earlier window as large a part is counted as the last `within` still covers of it. Within two windows
@@ -116,25 +94,20 @@ class Windows(own.Structure, Generic[K]):
             raise own.Invalid(f"{self.name}: a limit of {limit:,} is too high for so long a window")
         return operation
 
-    def peek(self, key: K, within: dt.timedelta | float = MOST_WITHIN // SECOND) -> own.Operation[Window]:
+    def peek(self, key: own.Key, within: dt.timedelta | float = MOST_WITHIN // SECOND) -> own.Operation[Window]:
         """Read what a key has in windows of `within`."""
         return own.Operation(self, "peek", (self.key.check(key), self._within(within)))
 
-    def _taking(self, verb: str, key: K, limit: int, within: Any, n: int) -> own.Operation[bool]:
-        if whole(n, 1, limit) is None:
+    def _taking(self, verb: str, key: own.Key, limit: int, within: Any, n: int) -> own.Operation[bool]:
+        if type(n) is not int or not 1 <= n <= limit:
             raise own.Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {limit:,}")
         return own.Operation(self, verb, (self.key.check(key), limit, self._within(within), n))
 
     def _within(self, within: Any) -> int:
-        return duration(f"{self.name}: within", within, MOST_WITHIN)
-
-    @classmethod
-    def from_facts(cls, name: str, facts: dict[str, Any]) -> Windows[Any]:
-        """Make the declaration from the facts that the catalog has."""
-        return cls(name, key=own.key_from(name, "key", facts["key"]))
+        return own.duration(f"{self.name}: within", within, MOST_WITHIN)
 
 
-class WindowsPlan(own.ProgramPlan):
+class WindowsPlan(own.RefusingPlan):
     """The programs and reads of `Windows`: a head for each key, and the rows of its moving window."""
 
     structure: Windows[Any]
@@ -145,13 +118,11 @@ class WindowsPlan(own.ProgramPlan):
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
         yield self.create(self.head_table, [*key, *HEAD], names)
         yield self.create(self.rows_table, [*key, LAST, N, AT], f"{names}, last")
-        self.indexes = (f"roost_{self.structure.name}_head_over",)
-        yield f"CREATE INDEX {self.indexes[0]} ON {self.head_table} (until)"
+        yield self.index("head_over", "until", table=self.head_table)
 
     # --- programs -------------------------------------------------------------------------------------------------
 
     def programs(self) -> Iterator[own.Program]:
-        """Yield the programs."""
         key, told = self.structure.key.columns, own.number("allowed")
         after = f"SELECT counted FROM {self.head_table} WHERE {self.mine()}"
         yield own.Program("hit", [*key, WITHIN, N], self._hitting, [COUNTED], after=after)
@@ -203,12 +174,11 @@ class WindowsPlan(own.ProgramPlan):
 
     def _weight(self, head: str, now: str, within: str) -> str:
         # The hits of the sliding window: those of the current one, and a part of those of the earlier one.
-        divide = "DIV" if self.dialect.family == "mariadb" else "/"
-        age = f"{now} - {head}started"
+        age, divided = f"{now} - {head}started", self.words.divided
 
         def part(hits: str, ends: str) -> str:
-            left = f"({ends} - ({age}) + {MILLISECOND - 1}) {divide} {MILLISECOND}"
-            return f"{head}{hits} * ({left}) {divide} ({within} {divide} {MILLISECOND})"
+            left = divided(f"{ends} - ({age}) + {MILLISECOND - 1}", str(MILLISECOND))
+            return divided(f"{head}{hits} * ({left})", f"({divided(within, str(MILLISECOND))})")
 
         return (
             f"CASE WHEN {age} < {within} THEN {head}hits + {part('earlier', within)}\n"
@@ -216,14 +186,13 @@ class WindowsPlan(own.ProgramPlan):
         )
 
     def _lasting(self, until: str) -> str:
-        most = "max" if self.dialect.family == "sqlite" else "GREATEST"
-        return f"until = {most}(until, {until})"
+        return f"until = {self.words.greatest}(until, {until})"
 
     def _hitting(self, w: own.Words) -> Iterator[own.Step]:
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         n, now, fresh = w.new(N.name), w["now"], f"{w['now']} + {w.new(WITHIN.name)}"
-        yield own.Let("told", INT, f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
+        yield own.Let("told", f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
         yield own.Do(
             f"UPDATE {w.head} SET counted = CASE WHEN ends > {now} THEN counted + {n} ELSE {n} END,\n"
             f"    {self._lasting(fresh)}, ends = CASE WHEN ends > {now} THEN ends ELSE {fresh} END WHERE {w.mine()}"
@@ -232,14 +201,14 @@ class WindowsPlan(own.ProgramPlan):
 
     def _taking(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", INT, self._over_limit("take", self._words(w)))
+        yield own.Let("refused", self._over_limit("take", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         first = f"{w['newest']} + {n} - {limit}"
         lock = self.dialect.for_update
         source = f"FROM {w.rows} r WHERE {w.mine((), 'r.')} AND r.last >= {first} ORDER BY r.last LIMIT 1{lock}"
-        yield Fetch([own.number("begins"), AT], ["r.last - r.n", "r.at"], source)
+        yield own.Fetch([own.number("begins"), AT], ["r.last - r.n", "r.at"], source)
         yield own.Leave(f"{w['begins']} < {first} AND {w['at']} >= {w['now']} - {within}", ["0"])
         yield own.Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND last <= {first}")
         values = {**w.values(w.key), "last": f"{w['newest']} + {n}", "n": n, "at": w["now"]}
@@ -250,13 +219,13 @@ class WindowsPlan(own.ProgramPlan):
 
     def _sliding(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", INT, self._over_limit("slide", self._words(w)))
+        yield own.Let("refused", self._over_limit("slide", self._words(w)))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
         now = w["now"]
         over = f"SELECT {self._weight('h.', now, within)} FROM {w.head} h WHERE {w.mine((), 'h.')}"
-        yield own.Let("weight", INT, over, locking=True)
+        yield own.Let("weight", over, locking=True)
         yield own.Leave(f"{w['weight']} + {n} > {limit}", ["0"])
         first, second = f"{now} - started < {within}", f"{now} - started < 2 * {within}"
         yield own.Do(
@@ -293,73 +262,40 @@ class WindowsPlan(own.ProgramPlan):
         return (*self.key_out(op.args[0]), *op.args[1:])
 
     def written(self) -> Mapping[str, own.Write]:
-        """Return what the verbs that write call."""
 
         def allowed(_: own.Operation[Any], outcomes: Sequence[Any]) -> bool:
             return bool(outcomes[0])
 
-        def answer(op: own.Operation[Any], context: Context) -> Answering:
-            return "{allowed}", lambda number: bool(number) or self._remember(op, context)
-
-        clearing = {verb: own.Write(verb, self.key_of, own.first, makes=False) for verb in ("clear", "forget")}
-        taking = {
-            verb: own.Write(verb, lambda op: [self._row(op)], allowed, answer=answer) for verb in ("take", "slide")
-        }
-        return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking, **clearing}
-
-    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        results = yield from super()._writes(run, context, locked)
-        for op, result in zip(run, results, strict=True):
-            if result is False:
-                self._remember(op, context)
-        return results
-
-    def _remember(self, op: own.Operation[Any], context: Context) -> bool:
-        # That an operation was refused: the next one is asked by a plain read first.
-        context.remember_refused(self.structure.name, (op.verb, *self.key_out(op.args[0])))
-        return False
+        taking = {verb: own.Write(verb, lambda op: [self._row(op)], allowed) for verb in ("take", "slide")}
+        return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking}
 
     def asked(self) -> Mapping[str, own.Ask]:
-        """Return what the verb that reads asks."""
         of_rows = f"FROM {self.rows_table} r WHERE {self.mine('r.')} AND r.at >= m.moment - :{WITHIN.name}"
         found = (
             f"SELECT m.moment, (SELECT min(r.at) {of_rows}) AS began, (SELECT min(r.last - r.n) {of_rows}) AS begins,\n"
             f"    h.newest, h.counted, h.ends, h.started, h.hits, h.earlier\n"
             f"  FROM (SELECT {self.now} AS moment) m LEFT JOIN {self.head_table} h ON {self.mine('h.')}"
         )
-        read = self.read(found, [*self.structure.key.columns, WITHIN, *self.timed])
-        return {"peek": own.Ask(read, lambda op, context: self._row(op) + self.moment(context), _window)}
+        return {"peek": self.ask(found, _window, [WITHIN])}
+
+    def refusing(self) -> Mapping[str, own.Ask]:
+
+        def refused(_: own.Operation[Any], found: list[own.Row]) -> bool | None:
+            return False if found[0][0] else None
+
+        over = {verb: self._over_limit(verb, self._named) for verb in ("take", "slide")}
+        return {verb: self.ask(sql, refused, [LIMIT, WITHIN, N]) for verb, sql in over.items()}
+
+    def is_refusal(self, result: Any) -> bool:
+        return not result
 
     def verbs(self) -> dict[str, Any]:
-        """Return what lists keys, and the plain read that refuses what is over the limit.
-
-        A server is not asked it unless the key was refused lately.
-        """
-        if self.dialect.singles:
-            given = [*self.structure.key.columns, LIMIT, WITHIN, N, *self.timed]
-            for verb in ("take", "slide"):
-                read = self.read(self._over_limit(verb, self._named), given)
-                self.questions[verb] = partial(self._asking, read)
         return {"keys": self.list_keys(self.head_table, f"until > {self.now}")}
 
-    def _asking(self, read: Read, op: own.Operation[Any], context: Context) -> Question | None:
-        lately = context.was_refused(self.structure.name, (op.verb, *self.key_out(op.args[0])))
-        if self.dialect.row_locks and not lately:
-            return None
-
-        def refused(op: own.Operation[Any], found: list[own.Row]) -> bool:
-            if not found[0][0]:
-                raise Careful
-            return self._remember(op, context)
-
-        ask = own.Ask(read, lambda op, context: self._row(op) + self.moment(context), refused)
-        return self._question(ask, op, context)
-
-    def rules(self) -> Iterator[Rule]:
-        """Yield what `check` verifies: rows have a head, and their hits are among those that it has numbered."""
-        yield has_head(self)
+    def rules(self) -> Iterator[tuple[str, str]]:
+        yield own.has_head(self)
         wrong = "r.last > h.newest OR r.n < 1 OR r.last < r.n"
-        yield rule(self, "last", "hits up to ?, the head says ?", "r.last", "h.newest", where=wrong)
+        yield own.rule(self, "last", "hits up to ?, the head says ?", "r.last", "h.newest", where=wrong)
 
 
 def _window(op: own.Operation[Any], found: list[own.Row]) -> Window:
@@ -380,7 +316,7 @@ def _window(op: own.Operation[Any], found: list[own.Row]) -> Window:
     )
 
 
-class WindowsConsole(PeekConsole[Windows[Any]]):
+class WindowsConsole(own.PeekConsole[Windows[Any]]):
     """Keys with what they have in their windows; nothing can be imported."""
 
     takes: ClassVar[Mapping[str, Any]] = {"key": ()}

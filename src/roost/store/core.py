@@ -13,6 +13,7 @@ import logging
 import random as random_module
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
@@ -430,19 +431,15 @@ class Core:
                 link.connection = self.engine.connect(wait, writes=False)
             connection = link.connection
             connection.wait = wait
-            try:
+            with ExitStack() as last:  # all of it, also if some is interrupted
+                if alone:
+                    last.callback(link.drop)
+                last.callback(connection.settle)  # a pooler closes the session of who leaves inside a transaction
                 if limits:
                     connection.raw.set_progress_handler(lambda: monotonic() > wait.deadline, STEPS)
+                    last.callback(connection.raw.set_progress_handler, None, 0)
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection), connection)
-            finally:
-                try:
-                    if limits:
-                        connection.raw.set_progress_handler(None, 0)
-                    connection.settle()  # a pooler closes the session of a client that leaves inside a transaction
-                finally:
-                    if alone:
-                        link.drop()
 
         return link.use(look)
 

@@ -23,7 +23,7 @@ from roost.structures.program import Answering, ProgramPlan, Write, first
 from roost.structures.reading import Ask
 from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
-from roost.structures.steps import INT, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.steps import Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
@@ -160,7 +160,7 @@ class LeasePlan(ProgramPlan):
             [*key, HOLDER, TTL],
             self._acquiring,
             gives,
-            before=self._held_by_other,
+            before=self._asked_by_other,
             after=f"{after} AND holder = :holder",
             tell=lambda _, row: tuple(row) if row else (0, 0),
             idle=lambda row: bool(row[0]),
@@ -192,27 +192,31 @@ class LeasePlan(ProgramPlan):
             yield self.lock_program()
         yield sweep(key, EXPIRES, STAYS)
 
+    def held(self, now: str, mine: str = "") -> str:
+        # The leases `r` that have not ended, at the moment `m.moment`.
+        source = f"FROM {self.rows_table} r CROSS JOIN (SELECT {now} AS moment) m"
+        return f"{source}\n  WHERE {f'{mine} AND ' if mine else ''}r.expires > m.moment"
+
+    def _held_by_other(self, now: str, mine: str, holder: str, stands: str) -> str:
+        # The query for whether somebody else has the key, so that nothing is to be done. It is not where a clock has
+        # jumped: no lease lasts longer than its `ttl` from now.
+        lasts = f"r.expires - m.moment <= r.ttl + {SECOND} AND NOT {stands}"
+        return f"SELECT count(*) {self.held(now, mine)} AND r.holder <> {holder} AND {lasts}"
+
+    @property
+    def _asked_by_other(self) -> str:
+        return self._held_by_other(self.now, self.mine("r."), ":holder", self.stands)
+
     def _peeking(self, w: Words) -> Iterator[Step]:
-        source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')} AND r.expires > m.moment"
-        values = {HOLDER: "r.holder", TOKEN: "r.token", EXPIRES: self._ends}
+        source, values = self.held(w.now, w.mine((), "r.")), {HOLDER: "r.holder", TOKEN: "r.token", EXPIRES: self._ends}
         for column, value in values.items():
-            yield Let(column.name, column.type, f"SELECT {value} FROM {source}")
+            yield Let(column.name, f"SELECT {value} {source}", column.type)
         yield Give([w[column.name] for column in values])
 
     @property
     def _ends(self) -> str:
         # When a lease ends: no later than its whole `ttl` from now, even if a clock has jumped.
         return f"CASE WHEN r.expires - m.moment > r.ttl + {SECOND} THEN m.moment + r.ttl ELSE r.expires END"
-
-    @property
-    def _held_by_other(self) -> str:
-        # The query for whether somebody else has the key, so that nothing is to be done. It is not where a clock has
-        # jumped: no lease lasts longer than its `ttl` from now.
-        return (
-            f"SELECT count(*) FROM {self.rows_table} r CROSS JOIN (SELECT {self.now} AS moment) m\n"
-            f"  WHERE {self.mine('r.')} AND r.holder <> :holder AND r.expires > m.moment \n"
-            f"  AND r.expires - m.moment <= r.ttl + {SECOND} AND NOT {self.stands}"
-        )
 
     def _beyond(self, w: Words) -> Do:
         # No lease lasts that long, so the clock has jumped: it lasts for its whole `ttl` from now, and no longer.
@@ -223,13 +227,7 @@ class LeasePlan(ProgramPlan):
 
     def _acquiring(self, w: Words) -> Iterator[Step]:
         holder = w.new(HOLDER.name)
-        yield Let(
-            "held",
-            INT,
-            f"SELECT count(*) FROM {w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}\n"
-            f"  AND r.holder <> {holder} AND r.expires > m.moment AND r.expires - m.moment <= r.ttl + {SECOND}"
-            f" AND NOT {w.stands}",
-        )
+        yield Let("held", self._held_by_other(w.now, w.mine((), "r."), holder, w.stands))
         yield Leave(f"{w['held']} > 0", ["0", "0"])
         yield Head([TOKEN.name, TTL.name, EXPIRES.name], texts=[HOLDER.name])
         yield Now()
@@ -237,7 +235,7 @@ class LeasePlan(ProgramPlan):
         living = f"{w[EXPIRES.name]} > {w['now']}"
         yield Leave(f"{living} AND {w[HOLDER.name]} <> {holder}", ["0", "0"])
         token = f"CASE WHEN {living} THEN {w[TOKEN.name]} ELSE {w.greatest}({w['now']}, {w[TOKEN.name]} + 1) END"
-        yield Let("granted", INT, token)
+        yield Let("granted", token)
         ttl = w.new(TTL.name)
         yield Do(
             f"UPDATE {w.rows} SET holder = {holder}, token = {w['granted']}, ttl = {ttl}, expires = {w['now']} + {ttl}"
@@ -260,7 +258,7 @@ class LeasePlan(ProgramPlan):
         held = f"{w[EXPIRES.name]} > {w['now']}"
         if mine:
             held += f" AND {w[TOKEN.name]} = {mine}"
-        yield Let("had", INT, f"CASE WHEN {held} THEN 1 ELSE 0 END")
+        yield Let("had", f"CASE WHEN {held} THEN 1 ELSE 0 END")
         yield Do(f"UPDATE {w.rows} SET expires = {w['now']} WHERE {w.mine()}", when=f"{w['had']} = 1")
         yield Give([w["had"]])
 
@@ -302,17 +300,13 @@ class LeasePlan(ProgramPlan):
         return Grant(self.structure.key.value(op.args[0]), op.args[1], token, datetime_of(moment + op.args[-1]))
 
     def asked(self) -> Mapping[str, Ask]:
-        held = (
-            f"SELECT r.holder, r.token, {self._ends} AS expires\n"
-            f"  FROM {self.rows_table} r CROSS JOIN (SELECT {self.now} AS moment) m\n"
-            f"  WHERE {self.mine('r.')} AND r.expires > m.moment"
-        )
+        held = f"SELECT r.holder, r.token, {self._ends} AS expires {self.held(self.now, self.mine('r.'))}"
 
         def refused(_: Operation[Any], found: list[Row]) -> None:
             if not found[0][0]:
                 raise Careful
 
-        self._by_other = self.ask(self._held_by_other, refused, [HOLDER])
+        self._by_other = self.ask(self._asked_by_other, refused, [HOLDER])
 
         def peeked(op: Operation[Any], found: list[Row]) -> Grant[Any] | None:
             if not found:
@@ -349,10 +343,8 @@ def _since(context: Context) -> int:
 
 def _shown(plan: Any) -> str:
     names = plan.dialect.names([*plan.structure.key.columns, HOLDER], "r.")
-    return (
-        f"SELECT {names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.expires > m.moment"
-    )
+    shown = f"{names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires"
+    return f"SELECT {shown} {plan.held(plan.shown_now)}"
 
 
 def _end(plan: Any, which: str) -> str:

@@ -7,10 +7,11 @@ its results is a value, or an error that concerns that one operation; what it ra
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
@@ -320,3 +321,44 @@ def write(sql: str, values: str = "") -> Template:
     """
     many = Template(sql.replace(f"VALUES ({values})", "VALUES {{rows}}"), Gather.VALUES) if values else None
     return Template(sql, many=many)
+
+
+def in_place(places: Iterable[int], found: Sequence[Any]) -> list[Any]:
+    """Return what was found in the order of the places to which it belongs.
+
+    >>> in_place([2, 0, 1], ["c", "a", "b"])
+    ['a', 'b', 'c']
+    """
+    return [each for _, each in sorted(zip(places, found, strict=True), key=itemgetter(0))]
+
+
+def in_turns(calls: Sequence[tuple[str, Row]], width: int) -> list[tuple[str, list[int]]]:
+    """Return programs with the places of their calls, so that those with the same first columns stay in order.
+
+    >>> in_turns([("add", (7,)), ("remove", (7,)), ("add", (8,)), ("add", (7,))], 1)
+    [('add', [0, 2]), ('remove', [1]), ('add', [3])]
+    """
+    groups: dict[tuple[int, str], list[int]] = {}
+    last: dict[Row, tuple[int, str]] = {}
+    for place, (program, row) in enumerate(calls):
+        turn, before = last.get(row[:width], (0, program))
+        turn += before != program
+        last[row[:width]] = turn, program
+        groups.setdefault((turn, program), []).append(place)
+    return [(program, groups[turn, program]) for turn, program in sorted(groups)]
+
+
+def in_rounds(rows: Sequence[Row]) -> list[list[int]]:
+    """Return the places of rows in rounds, of which none has two equal rows.
+
+    >>> in_rounds([(7,), (8,), (7,), (7,)])
+    [[0, 1], [2], [3]]
+    """
+    rounds: list[list[int]] = []
+    calls: Counter[Row] = Counter()
+    for place, row in enumerate(rows):
+        if calls[row] == len(rounds):
+            rounds.append([])
+        rounds[calls[row]].append(place)
+        calls[row] += 1
+    return rounds

@@ -3,30 +3,38 @@
 A structure says what its verbs call (`writes`) and ask (`asks`). A call is a text, its rows, and how its outcomes
 become results; nothing here knows what a program does. One operation by itself, a batch, and the application's
 transaction use the same description.
-
-Longer than 500 lines: what a verb says (`Write`, `Ask`), and the calls that are made of it, are read together.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, groupby, islice
-from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple
 
 from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Transaction, Verb, each, seizing
+from roost.structures.plan import (
+    Careful,
+    Context,
+    Locked,
+    Operations,
+    Plan,
+    Transaction,
+    Verb,
+    in_place,
+    in_rounds,
+    in_turns,
+    seizing,
+)
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals
-from roost.structures.steps import INT, Do, Head, Let, Program, Routine, Step, number
-from roost.structures.words.mysql import in_json
+from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
+from roost.structures.words.mysql import calling, in_json, results
 from roost.structures.words.sqlite import SQLiteWords
 from roost.structures.words.words import Words, digest
 from roost.types.columns import Column
@@ -36,7 +44,6 @@ SOME = 10  # rows from which a server takes them in one call of the set form, wh
 SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
 SWEEPS = 16  # writes after which a batch deletes expired rows
 MOST_SWEPT = 1_000  # rows that one batch deletes
-
 MAKES = number("roost_makes")  # a parameter beside a structure's columns, whose names cannot be it
 
 Calling = Generator[Wanted, Any, list[Any]]
@@ -71,14 +78,12 @@ class ProgramPlan(ReadPlan):
 
     first: values of a created head that are not zero.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
-    apart: the width of the columns by which calls of different programs that run together are told apart: those in
-        which these differ can be in any order.
+    apart: the width of the columns by which calls are told apart: those in which these differ can be in any order.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     first: Mapping[str, str] = {}
     own_time = True
-    apart = 0
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -88,14 +93,13 @@ class ProgramPlan(ReadPlan):
         # On MariaDB and MySQL each form has its own name: an inlet's trigger goes on calling the one that it knows.
         if rows is not None and (rows.unknown or dialect.family == "mariadb"):
             self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
-        self.lock_width = self.key_width  # of the columns that identify what a call locks
+        self.lock_width = self.apart = self.key_width  # of the columns that identify what a call locks
         self._programs: dict[str, Program] = {}
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
         self._around: dict[str, tuple[Read | None, Read | None]] = {}
         self._timed: set[str] = set()  # the verbs of programs that need the moment
-        self._owed = 0  # writes since expired rows were deleted
-        self._swept = 0  # when that was, by the store's clock
+        self._owed = self._swept = 0  # writes since expired rows were deleted; when that was, by the store's clock
         self.tables = tuple(self.made())
         if self.expires and self.own_time:
             self.tables += time_table(self, self.timing())
@@ -216,10 +220,6 @@ class ProgramPlan(ReadPlan):
         # The moment that SQLite's program of a verb is given; one that does not use it does not ask the store's clock.
         return self.moment(context) if verb in self._timed else (0,)
 
-    def gives(self, verb: str) -> Sequence[Column]:
-        """Return the columns of a program's outcome."""
-        return self._programs[verb].gives
-
     def refusals(self, verb: str) -> Mapping[str, int]:
         """Return the outcomes with which a program refuses a row, by what a stranger is told."""
         return self._refused_as[verb]
@@ -247,7 +247,7 @@ class ProgramPlan(ReadPlan):
         rounds = [[place] for place in range(len(rows))]
         if not context.careful and verb not in self._around:
             rounds = [[*range(len(rows))]]
-        elif not context.careful and not self.refusals(verb):
+        elif not context.careful and not self.refusals(verb) and self.apart:
             rounds = in_rounds([row[: self.key_width] for row in rows])
         found: list[Any] = []
         for places in rounds:
@@ -291,7 +291,7 @@ class ProgramPlan(ReadPlan):
                 yield Statement(template, [(text,)])
                 outcomes += [None] * several
                 continue
-            *_, found = yield Together((Statement(template, [(text,)]), Statement(_results(1), [()])))
+            *_, found = yield Together((Statement(template, [(text,)]), Statement(results(1), [()])))
             told = json.loads(found[0][0][0] or "{}")
             outcomes += [told.get(str(place)) for place in range(1, several + 1)]
         return outcomes
@@ -316,10 +316,10 @@ class ProgramPlan(ReadPlan):
         for begin in range(0, len(single), MOST_CALLS):
             part, statements, width = single[begin : begin + MOST_CALLS], [], 0
             for verb, row in part:
-                statements.append(Statement(_calling(self._one[verb], width, gives[verb]), [row]))
+                statements.append(Statement(calling(self._one[verb], width, gives[verb]), [row]))
                 width += gives[verb]
             if width:
-                statements.append(Statement(_results(width), [()]))
+                statements.append(Statement(results(width), [()]))
             *_, last = yield Together(statements)
             values = iter(last[0][0] if width else ())
             outcomes += [_outcome([next(values) for _ in range(gives[verb])], gives[verb]) for verb, _ in part]
@@ -442,7 +442,7 @@ class ProgramPlan(ReadPlan):
         """Yield the program that locks the row of a key that is written, where the rows are their own heads."""
 
         def steps(w: Words) -> Iterator[Step]:
-            yield Let("there", INT, f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
+            yield Let("there", f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
 
         if self.dialect.row_locks:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)
@@ -455,9 +455,7 @@ class ProgramPlan(ReadPlan):
     def _makes(self, op: Operation[Any]) -> bool:
         return op.verb not in self.writes or self.writes[op.verb].makes
 
-    def take_heads(
-        self, operations: Operations, context: Context, *, makes: bool = True
-    ) -> Generator[Any, Any, Locked]:
+    def take_heads(self, operations: Operations, context: Context, *, makes: bool = True) -> Generator[Any, Any, bool]:
         """Lock what operations of several kinds write, in key order."""
         if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
             yield from self.call_each("lock", keys if makes else [(*key[:-1], 0) for key in keys])
@@ -489,47 +487,6 @@ class ProgramPlan(ReadPlan):
 _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less than MOST_ANSWER
 
 
-def in_place(places: Iterable[int], found: Sequence[Any]) -> list[Any]:
-    """Return what was found in the order of the places to which it belongs.
-
-    >>> in_place([2, 0, 1], ["c", "a", "b"])
-    ['a', 'b', 'c']
-    """
-    return [each for _, each in sorted(zip(places, found, strict=True), key=itemgetter(0))]
-
-
-def in_turns(calls: Sequence[tuple[str, Row]], width: int) -> list[tuple[str, list[int]]]:
-    """Return programs with the places of their calls, so that those with the same first columns stay in order.
-
-    >>> in_turns([("add", (7,)), ("remove", (7,)), ("add", (8,)), ("add", (7,))], 1)
-    [('add', [0, 2]), ('remove', [1]), ('add', [3])]
-    """
-    groups: dict[tuple[int, str], list[int]] = {}
-    last: dict[Row, tuple[int, str]] = {}
-    for place, (program, row) in enumerate(calls):
-        turn, before = last.get(row[:width], (0, program))
-        turn += before != program
-        last[row[:width]] = turn, program
-        groups.setdefault((turn, program), []).append(place)
-    return [(program, groups[turn, program]) for turn, program in sorted(groups)]
-
-
-def in_rounds(rows: Sequence[Row]) -> list[list[int]]:
-    """Return the places of rows in rounds, of which none has two equal rows.
-
-    >>> in_rounds([(7,), (8,), (7,), (7,)])
-    [[0, 1], [2], [3]]
-    """
-    rounds: list[list[int]] = []
-    calls: Counter[Row] = Counter()
-    for place, row in enumerate(rows):
-        if calls[row] == len(rounds):
-            rounds.append([])
-        rounds[calls[row]].append(place)
-        calls[row] += 1
-    return rounds
-
-
 def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
     """Return the outcome of an operation with one row, as its result."""
     return int(outcomes[0] or 0)
@@ -539,13 +496,3 @@ def _outcome(values: Sequence[Any], width: int) -> Any:
     if width == 1:
         return values[0]
     return tuple(values) if width else None
-
-
-@lru_cache(1000)
-def _calling(call: str, first: int, width: int) -> Template:
-    return Template(call.format(result="".join(f", @roost_{place}" for place in range(first, first + width))))
-
-
-@lru_cache(MOST_CALLS)
-def _results(number: int) -> Template:
-    return each(f"SELECT {', '.join(f'@roost_{place}' for place in range(number))}")

@@ -22,13 +22,14 @@ from roost.errors import Invalid
 from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Facts, Locked, Operations, Plan, Question, Rule, Verb
-from roost.structures.program import Answering, Calling, ProgramPlan, Write
+from roost.structures.plan import Context, Facts, Rule
+from roost.structures.program import Answering, Calling, Write
 from roost.structures.reading import Ask
+from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
-from roost.structures.steps import INT, OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Key, Structure, column_facts
+from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.structures.wire import PeekWire, Values
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
@@ -99,11 +100,8 @@ class RateLimit(Structure[Key]):
         within: dt.timedelta | float,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key), RESERVED)
-        found = whole(limit, 1, MOST_ANSWER - 1)
-        if found is None:
-            raise Invalid(f"{name}: limit is a whole number from 1 on, not {limit!r}")
-        self.limit = found
-        self.microseconds = duration(f"{name}: within", within, MOST // found)
+        self.limit = checked_whole(f"{name}: limit is a whole number from 1 on", limit, 1, MOST_ANSWER - 1)
+        self.microseconds = duration(f"{name}: within", within, MOST // self.limit)
         self._define(
             {"name": name, "key": key, "limit": limit, "within": within},
             key=column_facts(self.key.columns),
@@ -137,7 +135,7 @@ class RateLimit(Structure[Key]):
         return super().from_facts(name, {**facts, "within": facts["within"] * _MICROSECOND})
 
 
-class RateLimitPlan(ProgramPlan):
+class RateLimitPlan(RefusingPlan):
     """A rate limit in one dialect's words: one table, whose row is its own head."""
 
     structure: RateLimit[Any]
@@ -221,13 +219,13 @@ class RateLimitPlan(ProgramPlan):
         # Where time stands still, the program goes on, to mend it.
         sure = f"r.tat - m.moment <= {within} + {self.words.whole(SECOND)} AND NOT {w.stands}"
         plain = f"SELECT CASE WHEN {sure} THEN {seen} END"
-        yield Let("seen", INT, f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
+        yield Let("seen", f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
         yield Leave(f"{w['seen']} IS NOT NULL AND {refused}", ["0", remaining, wait])
         yield Head([PART.name, TAT.name])
         yield Now()
         row = w[PART.name], w[TAT.name]
-        yield Let("debt", INT, self.debt(row, w["now"], limit, within))
+        yield Let("debt", self.debt(row, w["now"], limit, within))
         refused, remaining, wait = self._judged(w["debt"], n, limit, within)
         beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.words.whole(SECOND)}"
         yield Do(
@@ -263,7 +261,7 @@ class RateLimitPlan(ProgramPlan):
     def _peeking(self, w: Words) -> Iterator[Step]:
         seen = self.debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)
         source = f"{w.rows} r CROSS JOIN (SELECT {w.now} AS moment) m WHERE {w.mine((), 'r.')}"
-        yield Let("debt", INT, f"SELECT COALESCE(MAX({seen}), 0) FROM {source}")
+        yield Let("debt", f"SELECT COALESCE(MAX({seen}), 0) FROM {source}")
         refused, remaining, wait = self._judged(w["debt"], "1", self.limit, self.within)
         allowed, wait = (f"CASE WHEN {refused} THEN {one} ELSE {other} END" for one, other in (("0", "1"), (wait, "0")))
         yield Give([allowed, remaining, wait])
@@ -271,7 +269,7 @@ class RateLimitPlan(ProgramPlan):
     def _clearing(self, w: Words) -> Iterator[Step]:
         yield Head([TAT.name], makes=False)
         yield Now()
-        yield Let("had", INT, f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
+        yield Let("had", f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
         yield Give([w["had"]])
 
@@ -311,31 +309,15 @@ class RateLimitPlan(ProgramPlan):
     def listed(self) -> str:
         return f"tat > {self.now}"
 
-    def verbs(self) -> dict[str, Verb]:
-        if self.dialect.singles:
-            self.questions["take"] = self._asking
-        return {}
-
-    def _asking(self, op: Operation[Any], context: Context) -> Question | None:
-        (row,) = self._n_of(op)
-        if self.dialect.row_locks and not context.was_refused(self.structure.name, row[:-1]):
-            return None
-
-        def refused(_: Operation[Any], found: list[Row]) -> Taken:
+    def refusing(self) -> Mapping[str, Ask]:
+        def refused(op: Operation[Any], found: list[Row]) -> Taken | None:
             outcome, final = _judged_by((op.args[1], *found[0]))
-            if outcome[0] or not final:
-                raise Careful
-            context.remember_refused(self.structure.name, row[:-1])
-            return _taken(*outcome)
+            return _taken(*outcome) if final and not outcome[0] else None
 
-        return self._question(self.asks["peek"]._replace(result=refused), op, context)
+        return {"take": self.asks["peek"]._replace(result=refused)}
 
-    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        results = yield from super()._writes(run, context, locked)
-        for op, taken in zip(run, results, strict=True):
-            if op.verb == "take" and not taken.allowed:
-                context.remember_refused(self.structure.name, self.key_out(op.args[0]))
-        return results
+    def is_refusal(self, result: Any) -> bool:
+        return not result.allowed
 
     # --- check and alter ------------------------------------------------------------------------------------------
 
@@ -400,7 +382,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0"}
     after = f"d.debt + d.total * {within}"
     if plan.dialect.family == "postgresql":
-        yield Let("moment", INT, w.now)
+        yield Let("moment", w.now)
         beyond = f"EXISTS (SELECT 1 FROM {w.rows} r WHERE {same} AND NOT ({fits(w['moment'])}))"
         totals = f"(SELECT {keys}, {total} AS total FROM {w.source} GROUP BY {part}) t"
         free = f"{totals} WHERE t.total <= {limit} AND NOT {beyond} ORDER BY {key}"
@@ -420,7 +402,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     moment = f"(SELECT {w.now} AS moment) m"
     fit = f"(r.tat IS NULL AND t.total <= {limit} OR {fits('m.moment')})"
     joined = f"({numbered}) t CROSS JOIN {moment} LEFT JOIN {w.rows} r ON {same}"
-    yield Let("kept", OUTCOMES, f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}")
+    yield Let("kept", f"SELECT JSON_ARRAYAGG(t.ord) FROM {joined} WHERE {fit}", OUTCOMES)
     yield Leave(f"{w['kept']} IS NULL", ["'{}'"])
     kept = f"JSON_TABLE({w['kept']}, '$[*]' COLUMNS (ord BIGINT PATH '$')) k"
     rows = f"(SELECT t.* FROM {kept} STRAIGHT_JOIN ({numbered}) t ON t.ord = k.ord)"
@@ -429,7 +411,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     yield Now()
     locked = f"{rows} t STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY) ON {same}"
     told = f"SELECT t.ord, {left.replace('d.debt', debt)} AS remaining FROM {locked} WHERE {fits(w['now'])} FOR UPDATE"
-    yield Let("told", OUTCOMES, f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o")
+    yield Let("told", f"SELECT JSON_OBJECTAGG(o.ord, o.remaining) FROM ({told}) o", OUTCOMES)
     new = f"SELECT DISTINCT {', '.join(f't.{name}' for name in names)}, t.total, {debt} AS debt FROM {locked}"
     yield Do(
         f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"

@@ -52,13 +52,12 @@ def is_known(definition: str) -> bool:
     """Return whether a definition of the catalog is of a kind that is installed or imported, or cannot be read."""
     try:
         kind = facts_of(definition)["kind"]
-    except (Invalid, ValueError, KeyError, TypeError):
+    except Invalid:
         return True
     try:
-        declaration_of(kind)
+        return bool(declaration_of(kind))
     except Invalid:
-        return not isinstance(kind, str)
-    return True
+        return False
 
 
 def console_class(kind: str) -> type[Console[Any]]:

@@ -104,11 +104,15 @@ def _doors(plan: Any) -> MadeDoors:
     return MadeDoors(f"SELECT * FROM ({shown}) {{mark}}", add, remove, relation.counted)
 
 
-VIEWS: Mapping[str, Callable[[Any], Any]] = {
-    "sqlite": lambda plan: _made(plan, SQLiteViewWords(plan)),
-    "mariadb": _doors,
-    "postgresql": lambda plan: _made(plan, PostgreSQLViewWords(plan)),
-}
+def _by_dialect(made: Callable[[Any, Any], Made], doors: Callable[[Any], MadeDoors]) -> Mapping[str, Any]:
+    return {
+        "sqlite": lambda plan: made(plan, SQLiteViewWords(plan)),
+        "mariadb": doors,
+        "postgresql": lambda plan: made(plan, PostgreSQLViewWords(plan)),
+    }
+
+
+VIEWS: Mapping[str, Callable[[Any], Any]] = _by_dialect(_made, _doors)
 
 
 def read_only(
@@ -123,10 +127,12 @@ def read_only(
     """
     never = "1 = 1", STATEMENT, f": {instead}"
 
-    def on_sqlite(plan: Any) -> Made:
-        words = SQLiteViewWords(plan)
+    def made(plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
         refuse = [words.refuse(never)]
-        return Made(shown(plan), refuse, refuse, [remove(plan, words.is_old(words.key))])
+        if isinstance(words, SQLiteViewWords):
+            return Made(shown(plan), refuse, refuse, [remove(plan, words.is_old(words.key))])
+        delete = f"{remove(plan, words.is_old([*words.key, *same]))};"
+        return Made(shown(plan), refuse, refuse, [words.refuse(), delete, GONE])
 
     def doors(plan: Any) -> MadeDoors:
         key = plan.structure.key.columns
@@ -137,10 +143,4 @@ def read_only(
         view = f"SELECT * FROM ({shown(plan)}) {{mark}}"
         return MadeDoors(view, lambda words: words.door(key, words.refuse(never)), out)
 
-    def on_postgresql(plan: Any) -> Made:
-        words = PostgreSQLViewWords(plan)
-        refuse = [words.refuse(never)]
-        delete = f"{remove(plan, words.is_old([*words.key, *same]))};"
-        return Made(shown(plan), refuse, refuse, [words.refuse(), delete, GONE])
-
-    return {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
+    return _by_dialect(made, doors)

@@ -15,9 +15,9 @@ from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation, few
 from roost.structures.plan import AT, SEQUENCE, same
 from roost.structures.program import ProgramPlan
-from roost.structures.structure import AnyKey, Group, Structure, facts_of
+from roost.structures.structure import AnyKey, Group, Structure, checked_whole, facts_of
 from roost.structures.wire import Values, Wire
-from roost.types.column_types import INT_MAX, whole
+from roost.types.column_types import INT_MAX
 from roost.types.columns import Column, checked_columns, columns_of, parse_column, structure_name, unique_names
 
 R = TypeVar("R")
@@ -57,9 +57,8 @@ class RowStructure(Structure[AnyKey], Generic[R, AnyKey]):
         A reader of a ring that resumes with its last sequence can see that it missed rows: the first sequence that it
         gets is greater by more than one. In a capped collection, removed and refreshed rows leave such gaps too.
         """
-        found = whole(after, 0, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: after is a sequence, a whole number from 0 on, not {after!r}")
+        what = f"{self.name}: after is a sequence, a whole number from 0 on"
+        found = checked_whole(what, after, 0, INT_MAX)
         return Operation(self, "entries", (self.key.check(key), found, n if n is None else self._n(n)))
 
     @classmethod
@@ -101,10 +100,7 @@ def option(structure: str, name: str, value: Any, choices: Sequence[str]) -> str
 
 def keep_limit(structure: str, keep: Any) -> int:
     """Return `keep`, or raise `Invalid`."""
-    found = whole(keep, 1, 2**31 - 1)
-    if found is None:
-        raise Invalid(f"{structure}: keep is a whole number from 1 to 2147483647, not {keep!r}")
-    return found
+    return checked_whole(f"{structure}: keep is a whole number from 1 to 2147483647", keep, 1, 2**31 - 1)
 
 
 class Rows:

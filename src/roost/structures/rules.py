@@ -11,7 +11,7 @@ from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
 from roost.structures.plan import Facts, N, Rule, StructurePlan
-from roost.structures.steps import INT, Do, Each, Give, Head, Let, Now, Program, Step, number
+from roost.structures.steps import Do, Each, Give, Head, Let, Now, Program, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import shown
 from roost.types.columns import Column
@@ -84,7 +84,7 @@ def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:
     # Deletes the expired rows of a key that was found, if nobody else holds its head. A trigger of MariaDB's relation
     # may count what is deleted, so the count is written as a whole.
     mine = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in w.key)
-    yield Let("free", INT, f"SELECT n FROM {w.head} WHERE {mine} FOR UPDATE SKIP LOCKED")
+    yield Let("free", f"SELECT n FROM {w.head} WHERE {mine} FOR UPDATE SKIP LOCKED")
     free = f"{w['free']} IS NOT NULL"
     for step in remember(w, mine):
         yield step._replace(when=free)

@@ -98,8 +98,8 @@ class Let(NamedTuple):
     """
 
     name: str
-    type: ColumnType[Any]
     value: str  # an expression, or a SELECT of one value
+    type: ColumnType[Any] = INT
     locking: bool = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -120,7 +121,8 @@ class Structure(Target, Generic[AnyKey]):
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from what its definition says; rows get a dataclass of their own."""
-        arguments = {fact: value for fact, value in facts.items() if fact not in ("kind", "name")}
+        takes = {*inspect.signature(cls.__init__).parameters} - {"name"}
+        arguments = {fact: value for fact, value in facts.items() if fact in takes}
         arguments |= {fact: key_from(name, fact, value) for fact, value in arguments.items() if _are_columns(value)}
         return cls(name=name, **arguments)
 
@@ -172,8 +174,7 @@ class Structure(Target, Generic[AnyKey]):
         if verb == "keys":
             after, n = args
             return [f"after={after and self.key.value(after)!r}", f"n={n}"]
-        # A tuple of one value is that of a column.
-        others = [arg[0] if type(arg) is tuple and len(arg) == 1 else arg for arg in args[1:]]
+        others = [self.second.value(arg) if self.second and type(arg) is tuple else arg for arg in args[1:]]
         return [repr(self.key.value(args[0])), *map(repr, others)]
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
@@ -212,10 +213,15 @@ class Structure(Target, Generic[AnyKey]):
         return values if isinstance(values, (list, tuple)) else list(values)
 
     def _n(self, n: Any, least: int = 1) -> int:
-        found = whole(n, least, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: n is a whole number from {least} on, not {n!r}")
-        return found
+        return checked_whole(f"{self.name}: n is a whole number from {least} on", n, least, INT_MAX)
+
+
+def checked_whole(what: str, value: Any, least: int, most: int) -> int:
+    """Return a value that is a whole number in these limits, or raise `Invalid`, which begins with `what`."""
+    found = whole(value, least, most)
+    if found is None:
+        raise Invalid(f"{what}, not {shown(value)}")
+    return found
 
 
 def facts_of(definition: str) -> dict[str, Any]:
@@ -253,11 +259,8 @@ def difference(stored: str, declared: str) -> str:
 
 
 def _are_columns(fact: Any) -> bool:
-    return (
-        isinstance(fact, list)
-        and bool(fact)
-        and all(isinstance(each, (list, tuple)) and len(each) == 2 for each in fact)
-    )
+    pairs = list, tuple
+    return isinstance(fact, pairs) and bool(fact) and all(isinstance(each, pairs) and len(each) == 2 for each in fact)
 
 
 def _columns_difference(before: list[list[str]], after: list[list[str]]) -> str:

@@ -56,7 +56,9 @@ class Wire:
         self.structure = structure
         self.asked = (index, columns, filters)
         self._declared = list(structure.columns)
-        there = [*self._declared, *[column for column in self.more if column.name not in self._names()]]
+        self._declared_names = [column.name for column in self._declared]
+        self._writable = {*self._declared_names, *self.written}
+        there = [*self._declared, *[column for column in self.more if column.name not in self._declared_names]]
         by_name = {column.name: column for column in there}
         if index not in ("", "PRIMARY", "0"):
             raise worded(Missing(f"{structure.name} has no key {index}, only PRIMARY"), "idxnum", 2)
@@ -76,15 +78,7 @@ class Wire:
         self._adds: Any = next(
             (getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name)), None
         )
-        self._shown_names = [column.name for column in self.columns]
-        self._declared_names = [column.name for column in self._declared]
-        self._writes_all = all([self._is_written(column) for column in self.columns])
-
-    def _names(self) -> set[str]:
-        return {column.name for column in self._declared}
-
-    def _is_written(self, column: Column) -> bool:
-        return column in self._declared or column.name in self.written
+        self._writes_all = self._writable.issuperset(columns)
 
     # --- overridden by structures that differ ----------------------------------------------------------------------
 
@@ -198,11 +192,11 @@ class Wire:
         structure = self.structure
         if not self._writes_all or UNHELD in values:
             for column, value in zip(self.columns, values, strict=False):
-                if not self._is_written(column):
+                if column.name not in self._writable:
                     raise notimpl(f"{structure.name}.{column.name} is not written")
                 if value is UNHELD:
                     raise worded(StatementFailed(f"{structure.name}.{column.name} cannot hold it"), "type")
-        given = dict(zip(self._shown_names, values, strict=False))
+        given = dict(zip(self.asked[1], values, strict=False))
         row = tuple([given.get(name) for name in self._declared_names])
         if None in row:
             for column, value in zip(self._declared, row, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -16,24 +16,10 @@ from roost.errors import Invalid
 DIALECTS = {"sqlite": SQLITE, "mysql": MARIADB, "postgresql": POSTGRESQL}
 
 # OPTIONS of MySQL that affect only Django's own sessions or values; all others determine where and how to connect.
-_OF_THE_SESSION = frozenset(
-    [
-        "autocommit",
-        "charset",
-        "client_flag",
-        "collation",
-        "conv",
-        "cursorclass",
-        "init_command",
-        "local_infile",
-        "read_timeout",
-        "sql_mode",
-        "use_unicode",
-        "write_timeout",
-    ]
-)
-
-
+_OF_THE_SESSION = {
+    *("autocommit", "charset", "client_flag", "collation", "conv", "cursorclass", "init_command", "local_infile"),
+    *("read_timeout", "sql_mode", "use_unicode", "write_timeout"),
+}
 _MYSQL = frozenset(["connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "ssl_mode", "unix_socket"])
 
 
@@ -42,12 +28,8 @@ def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
 
     Django has one backend for MariaDB and MySQL: the server tells which it is, and Django caches that.
     """
-    dialect = _dialect_of_vendor(connection)
-    return MYSQL if dialect is MARIADB and not _is_mariadb(connection) else dialect
-
-
-def _is_mariadb(connection: Any) -> bool:
-    return bool(connection.mysql_is_mariadb)
+    dialect, server = _dialect_of_vendor(connection), cast(Any, connection)
+    return MYSQL if dialect is MARIADB and not server.mysql_is_mariadb else dialect
 
 
 def _dialect_of_vendor(connection: BaseDatabaseWrapper) -> Dialect:

@@ -31,7 +31,6 @@ class RoostConfig(AppConfig):
     verbose_name = "Roost"
 
     def ready(self) -> None:
-        """Connect the receiver of `post_migrate`."""
         post_migrate.connect(make_structures, sender=self)
 
 

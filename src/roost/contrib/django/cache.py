@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -25,6 +25,13 @@ MISSING: Any = object()
 
 # Django makes a backend for each thread; all backends of a process share the connections of one store.
 shared_store = functools.cache(DjangoStore)
+
+
+def _awaited(method: Callable[..., Any]) -> Any:
+    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await sync_to_async(method)(self, *args, **kwargs)
+
+    return call
 
 
 class RoostCache(BaseCache):
@@ -50,24 +57,20 @@ class RoostCache(BaseCache):
         self.codec = Codec(_serializer(options.get("SERIALIZER", "json")), self.structure.name)
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        """Return the value, or the default."""
         name = self.make_and_validate_key(key, version)
         found = self.store.run(self.structure.get(name))
         return default if found is None else self.codec.loads(name, found, default)
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        """Return the values of those keys that are there."""
         names = {self.make_and_validate_key(key, version): key for key in keys}
         found = self.store.run(self.structure.get_many(names)) if names else {}
         values = {names[name]: self.codec.loads(name, value, MISSING) for name, value in found.items()}
         return {key: value for key, value in values.items() if value is not MISSING}
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
-        """Return whether a key has a value."""
         return self.store.run(self.structure.get(self.make_and_validate_key(key, version))) is not None
 
     def set(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        """Store a value."""
         self.set_many({key: value}, timeout, version)
 
     def set_many(
@@ -86,7 +89,6 @@ class RoostCache(BaseCache):
         return []
 
     def add(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Store a value if the key has none; return whether it was stored."""
         name, ttl = self.make_and_validate_key(key, version), self._ttl(timeout)
         data = self._dumps(name, value)
         if _is_over(ttl):
@@ -108,7 +110,7 @@ class RoostCache(BaseCache):
             return super().incr(key, delta, version)
         name = self.make_and_validate_key(key, version)
         try:
-            found = added(self.store.run, self.structure, name, delta)
+            found: int | None = added(self.store.run, self.structure, name, delta)
         except (Invalid, Overflow):
             return super().incr(key, delta, version)
         if found is None:
@@ -116,11 +118,9 @@ class RoostCache(BaseCache):
         return found
 
     def delete(self, key: Any, version: int | None = None) -> bool:
-        """Remove a value; return whether there was one."""
         return self.store.run(self.structure.delete(self.make_and_validate_key(key, version)))
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        """Remove values, all or none."""
         self._delete([self.make_and_validate_key(key, version) for key in keys])
 
     def clear(self) -> None:
@@ -128,28 +128,8 @@ class RoostCache(BaseCache):
         self.store.run(self.structure.clear())
 
     # BaseCache implements these by several awaited calls.
-
-    async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        """Return the values of those keys that are there."""
-        return await sync_to_async(self.get_many)(keys, version)
-
-    async def aset_many(
-        self, data: dict[Any, Any], timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None
-    ) -> list[Any]:
-        """Store values, all or none."""
-        return await sync_to_async(self.set_many)(data, timeout, version)
-
-    async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        """Remove values, all or none."""
-        await sync_to_async(self.delete_many)(keys, version)
-
-    async def ahas_key(self, key: Any, version: int | None = None) -> bool:
-        """Return whether a key has a value."""
-        return await sync_to_async(self.has_key)(key, version)
-
-    async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """Add to an int atomically."""
-        return await sync_to_async(self.incr)(key, delta, version)
+    aget_many, aset_many, adelete_many = _awaited(get_many), _awaited(set_many), _awaited(delete_many)
+    ahas_key, aincr = _awaited(has_key), _awaited(incr)
 
     def _delete(self, names: Iterable[str]) -> None:
         self.store.run_all(*[self.structure.delete(name) for name in names])

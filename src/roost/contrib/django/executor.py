@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-import sqlite3
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.db import Error as DjangoError
@@ -18,23 +16,23 @@ from django.db.transaction import TransactionManagementError
 from roost.batching.atoms import Atom
 from roost.batching.batch import joined
 from roost.batching.known import Known
-from roost.contrib.django.address import dialect_of
+from roost.contrib.django.address import DIALECTS, dialect_of
+from roost.contrib.executor import Executor
+from roost.contrib.executor import translated as translated_by
 from roost.databases.callers.caller import Caller, now, turn
 from roost.databases.callers.sqlite import SINCE_IT_READ, has_read
 from roost.databases.engine import drive
 from roost.databases.sqlite import engine as sqlite
-from roost.dialects import Control, Statement, Together, Wanted
-from roost.dialects.dialect import Exchange, Row, collect, render
+from roost.dialects import Control, Wanted
+from roost.dialects.dialect import Exchange, Row
 from roost.dialects.mariadb import written
-from roost.errors import Busy, Conflict, Missing
+from roost.errors import Busy, Conflict
 from roost.structures.plan import Context
 
 T = TypeVar("T")
 
-LOCK_SECONDS = 5  # how long to wait for the lock on creating and altering structures
 
-
-class DjangoExecutor:
+class DjangoExecutor(Executor):
     """Runs the plans' statements on Django's connection: in Django's own savepoints, never committed.
 
     writes: whether SQLite's write lock is taken at the savepoint, before anything is read.
@@ -42,61 +40,35 @@ class DjangoExecutor:
 
     def __init__(self, connection: BaseDatabaseWrapper, *, writes: bool = False) -> None:
         self._cursor: Any = connection.cursor()
+        super().__init__(dialect_of(connection), _place(connection))
         self._connection = connection
         self._vendor = connection.vendor
-        self._dialect = dialect_of(connection)
         self._takes_write_lock = writes and self._vendor == "sqlite"
         self._savepoints: list[str | None] = []  # one inside the other
         self._lost = False  # the whole transaction was rolled back, and the savepoint with it
-        self._locked = False
         if self._vendor == "postgresql":
             from roost.databases.postgresql.session import PlainCursor, refuse
 
             # Django's wrappers still apply. Django's own cursor is not used: it writes values into the text and reads
             # texts, both subject to the session's settings, and drops the zone of a datetime when USE_TZ is off.
-            refuse(connection.connection.info, _place(connection))
+            refuse(connection.connection.info, self.place)
             self._cursor.cursor.close()
             self._cursor.cursor = PlainCursor(connection.connection)
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
-        if isinstance(wanted, Together):
-            return [self.execute(each) for each in wanted.statements]
-        if isinstance(wanted, Exchange):
-            return self.at_once(wanted)
-        if not isinstance(wanted, Statement):
-            return self.obey(wanted)
-        answers = []
-        for sql, row in render(wanted):
-            self.say(sql, row)
-            answers.append(self._fetched(sql) if wanted.template.returns else self._cursor.rowcount)
-        return collect(wanted, answers)
+        return self.at_once(wanted) if isinstance(wanted, Exchange) else super().execute(wanted)
 
-    def _fetched(self, sql: str) -> Any:
-        # A value that the driver cannot read raises an error like a server's.
-        try:
-            return self._cursor.fetchall()
-        except DjangoError as error:
-            raise self.failed(error, sql) from error
-
-    def say(self, sql: str, row: Row = ()) -> None:
-        """Send one text with its parameters."""
+    def answer(self, sql: str, row: Row = (), returns: bool = False) -> Any:
+        """Send one text with its parameters; a value that the driver cannot read raises an error like a server's."""
         try:
             self._cursor.execute(*self.sent(sql, row))
+            return self._cursor.fetchall() if returns else self._cursor.rowcount
         except DjangoError as error:
             raise self.failed(error, sql) from error
 
     def sent(self, sql: str, row: Row) -> tuple[str, Row | None]:
-        """Return a statement in the form for Django's cursor, which changes nothing in one without parameters."""
-        if self._vendor == "mysql":
-            from roost.databases.mariadb.statements import joined_text
-
-            return joined_text(self._dialect, sql, row), None
-        if self._vendor == "postgresql":  # with its values in the text, as in Django's logs
-            from roost.databases.postgresql.connection import filled_in
-
-            return filled_in(sql, row), None
-        return (_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql), row or None
+        """Return a text in the form for Django's cursor, which changes nothing in one without parameters."""
+        return super().sent(_as_django_has_it(sql) if row and self._vendor == "sqlite" else sql, row)
 
     def printed(self, sql: str, row: Row) -> tuple[str, Row | None]:
         """Return a text as `sqlmigrate` shows it: for a session with the settings that Roost needs."""
@@ -110,9 +82,8 @@ class DjangoExecutor:
             from roost.databases.mariadb.statements import judge, question
 
             raw = self._connection.connection
-            if asked := question(raw, self._dialect):
-                self.say(asked)
-                judge(raw, self._dialect, self._cursor.fetchone(), _place(self._connection))
+            if asked := question(raw, self.dialect):
+                judge(raw, self.dialect, self.answer(asked, returns=True)[0], self.place)
 
     def at_once(self, wanted: Exchange) -> Row | None:
         """Do an operation in one round trip, in a savepoint; return a row that begins with its result.
@@ -121,17 +92,17 @@ class DjangoExecutor:
         """
         if self._vendor == "sqlite":
             return None
-        raw, place = self._connection.connection, _place(self._connection)
+        raw = self._connection.connection
         made: Any
         if self._vendor == "mysql":
             from roost.databases.callers.mariadb import MariaDBCaller
 
-            made = _on_django(MariaDBCaller)(raw, place, True, self, None, dialect=self._dialect)
-            made.where = place
+            made = _on_django(MariaDBCaller)(raw, self.place, True, self, None, dialect=self.dialect)
+            made.where = self.place
         else:
             from roost.databases.callers.postgresql import PostgreSQLCaller
 
-            made = _on_django(PostgreSQLCaller)(raw, place, True, self, None)
+            made = _on_django(PostgreSQLCaller)(raw, self.place, True, self, None)
         row: Row | None = now(made.at_once(wanted))
         return row
 
@@ -154,7 +125,7 @@ class DjangoExecutor:
 
             if is_gone(error.__cause__):
                 self.lose()
-                return Conflict(f"{_place(self._connection)}: {GONE}")
+                return Conflict(f"{self.place}: {GONE}")
         return self.failed(error, text)
 
     def _rows(self, text: str) -> Sequence[Row]:
@@ -166,8 +137,7 @@ class DjangoExecutor:
             if not self._cursor.nextset():
                 return rows
 
-    def obey(self, word: Control) -> None:
-        """Obey a control word."""
+    def obey(self, word: Any) -> None:
         try:
             match word:
                 case Control.SAVEPOINT:
@@ -177,7 +147,8 @@ class DjangoExecutor:
                 case Control.RELEASE:
                     self._release()
                 case Control.LOCK_CATALOG:
-                    self._lock_catalog()
+                    self._look()
+                    self.lock()
                 case _:
                     pass  # the others are for batches; MariaDB itself begins a new transaction after a CREATE or ALTER
         except DjangoError as error:
@@ -188,7 +159,7 @@ class DjangoExecutor:
         self._savepoints.append(self._connection.savepoint())
         if self._takes_write_lock and len(self._savepoints) == 1:
             try:
-                self.say(sqlite.TAKE_WRITE_LOCK)
+                self.answer(sqlite.TAKE_WRITE_LOCK)
             except Exception as error:
                 if isinstance(error, Busy) and has_read(self._connection.connection):
                     self.lose()
@@ -224,23 +195,6 @@ class DjangoExecutor:
         self._lost = True
         self._connection.needs_rollback = True
 
-    def _lock_catalog(self) -> None:
-        self._look()
-        if self._vendor == "sqlite":
-            with suppress(Missing):  # the first structure is being created
-                self.say(sqlite.TAKE_WRITE_LOCK)
-        if self._vendor == "postgresql":
-            from roost.databases.postgresql.connection import CREATE_LOCK
-
-            self.say(f"SELECT pg_advisory_xact_lock({CREATE_LOCK})")
-        if self._vendor == "mysql":  # CREATE TABLE ends a transaction, so the lock belongs to the session
-            from roost.databases.mariadb.statements import CREATE_LOCK as NAME
-
-            self.say(f"SELECT GET_LOCK({NAME}, {LOCK_SECONDS})")
-            if self._cursor.fetchone() != (1,):
-                raise Busy(f"{_place(self._connection)}: another process is making or changing structures")
-            self._locked = True
-
     def failed(self, error: DjangoError, sql: str) -> Exception:
         """Return our error for the driver's error that Django has wrapped; raise an error of Django's own unchanged."""
         found = translated(self._connection, error, sql)
@@ -253,11 +207,7 @@ class DjangoExecutor:
     def close(self) -> None:
         """Leave Django's connection as it is."""
         try:
-            if self._locked:
-                self._locked = False
-                from roost.databases.mariadb.statements import CREATE_LOCK
-
-                self.say(f"SELECT RELEASE_LOCK({CREATE_LOCK})")
+            self.unlock()
         finally:
             self._cursor.close()
 
@@ -331,18 +281,7 @@ def translated(connection: BaseDatabaseWrapper, error: DjangoError, sql: str) ->
         cause = error.__context__  # MySQL's backend converts an OperationalError without setting __cause__
     if not isinstance(cause, driver.Database.Error):
         return None  # TransactionManagementError, "connection is closed"
-    match connection.vendor:
-        case "sqlite":
-            assert isinstance(cause, sqlite3.Error)
-            return sqlite.translate(cause, place, sql)
-        case "postgresql":
-            from roost.databases.postgresql import errors as postgresql
-
-            return postgresql.translate(cause, place, sql)
-    from roost.databases.mariadb import errors as mariadb
-
-    # mysqlclient's classes have the same names (PEP 249) and the same arguments.
-    return mariadb.translate(cause, place, sql)
+    return translated_by(DIALECTS[connection.vendor].family, cause, place, sql)
 
 
 _QUOTED_OR_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|%""")

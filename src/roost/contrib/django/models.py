@@ -46,7 +46,6 @@ class TotalField(models.BigIntegerField):  # type: ignore[type-arg]
     """
 
     def from_db_value(self, value: Any, *_: Any) -> int | None:
-        """Convert the database's value to an int."""
         return None if value is None else int(value)
 
 
@@ -87,7 +86,6 @@ class StructureModel(models.Model):
 
     @classmethod
     def check(cls, **kwargs: Any) -> list[Any]:
-        """Return the errors of the model for `manage.py check`."""
         found = list(super().check(**kwargs))
         if cls._meta.managed:
             message = "its Meta does not inherit from StructureModel.Meta, so migrations would make a table of it"

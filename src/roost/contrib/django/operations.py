@@ -28,7 +28,7 @@ from roost.catalog.catalog import create, ddl, drop, drop_ddl
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import DjangoExecutor, change
 from roost.databases.engine import drive
-from roost.dialects import Control, Statement, Together, Wanted, render
+from roost.dialects.dialect import Row
 from roost.errors import Invalid, Missing
 from roost.structures.registry import from_definition
 from roost.structures.structure import Structure
@@ -42,6 +42,8 @@ class StructureOperation(Operation):
 
     reduces_to_sql = True
     serialization_expand_args: ClassVar[list[str]] = ["structure", "was", "defaults"]
+    word: ClassVar[str]
+    fragment: ClassVar[str]  # of a migration's name
 
     def __init__(self, structure: Declared) -> None:
         self.structure = _frozen(structure)
@@ -49,6 +51,13 @@ class StructureOperation(Operation):
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         """Change nothing: structures are not models, so `makemigrations` neither creates nor deletes them."""
+
+    def describe(self) -> str:
+        return f"{self.word} {self.structure.kind} {self.name}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        return self.fragment.format(self.name)
 
     def references_model(self, name: str, app_label: str) -> bool:
         """Return False: the optimizer may move other operations past this one when migrations are squashed."""
@@ -75,11 +84,12 @@ class _WholeStructure(StructureOperation):
         self.view = view
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """Return the call that recreates this operation, with its stored definition."""
         more = {} if self.view else {"view": False}
         return type(self).__name__, [], {"structure": _facts(self.structure), **more}
 
-    def make(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    def make(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
         """Create the structure, or print the SQL."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
@@ -90,7 +100,9 @@ class _WholeStructure(StructureOperation):
             change(create(known.catalog, [plan], self.view), schema_editor.connection)
             change(known.once.make(known.catalog), schema_editor.connection)
 
-    def unmake(self, app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    def unmake(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
         """Drop the structure, or print the SQL."""
         if (known := _allowed(app_label, schema_editor, self.name)) is None:
             return
@@ -114,29 +126,10 @@ class CreateStructure(_WholeStructure):
     'Create counter pageviews'
     """
 
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        """Make it."""
-        self.make(app_label, schema_editor)
-
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        """Drop it."""
-        self.unmake(app_label, schema_editor)
-
-    def describe(self) -> str:
-        """Return a sentence for `migrate --plan`."""
-        return f"Create {self.structure.kind} {self.name}"
-
-    @property
-    def migration_name_fragment(self) -> str:
-        """The part of a migration's name."""
-        return self.name
+    word, fragment = "Create", "{}"
+    database_forwards, database_backwards = _WholeStructure.make, _WholeStructure.unmake
 
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
-        """Return what this and a later operation on the same structure come to."""
         if isinstance(operation, AlterStructure):
             view = self.view if operation.view is None else operation.view
             return [CreateStructure(operation.structure, view=view)]
@@ -158,6 +151,8 @@ class AlterStructure(StructureOperation):
     'Alter counter pageviews'
     """
 
+    word, fragment = "Alter", "alter_{}"
+
     def __init__(
         self,
         structure: Declared,
@@ -174,11 +169,9 @@ class AlterStructure(StructureOperation):
 
     @property
     def reversible(self) -> bool:  # type: ignore[override]
-        """Whether the previous declaration is known."""
         return self.was is not None
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        """Return the call that recreates this operation, with its stored definitions."""
         made: dict[str, Any] = {"structure": _facts(self.structure)}
         if self.was is not None:
             made["was"] = _facts(self.was)
@@ -191,13 +184,11 @@ class AlterStructure(StructureOperation):
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        """Alter the structure."""
         self._alter(app_label, schema_editor, self.structure, self.view, keep_columns=False)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        """Restore the previous declaration."""
         assert self.was is not None
         view = None if self.view is None else not self.view
         self._alter(app_label, schema_editor, self.was, view, keep_columns=True)
@@ -219,17 +210,7 @@ class AlterStructure(StructureOperation):
         else:
             change(work, schema_editor.connection)
 
-    def describe(self) -> str:
-        """Return a sentence for `migrate --plan`."""
-        return f"Alter {self.structure.kind} {self.name}"
-
-    @property
-    def migration_name_fragment(self) -> str:
-        """The part of a migration's name."""
-        return f"alter_{self.name}"
-
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
-        """Return what this and a later operation on the same structure come to."""
         if isinstance(operation, AlterStructure):
             view = self.view if operation.view is None else operation.view
             defaults = {**self.defaults, **operation.defaults}
@@ -248,34 +229,16 @@ class DropStructure(_WholeStructure):
     'Drop counter pageviews'
     """
 
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        """Drop it."""
-        self.unmake(app_label, schema_editor)
-
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        """Make it."""
-        self.make(app_label, schema_editor)
-
-    def describe(self) -> str:
-        """Return a sentence for `migrate --plan`."""
-        return f"Drop {self.structure.kind} {self.name}"
-
-    @property
-    def migration_name_fragment(self) -> str:
-        """The part of a migration's name."""
-        return f"drop_{self.name}"
+    word, fragment = "Drop", "drop_{}"
+    database_forwards, database_backwards = _WholeStructure.unmake, _WholeStructure.make
 
 
-class _Printer:
+class _Printer(DjangoExecutor):
     """Collects the statements that `alter` would write. It runs the reads, since the writes depend on them."""
 
     def __init__(self, schema_editor: BaseDatabaseSchemaEditor) -> None:
+        super().__init__(schema_editor.connection)
         self._editor = schema_editor
-        self._reader = DjangoExecutor(schema_editor.connection)
 
     def print(self, work: Changes, name: str) -> None:
         """Collect the statements of `alter`."""
@@ -285,20 +248,17 @@ class _Printer:
         except Missing:
             _collect(self._editor, [f"-- {name} is not there yet: what is changed depends on what is stored by then"])
         finally:
-            self._reader.close()
+            self.close()
 
-    def execute(self, wanted: Wanted) -> Any:
+    def obey(self, word: Any) -> None:
+        """Do nothing."""
+
+    def answer(self, sql: str, row: Row = (), returns: bool = False) -> Any:
         """Run a read; collect a write."""
-        if isinstance(wanted, Together):
-            return [self.execute(each) for each in wanted.statements]
-        if isinstance(wanted, Control):
-            return None
-        assert isinstance(wanted, Statement)
-        if wanted.template.returns:
-            return self._reader.execute(wanted)
-        for sql, row in render(wanted):
-            self._editor.execute(*self._reader.printed(sql, row))
-        return len(wanted.rows)
+        if returns:
+            return super().answer(sql, row, returns)
+        self._editor.execute(*self.printed(sql, row))
+        return 1
 
 
 def _collect(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[str]) -> None:

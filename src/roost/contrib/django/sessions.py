@@ -46,11 +46,9 @@ class SessionStore(SessionBase):
         return session
 
     def exists(self, session_key: str) -> bool:
-        """Return whether there is such a session that has not expired."""
         return bool(self._validate_session_key(session_key)) and self.run(self.structure.get(session_key)) is not None
 
     def create(self) -> None:
-        """Begin a session with a new key."""
         while True:
             self._session_key = self._get_new_session_key()  # type: ignore[attr-defined]
             try:
@@ -89,7 +87,6 @@ class SessionStore(SessionBase):
             self._loaded = None if in_transaction(connections[self.using]) else (key, serialized)
 
     def delete(self, session_key: str | None = None) -> None:
-        """Remove a session; this one if no key is given."""
         key = self.session_key if session_key is None else session_key
         if key is not None:
             self.run(self.structure.delete(key))

@@ -16,7 +16,7 @@ from roost.dialects.dialect import Dialect, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.cache.declaration import NEVER, TEXTS, Cache
 from roost.structures.plan import SEQUENCE, Facts, N, each
-from roost.structures.steps import INT, TOTAL, Do, Fetch, Leave, Let, Now, Step, number
+from roost.structures.steps import TOTAL, Do, Fetch, Leave, Let, Now, Step, number
 from roost.structures.words.words import Words
 from roost.types.columns import Column
 
@@ -64,7 +64,7 @@ class CacheBounds:
         if w.loops:
             for name, more in (("n", n), ("bytes", size), ("sequence", uses)):
                 if more != 0:
-                    yield Let(name, INT, f"{w[name]} + ({more})")
+                    yield Let(name, f"{w[name]} + ({more})")
         else:
             yield Do(
                 f"UPDATE {self.head} SET n = n + {n}, bytes = bytes + {size}, sequence = sequence + {uses} WHERE id = 0"
@@ -83,7 +83,7 @@ class CacheBounds:
         # Deletes expired rows, then what was used longest ago, until the bounds are kept; own: uses of this call.
         if w.loops:
             over = self._over(w)
-            yield Let("full", INT, f"CASE WHEN {over} THEN 1 ELSE 0 END")
+            yield Let("full", f"CASE WHEN {over} THEN 1 ELSE 0 END")
         else:
             yield from self._locking_head(w)
             over = self._over(w)
@@ -105,25 +105,21 @@ class CacheBounds:
             yield from self._tally(w, f"0 - (SELECT count(*) {old})", f"0 - (SELECT coalesce(sum(size), 0) {old})", 0)
             yield Do(f"DELETE FROM {w.rows} WHERE used <= {w['low']}")
             return
-        yield Let(
-            "skipped", INT, f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)" if self.cache.max_items else "0"
-        )
+        yield Let("skipped", f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)" if self.cache.max_items else "0")
         yield from self._most(w)
-        yield Let("cut", INT, f"CASE WHEN {over} THEN {cut} ELSE {w['low']} END")
+        yield Let("cut", f"CASE WHEN {over} THEN {cut} ELSE {w['low']} END")
         wrong = f"({over}) AND coalesce({w['cut']}, {w['sequence']}) > {w['sequence']} - {own}"
-        yield Let("wrong", INT, f"CASE WHEN {wrong} THEN 1 ELSE 0 END")
+        yield Let("wrong", f"CASE WHEN {wrong} THEN 1 ELSE 0 END")
         yield Fetch([N, BYTES], counts, every, when=f"{w['wrong']} = 1")
         if self.cache.max_items:
-            yield Let("skipped", INT, f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)")
-        yield Let(
-            "cut", INT, f"CASE WHEN NOT ({over}) THEN {w['low']} WHEN {w['wrong']} = 1 THEN {cut} ELSE {w['cut']} END"
-        )
+            yield Let("skipped", f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)")
+        yield Let("cut", f"CASE WHEN NOT ({over}) THEN {w['low']} WHEN {w['wrong']} = 1 THEN {cut} ELSE {w['cut']} END")
         old, full = f"used > {w['low']} AND used <= {w['cut']}", f"{w['cut']} > {w['low']}"
         yield Fetch([GONE, FREED], counts, f"FROM {w.by_index('used')} WHERE {old}{w.current}", when=full)
         yield Do(f"{w.delete_by('used')} WHERE {old}", when=full)
         change = f"CASE WHEN {full} THEN {{}} ELSE 0 END"
         yield from self._tally(w, f"0 - {change.format(w['gone'])}", f"0 - {change.format(w['freed'])}", 0)
-        yield Let("low", INT, f"{w.greatest}({w['low']}, coalesce({w['cut']}, 0))")
+        yield Let("low", f"{w.greatest}({w['low']}, coalesce({w['cut']}, 0))")
         yield from self._closing(w)
 
     def _most(self, w: Words) -> Iterator[Step]:
@@ -132,7 +128,7 @@ class CacheBounds:
             values = f"{w.greatest}({w['n']}, 1)"
             mean = f"{w.greatest}({w.divided(w['bytes'], values)}, 1)"
             excess = f"{w['bytes']} - {self.cache.max_bytes}"
-            yield Let("most", INT, f"{w.greatest}(2 * ({w.divided(f'{excess}', mean)}), 0) + 16")
+            yield Let("most", f"{w.greatest}(2 * ({w.divided(f'{excess}', mean)}), 0) + 16")
 
     def _cut(self, w: Words) -> str:
         # The use up to which values must go; NULL if all that there are do not suffice.

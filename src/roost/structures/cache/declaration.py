@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
-from roost.structures.structure import Group, Key, Structure, column_facts
-from roost.types.column_types import INT_MAX, ColumnType, shown, whole
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.types.column_types import INT_MAX, ColumnType, shown
 from roost.types.columns import column, parse_column
 
 if TYPE_CHECKING:
@@ -124,10 +124,8 @@ class Cache(Structure[Key], Generic[Key, V]):
         )
 
     def _bound(self, what: str, bound: int | None) -> int | None:
-        found = None if bound is None else whole(bound, 1, MOST)
-        if found != bound:
-            raise Invalid(f"{self.name}: {what} is None or a whole number from 1 to {MOST:,}, not {bound!r}")
-        return found
+        said = f"{self.name}: {what} is None or a whole number from 1 to {MOST:,}"
+        return None if bound is None else checked_whole(said, bound, 1, MOST)
 
     @property
     def bounded(self) -> bool:
@@ -245,10 +243,7 @@ class Cache(Structure[Key], Generic[Key, V]):
     def _flags(self, flags: int) -> int:
         if flags == 0 and type(flags) is int:  # the common case
             return 0
-        found = whole(flags, 0, FLAGS_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: flags is a whole number from 0 to {FLAGS_MAX}, not {shown(flags)}")
-        return found
+        return checked_whole(f"{self.name}: flags is a whole number from 0 to {FLAGS_MAX}", flags, 0, FLAGS_MAX)
 
     def _lengthen(self, verb: str, key: Key, value: V) -> Any:
         if self.value.type.kind not in TEXTS:
@@ -259,16 +254,10 @@ class Cache(Structure[Key], Generic[Key, V]):
         if self.value.type.kind not in {*TEXTS, "int"}:
             raise Invalid(f"{self.name}: only a number can be added to, and a value is {self.value.spec}")
         most = INT_MAX if self.value.type.kind == "int" else COUNTER_MAX
-        found = whole(n, 0, most)
-        if found is None:
-            raise Invalid(f"{self.name}: n is a whole number from 0 to {most}, not {n!r}")
-        return found
+        return checked_whole(f"{self.name}: n is a whole number from 0 to {most}", n, 0, most)
 
     def _token(self, token: int) -> int:
-        found = whole(token, 0, INT_MAX)
-        if found is None:
-            raise Invalid(f"{self.name}: a token is what gets() or lease() has answered, not {shown(token)}")
-        return found
+        return checked_whole(f"{self.name}: a token is what gets() or lease() has answered", token, 0, INT_MAX)
 
     def _ttl(self, ttl: Ttl, needed: bool = False) -> int | None:
         # In microseconds.

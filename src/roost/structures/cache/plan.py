@@ -238,14 +238,9 @@ class CachePlan(CacheReads):
         return None if context.used.get(self.structure.name) else super()._alone(write, op, context)
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        if not self.structure.bounded or verb in LEASING:
-            return (yield from super().call(verb, rows, context))
-        if not self._by_store:
+        if self.structure.bounded and verb not in LEASING and not self._by_store:
             return (yield from self.call_each(verb, rows))
-        outcomes = []
-        for row in rows:
-            outcomes += yield from self._at_once(verb, [row + self.moment(context)])
-        return outcomes
+        return (yield from super().call(verb, rows, context))
 
     def _change(self, run: Operations, context: Context, locked: Locked) -> Plan:
         # Runs writes in their order; `clear()` of all keys splits a run in two.

@@ -230,7 +230,7 @@ class CachePrograms(CacheBounds):
     def _storing(self, w: Words) -> Iterator[Step]:
         mode, given = w.new(MODE.name), w.new("value")
         yield from self._taking(w, [UNTIL, TOKEN, FLAGS], f"{mode} = 1 OR {mode} = 0 AND {w.new(WANTED.name)} IS NULL")
-        yield Let("outcome", INT, self._verdict(w.new, w["until"], w["token"], w["now"]))
+        yield Let("outcome", self._verdict(w.new, w["until"], w["token"], w["now"]))
         outcome = w["outcome"]
         yield Leave(f"{outcome} IN ({MISSING}, {THERE}, {CHANGED})", [outcome, "0"])
         value, until = given, self._ends(w)
@@ -246,7 +246,7 @@ class CachePrograms(CacheBounds):
             flags = f"{marked} WHEN {mode} >= 3 THEN {w['flags']} & {FLAGS_MAX} ELSE {w.new('flags')} END"
         until = f"CASE WHEN {outcome} = {MARKED} THEN {w['until']} ELSE {until} END"
         if w.loops:
-            yield Let("issued", INT, self._issued(w))
+            yield Let("issued", self._issued(w))
         yield from self._stored(w, value, until, flags)
         yield Give([outcome, w["issued"] if w.loops else "0"])
 
@@ -275,7 +275,7 @@ class CachePrograms(CacheBounds):
 
     def _deleting(self, w: Words) -> Iterator[Step]:
         yield from self._taking(w, [UNTIL, TOKEN, FLAGS])
-        yield Let("outcome", INT, self._compared(w.new, w["until"], w["token"], w["now"]))
+        yield Let("outcome", self._compared(w.new, w["until"], w["token"], w["now"]))
         outcome, marks = w["outcome"], w.new(INVALIDATES.name)
         yield Leave(f"{outcome} = {CHANGED} OR {w['token']} IS NULL", [outcome])
         marked = f"({w['flags']} & {FLAGS_MAX}) | {STALE}"
@@ -319,8 +319,8 @@ class CachePrograms(CacheBounds):
         yield Fetch(
             [Column("kept", value.type, nullable=True)], ["value"], f"FROM {w.rows} WHERE {w.mine()}{w.current}"
         )
-        yield Let("marked", INT, marked)
-        yield Let("ends", INT, until)
+        yield Let("marked", marked)
+        yield Let("ends", until)
         changed = f"{w['marked']} <> {flags} OR {w['ends']} <> {w['until']}"
         yield Do(f"UPDATE {w.rows} SET until = {w['ends']}, flags = {w['marked']} WHERE {w.mine()}", when=changed)
         yield Give(["1", w["kept"], w["token"], f"{w['ends']} - {w['now']}", flags, w["marked"]])
@@ -328,7 +328,7 @@ class CachePrograms(CacheBounds):
     def _counting(self, w: Words) -> Iterator[Step]:
         yield from self._taking(w, [UNTIL, TOKEN, FLAGS])
         verdict = self._compared(w.new, w["until"], w["token"], w["now"])
-        yield Let("outcome", INT, verdict)
+        yield Let("outcome", verdict)
         # A value that is there, but not the wanted one, is told by a token of -1.
         yield Leave(f"{w['outcome']} <> {STORED}", ["0", f"CASE {w['outcome']} WHEN {CHANGED} THEN -1 ELSE 0 END", "0"])
         yield Fetch([self._kept], ["value"], f"FROM {w.rows} WHERE {w.mine()}{w.current}")
@@ -354,8 +354,8 @@ class CachePrograms(CacheBounds):
         else:
             value = yield from self._counting_on_servers(w, kept, n, sign, (beyond, none))
         if w.loops:
-            yield Let("issued", INT, self._issued(w))
-            yield Let("ends", INT, self._ends(w, w["until"]))
+            yield Let("issued", self._issued(w))
+            yield Let("ends", self._ends(w, w["until"]))
         yield from self._stored(w, value, w["ends"] if w.loops else self._ends(w, w["until"]), w["flags"])
         if w.loops:
             said = f"CASE WHEN {w['sum']} < 0 THEN {w['sum']} - 9 ELSE {w['sum']} + 1 END"
@@ -366,7 +366,7 @@ class CachePrograms(CacheBounds):
         beyond, none = messages
         if not self._mixed:
             sum_ = f"{kept}::numeric + {n}::numeric" if postgresql else f"CAST({kept} AS DECIMAL(20)) + {n}"
-            yield Let("sum", TOTAL, sum_)
+            yield Let("sum", sum_, TOTAL)
             low, high = (f"{each}::numeric" if postgresql else str(each) for each in (f"({INT_MIN})", INT_MAX))
             yield Refuse(f"{w['sum']} NOT BETWEEN {low} AND {high}", BEYOND, beyond)
             return f"CAST({w['sum']} AS {self._integer})"
@@ -377,12 +377,12 @@ class CachePrograms(CacheBounds):
         else:
             text = f"CONVERT({kept} USING latin1)"
             digits, cast = f"LENGTH({kept}) BETWEEN 1 AND 20 AND {text} NOT REGEXP '[^0-9]'", "CAST({} AS DECIMAL(65))"
-        yield Let("number", TOTAL, f"CASE WHEN {digits} THEN {cast.format(text)} END")
+        yield Let("number", f"CASE WHEN {digits} THEN {cast.format(text)} END", TOTAL)
         wrong = f"{w['number']} IS NULL OR {w['number']} > {COUNTER_MAX}"
         yield Refuse(wrong, NO_NUMBER, none)
         added = f"MOD({w['number']} + {cast.format(n)}, {COUNTER_MAX + 1})"
         less = f"GREATEST({w['number']} - {cast.format(n)}, 0)"
-        yield Let("sum", TOTAL, f"CASE WHEN {sign} > 0 THEN {added} ELSE {less} END")
+        yield Let("sum", f"CASE WHEN {sign} > 0 THEN {added} ELSE {less} END", TOTAL)
         shown = f"{w['sum']}::text" if postgresql else f"CAST({w['sum']} AS CHAR)"
         yield Refuse(
             f"char_length({shown}) > {self.cache.value.type.limit}", TOO_LONG, f"{self.cache.name}: too many digits"
@@ -401,7 +401,7 @@ class CachePrograms(CacheBounds):
         yield Leave(self._held(w), ["0"])
         row = {**key, "until": f"{w['now']} + {w.new('ttl')}", "token": self._issued(w)}
         if w.loops:
-            yield Let("issued", INT, row["token"])
+            yield Let("issued", row["token"])
             row["token"] = w["issued"]
         yield Do(w.replace(self.leases, row, [*key]))
         yield Give([w["issued"] if w.loops else "0"])

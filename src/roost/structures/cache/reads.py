@@ -20,7 +20,7 @@ from roost.structures.reading import Read
 
 PART = 8  # a read is a use if more uses than this part of all values occurred since the last one
 SLACK = 16  # `touch` writes nothing if the stored expiry time is early by less than this part of the ttl
-FEW = 3  # from this number of keys on, SQLite finds all of them by one statement faster
+FEW = 16  # from this number of keys on, SQLite finds all of them by one statement faster
 MOST_NOTES = 1024  # keys that a store remembers as used; it forgets the others
 
 

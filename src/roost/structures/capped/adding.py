@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from roost.structures.capped.declaration import Capped
-from roost.structures.steps import DUPLICATE, INT, Do, Leave, Let, Now, Program, Put, Refuse, Step, number
+from roost.structures.steps import DUPLICATE, Do, Leave, Let, Now, Program, Put, Refuse, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
 
@@ -34,7 +34,7 @@ def putting(plan: CappedPlan, w: Words) -> Iterator[Step]:
     values = plan.values_of(w, f"{w['sequence']} + 1", w.values(plan.given))
     yield Put(w.rows, values, names, "added")
     found = f"SELECT {'until' if plan.expires else 'sequence'} FROM {w.rows} WHERE {this}{w.dialect.for_update}"
-    yield Let("there", INT, f"CASE WHEN {w['added']} = 0 THEN ({found}) END")
+    yield Let("there", f"CASE WHEN {w['added']} = 0 THEN ({found}) END")
     if structure.on_duplicate == "error":
         is_there = f"{there} > {w['now']}" if plan.expires else f"{there} IS NOT NULL"
         yield Refuse(is_there, DUPLICATE, plan.there_already)
@@ -61,16 +61,16 @@ def expiring(plan: CappedPlan, w: Words, full: str = "") -> Iterator[Step]:
     if w.dialect.family == "mariadb":  # a search by a range that finds none locks the first row of another key
         last_until = f"SELECT until FROM {rows} WHERE {mine}{also} ORDER BY sequence DESC LIMIT 1{lock}"
         yield Do(f"SET {w['gone']} = 0")
-        yield Let("living", INT, f"CASE WHEN ({last_until}) > {w['now']} THEN ({living}) END")
+        yield Let("living", f"CASE WHEN ({last_until}) > {w['now']} THEN ({living}) END")
         upto = f"{w['living']} IS NULL{also}"
         yield Do(f"{delete} WHERE {mine} AND until <= {w['now']}", when=upto, counts="gone")
         upto = f"{w['living']} IS NOT NULL"
     else:
-        yield Let("living", INT, f"coalesce(({living}), {INT_MAX})")
+        yield Let("living", f"coalesce(({living}), {INT_MAX})")
     yield Do(f"{delete} WHERE {behind} AND sequence < {w['living']}", when=upto, counts="gone")
     left = f", n = {n} - {w['gone']}" if plan.structure.keep is not None else ""
     yield Do(f"UPDATE {w.head} SET sequence = {w['sequence']}{left} WHERE {w.my_head}", when=f"{w['gone']} > 0")
-    yield Let("n", INT, f"{n} - {w['gone']}")
+    yield Let("n", f"{n} - {w['gone']}")
 
 
 def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: str) -> Iterator[Step]:
@@ -87,10 +87,10 @@ def finding_worst(plan: CappedPlan, w: Words, is_full: str, count: str, lock: st
     else:
         worst = f"FROM {rows} WHERE {mine} ORDER BY {score}, sequence DESC LIMIT 1"
         due = f"{is_full} AND {w.dialect.modulo.format(w['sequence'], keep)} = 0"
-        yield Let("n", INT, f"CASE WHEN {due} THEN {count} ELSE {n} END")
-    yield Let("worst", structure.score.type, f"CASE WHEN {is_full} THEN (SELECT {score} {worst}{lock}) END")
+        yield Let("n", f"CASE WHEN {due} THEN {count} ELSE {n} END")
+    yield Let("worst", f"CASE WHEN {is_full} THEN (SELECT {score} {worst}{lock}) END", structure.score.type)
     yield Leave(f"{w.new(structure.score.name)} <= {w['worst']}", ["0"])
-    yield Let("victim", INT, f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
+    yield Let("victim", f"CASE WHEN {w['worst']} IS NOT NULL THEN (SELECT sequence {worst}{lock}) END")
     gone = f"{mine} AND {score} = {w['worst']} AND sequence = {w['victim']}"
     yield Do(f"{w.delete_by('best')} WHERE {gone}", when=f"{w['victim']} IS NOT NULL")
 

@@ -43,7 +43,6 @@ else:
     Added = TypeVar("Added")
 
 SCORES = ("int", "float", "date", "datetime")  # the types that every database sorts in the order of their values
-ID_VERBS = ("remove", "get", "rank")
 
 
 class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
@@ -263,8 +262,3 @@ class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
         visits.latest(5, 3)
         """
         return Adopted(table)
-
-    def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
-        if verb in ID_VERBS:
-            return [repr(self.key.value(args[0])), repr(self.id.value(args[1]))]
-        return super()._arguments(verb, args)

@@ -8,8 +8,6 @@ of theirs. Elsewhere the head has the sequence of the newest row.
 The search for the oldest row begins behind those that were evicted: the head has a sequence up to which none is left
 (`roost_bound`), which is written from time to time. Otherwise it would pass everything that was ever evicted and still
 is in the index.
-
-Longer than 500 lines: a program's steps are read beside its tables and its reads.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ from roost.structures.steps import (
     DUPLICATE,
     FULL,
     IN_ORDER,
-    INT,
     Do,
     Give,
     Head,
@@ -220,17 +217,17 @@ class CappedPlan(RowsPlan):
             # of the rows does, since the oldest is gone.
             seen = f"SELECT count(*) FROM (SELECT 1 FROM {w.rows} WHERE {mine} FOR UPDATE) q"
             if structure.keep is not None:
-                yield Let("seen", INT, f"CASE WHEN NOT ({w.dialect.read_committed}) THEN ({seen}) END")
-            yield Let("sequence", INT, f"greatest({w['sequence']}, ({newest}))")
+                yield Let("seen", f"CASE WHEN NOT ({w.dialect.read_committed}) THEN ({seen}) END")
+            yield Let("sequence", f"greatest({w['sequence']}, ({newest}))")
         there, rejects = w["there"], structure.keep is not None and structure.on_full == "reject"
         first = w.dialect.family == "mariadb" and structure.score is None  # `putting`
         if self.expires and (rejects or not first):
             yield from expiring(self, w, f"{n} >= {keep}" if first else "")
         found = f"SELECT sequence FROM {w.rows} WHERE {this}"
         if not first:
-            yield Let("there", INT, found, locking=True)
+            yield Let("there", found, locking=True)
         elif rejects:
-            yield Let("there", INT, f"{found} AND {n} >= {keep}", locking=True)  # CASE would read it all the same
+            yield Let("there", f"{found} AND {n} >= {keep}", locking=True)  # CASE would read it all the same
         else:
             yield from putting(self, w)
             yield from expiring(self, w) if self.expires else ()
@@ -246,12 +243,10 @@ class CappedPlan(RowsPlan):
         count_after = count if first else f"{count} + 1"
         unless_there = f"WHEN {there} IS NOT NULL THEN {n} " if stays else ""
         if structure.keep is not None and structure.on_full == "reject":
-            yield Let("counted", INT, f"CASE WHEN {is_full} THEN {count} ELSE {n} END")
+            yield Let("counted", f"CASE WHEN {is_full} THEN {count} ELSE {n} END")
             yield Refuse(f"{is_full} AND {w['counted']} >= {keep}", FULL, self.full)
             yield from putting(self, w) if first else ()
-            yield Let(
-                "stored", INT, f"CASE {unless_there}ELSE {w['counted']} + 1 END" if stays else f"{w['counted']} + 1"
-            )
+            yield Let("stored", f"CASE {unless_there}ELSE {w['counted']} + 1 END" if stays else f"{w['counted']} + 1")
         elif structure.keep is not None:
             if structure.score is not None:
                 yield from finding_worst(self, w, is_full, count, lock)
@@ -259,15 +254,15 @@ class CappedPlan(RowsPlan):
                 oldest = f"{behind} AND sequence <= {w['sequence']} + 1 - {keep} ORDER BY sequence LIMIT 1"
                 first_kept = f"{mine} ORDER BY sequence DESC LIMIT 1 OFFSET {(structure.keep or 0) - (not first)}"
                 found = f"SELECT sequence FROM {rows} WHERE {oldest}{lock}"
-                yield Let("victim", INT, f"CASE WHEN {is_full} AND {n} = {keep} THEN ({found}) END")
+                yield Let("victim", f"CASE WHEN {is_full} AND {n} = {keep} THEN ({found}) END")
                 # Where the count is wrong, all but the newest go, and the others are counted.
                 wrong = f"{is_full} AND {w['victim']} IS NULL"
                 cut = f"CASE WHEN {wrong} THEN (SELECT sequence FROM {rows} WHERE {first_kept}{lock}) END"
-                yield Let("cut", INT, f"coalesce({w['victim']}, {cut})")
+                yield Let("cut", f"coalesce({w['victim']}, {cut})")
                 gone = f"{behind} AND sequence <= {w['cut']}"
                 yield Do(f"{w.delete_by('newest')} WHERE {gone}", when=f"{w['cut']} IS NOT NULL")
             known = f"WHEN {n} < {keep} THEN {n} + 1 WHEN {w['victim']} IS NULL THEN {count_after} ELSE {keep} END"
-            yield Let("stored", INT, f"CASE {unless_there}{known}")
+            yield Let("stored", f"CASE {unless_there}{known}")
         if not first:
             yield Do(self.put(w, f"{w['sequence']} + 1", w.values(self.given)))
         changes, due = {}, []
@@ -296,7 +291,7 @@ class CappedPlan(RowsPlan):
                 yield Do(f"UPDATE {w.head} SET n = n - changes() WHERE {w.mine()}")
             return
         if not self.by_head:
-            yield Let("last", INT, f"SELECT sequence FROM {w.rows} WHERE {this}")
+            yield Let("last", f"SELECT sequence FROM {w.rows} WHERE {this}")
         yield Do(f"DELETE FROM {w.rows} WHERE {this}{living}", counts="gone")
         if counts and not self.by_head:
             # A row added behind an old snapshot is not seen. If that left the head as it was, it has evicted this one.

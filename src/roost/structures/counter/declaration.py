@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation, few
-from roost.structures.structure import Group, Key, Structure, column_facts
+from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
 from roost.types.columns import Column
 
@@ -67,9 +67,8 @@ class Counter(Structure[Key]):
         keep: int | None = None,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
-        self.slots = None if slots is None else whole(slots, 1, MAX_SLOTS)
-        if self.slots != slots:
-            raise Invalid(f"{name}: slots is None or a whole number from 1 to {MAX_SLOTS:,}, not {slots!r}")
+        what = f"{name}: slots is None or a whole number from 1 to {MAX_SLOTS:,}"
+        self.slots = None if slots is None else checked_whole(what, slots, 1, MAX_SLOTS)
         self._check_key = self.key.check
         self.seconds = None if window is None else _seconds(name, window)
         self.window = next((word for word, n in SECONDS.items() if n == self.seconds), self.seconds)
@@ -176,10 +175,8 @@ class Counter(Structure[Key]):
             if last is not None:
                 raise Invalid(f"{self.name}: last is a number of windows: declare the counter with window= and keep=")
             return ()
-        found = None if last is None else whole(last, 1, MAX_KEEP)
-        if found is None and last is not None:
-            raise Invalid(f"{self.name}: last is a number of windows from 1 on, not {last!r}")
-        return (found,)
+        what = f"{self.name}: last is a number of windows from 1 on"
+        return (None if last is None else checked_whole(what, last, 1, MAX_KEEP),)
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         match verb:

@@ -21,7 +21,7 @@ from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, P
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.rules import gone, rule
-from roost.structures.steps import BY_INDEX, IN_ORDER, INT, TOTAL, Do, Door, Give, Let, Program, Step, Take, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, TOTAL, Do, Door, Give, Let, Program, Step, Take, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -101,7 +101,7 @@ class CounterPlan(ProgramPlan):
         values = w.values(self.structure.key.columns)
         key = [*values]
         if self.structure.size:
-            yield Let("start", INT, self.start(w.clock))
+            yield Let("start", self.start(w.clock))
             values["start"] = w["start"]
             key.append("start")
             if not source:  # the windows of this key that have gone by; those of other keys are swept by batches
@@ -129,7 +129,7 @@ class CounterPlan(ProgramPlan):
         if self.dialect.name == "postgresql":
             yield Do(f"PERFORM 1 {there} ORDER BY slot FOR UPDATE", when=f"{makes} = 0")
         else:
-            yield Let("there", INT, f"SELECT count(*) {there} AND {makes} = 0", locking=True)
+            yield Let("there", f"SELECT count(*) {there} AND {makes} = 0", locking=True)
 
     def _incrementing(self, w: Words) -> Iterator[Step]:
         if self.dialect.name == "postgresql":
@@ -141,13 +141,13 @@ class CounterPlan(ProgramPlan):
             yield Do(self._lock(w))
         yield from self._adding(w, "0")
         current = f" AND start = {w['start']}" if self.structure.size else ""
-        yield Let("sum", TOTAL, f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", locking=True)
+        yield Let("sum", f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", TOTAL, locking=True)
         yield Give([w["sum"]])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
         value = "sum(n)"
         if self.structure.size:
-            yield Let("start", INT, self.start(w.clock))
+            yield Let("start", self.start(w.clock))
             value = f"sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END)"
         if not self.dialect.row_locks:
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
@@ -161,7 +161,7 @@ class CounterPlan(ProgramPlan):
         yield Give([w["had"]])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:
-        yield Let("first", INT, f"{self.start(w.clock)} - {self._back(None)}")
+        yield Let("first", f"{self.start(w.clock)} - {self._back(None)}")
         cell = [*self.structure.key.columns, START, SLOT]
         yield from gone(w, w.rows, cell, f"start < {w['first']}", "start")
 
@@ -220,12 +220,7 @@ class CounterPlan(ProgramPlan):
         return (yield from self.call_all(self._programs["add_all"], sorted(rows)))
 
     def _increments(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        if self.dialect.exchanges or len(run) == 1:
-            return (yield from self._caught(run, self._writes(run, context, locked)))
-        results = []
-        for op in run:
-            results += yield from self._caught([op], self._writes([op], context, locked))
-        return results
+        return (yield from self._caught(run, self._writes(run, context, locked)))
 
     def _caught(self, run: Operations, work: Plan) -> Plan:
         # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.

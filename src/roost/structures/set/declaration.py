@@ -129,6 +129,4 @@ class Set(Structure[Key], Generic[Key, Member]):
             case "add_all":
                 width = len(self.key.columns)
                 return [f"[{few(repr((key(row[:width]), member(row[width:]))) for row in args)}]"]
-            case "contains":
-                return [repr(key(args[0])), repr(member(args[1]))]
         return super()._arguments(verb, args)

@@ -24,21 +24,7 @@ from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
 from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, leaves_earlier, rule, sweep
 from roost.structures.set.declaration import Set
-from roost.structures.steps import (
-    BY_INDEX,
-    IN_ORDER,
-    INT,
-    OUTCOMES,
-    Do,
-    Give,
-    Head,
-    Let,
-    Now,
-    Program,
-    Put,
-    Step,
-    number,
-)
+from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.structure import Structure
 from roost.structures.views.postgresql import newest_version
 from roost.structures.wire import Values, Wire
@@ -113,7 +99,7 @@ class SetPlan(ProgramPlan):
         self._pair_out: Callable[[Row], Row] = dialect.encoder(self.pair) or same
         self._member_in: Callable[[Row], Row] = dialect.decoder(member) or same
         super().__init__(structure, dialect)
-        self.apart = 0 if self.keep else len(self.pair)  # with `keep` the oldest one goes
+        self.apart = self.key_width if self.keep else len(self.pair)  # with `keep` the oldest one goes
         if not self.heads:
             self.lock_width = len(self.pair)
 
@@ -172,7 +158,7 @@ class SetPlan(ProgramPlan):
             # One that is made has expired already; who asked for it adds the member in the same transaction.
             pair = w.values(self.pair)
             yield Do(w.put(w.rows, {**pair, "until": "0"}, [*pair]), when=f"{w.new(MAKES.name)} = 1")
-            yield Let("until", INT, self._locked(w))
+            yield Let("until", self._locked(w))
 
         return Program("lock", given, steps)
 
@@ -199,12 +185,12 @@ class SetPlan(ProgramPlan):
         reads_first = w.dialect.family == "postgresql"
         if self.expires:
             if reads_first:
-                yield Let("before", INT, f"SELECT until FROM {w.rows} WHERE {w.mine(self.pair)}")
+                yield Let("before", f"SELECT until FROM {w.rows} WHERE {w.mine(self.pair)}")
             yield Now()
         change: dict[str, str] = {}
         if keep:
             newest = f"(SELECT max(sequence) + 1 FROM {w.rows} WHERE {w.mine()})"
-            yield Let("sequence", INT, f"{w.greatest}(coalesce({newest}, 0), {w.clock})")
+            yield Let("sequence", f"{w.greatest}(coalesce({newest}, 0), {w.clock})")
             change = {name: w.proposed(name) for name in self._values(w) if name not in pair}
         if not w.loops:
             yield Do(f"UPDATE {w.head} SET n = n + 1 WHERE {w.mine()} AND NOT EXISTS ({there})")
@@ -220,14 +206,14 @@ class SetPlan(ProgramPlan):
         if change and not reads_first:
             # Not by an upsert: in a trigger, ROW_COUNT() does not tell whether it has inserted.
             if self.expires:
-                yield Let("before", INT, self._locked(w))
+                yield Let("before", self._locked(w))
             renewed = ", ".join(f"{name} = {values[name]}" for name in change)
             yield Do(f"UPDATE {w.rows} SET {renewed} WHERE {w.mine(self.pair)}", when=f"{added} = 0")
         if keep:
             # From the newest end: before the oldest row, an old snapshot keeps all that was ever evicted.
             over = f"{w.mine()} AND {added} = 1 AND {size} >= {keep}"
             last = f"SELECT sequence FROM {w.rows} WHERE {over} ORDER BY sequence DESC LIMIT 1 OFFSET {keep}"
-            yield Let("last", INT, last, locking=True)
+            yield Let("last", last, locking=True)
             gone = f"{w.mine()} AND sequence <= {w['last']}"
             if w.dialect.family == "postgresql":
                 number = f"greatest({size} + 1 - {keep}, 1)"
@@ -253,7 +239,7 @@ class SetPlan(ProgramPlan):
             yield Do(w.put(rows, self._values(w), pair, renewed))
             return
         if w.dialect.family == "postgresql":
-            yield Let("before", INT, self._locked(w))
+            yield Let("before", self._locked(w))
             yield Now()
             yield Put(rows, self._values(w), pair, "added", renewed)
         else:
@@ -261,7 +247,7 @@ class SetPlan(ProgramPlan):
             # does not read the structure's time: what a statement that writes reads is locked.
             until = f"{w.clock} + {(self.structure.keep_for or 0) * SECOND}"
             yield Put(rows, {**w.values(self.pair), "until": until}, pair, "added", {"until": "until + 1"})
-            yield Let("before", INT, self._locked(w))
+            yield Let("before", self._locked(w))
             yield Now()
             change = f"UPDATE {rows} SET until = {self._values(w)['until']} WHERE {w.mine(self.pair)}"
             yield Do(change, when=f"{w['added']} = 0 OR {w['now']} <> {w['clock']}")
@@ -332,7 +318,7 @@ class SetPlan(ProgramPlan):
     def _counting(self, w: Words, missing: str) -> Iterator[Step]:
         # MariaDB and MySQL.
         pair, key = w.values(self.pair), w.values(w.key)
-        yield Let("news", NEWS.type, f"SELECT JSON_OBJECTAGG(q.ord, 1) FROM {missing}")
+        yield Let("news", f"SELECT JSON_OBJECTAGG(q.ord, 1) FROM {missing}", NEWS.type)
         counts = f"{missing} GROUP BY {', '.join(key.values())}"
         more = {"n": f"{w.head}.n + VALUES(n)"}
         yield Do(w.put(w.head, {**key, "n": "COUNT(*)"}, [*key], more, counts))

@@ -81,7 +81,7 @@ class MySQLViewWords(ViewWords):
 
     def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> tuple[list[str], list[str]]:
         """Return the statements of a call of a program, whose outcome may refuse the row, and their variables."""
-        gives, words = self.plan.gives(verb), self.plan.words
+        gives, words = self.plan.program(verb).gives, self.plan.words
         outs = [f"`its {each.name}`" for each in gives]
         declared = [f"DECLARE `its {each.name}` {words.type_of(each)}" for each in gives]
         name = words.routine_name(self.plan.program(verb))

@@ -301,7 +301,7 @@ class PostgreSQLViewWords(ViewWords):
     def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> list[str]:
         """Return the statements of a call of a program, whose outcome, `it.outcome`, may refuse the row."""
         called = f"{self.name}_{verb}({', '.join(self.called(verb, passes, self.new))});"
-        if not self.plan.gives(verb):
+        if not self.plan.program(verb).gives:
             return [f"PERFORM {called}"]
         refusals = self.plan.refusals(verb).items()
         stops = [refusing(f"it.outcome = {outcome}", REFUSALS[outcome][0], message) for message, outcome in refusals]
@@ -311,7 +311,7 @@ class PostgreSQLViewWords(ViewWords):
         """Return the statements after an INSERT: whether it counts, and Roost's own columns, which RETURNING gives."""
         lines = ["IF it.outcome = 0 THEN\n  RETURN NULL;\nEND IF;"] if relation.skips else []
         own, place = [each for each in (SEQUENCE, AT) if each in relation.shown], self.is_new(relation.identity)
-        if own and SEQUENCE in self.plan.gives(relation.insert):
+        if own and SEQUENCE in self.plan.program(relation.insert).gives:
             lines.append("NEW.sequence := it.outcome;")
             column, value = relation.place.format(sequence="NEW.sequence").split(" = ")
             key = {self.dialect.name_of(each): self.new(each) for each in self.key} | {column: value}

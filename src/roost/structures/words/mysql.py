@@ -13,9 +13,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
-from roost.dialects.dialect import MOST_BYTES, Row
+from roost.dialects.dialect import MOST_BYTES, Answer, Row, Template
 from roost.dialects.mariadb_conditions import given_type
 from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
@@ -269,3 +270,15 @@ def _json_value(value: Any) -> str:
         case Decimal():
             return format(value, "f")
     raise TypeError(f"{value!r} is no value of MariaDB's")
+
+
+@lru_cache(1000)
+def calling(call: str, first: int, width: int) -> Template:
+    """Return the template of a call whose outcome, is in so many numbered variables from there on."""
+    return Template(call.format(result="".join(f", @roost_{place}" for place in range(first, first + width))))
+
+
+@lru_cache(64)
+def results(number: int) -> Template:
+    """Return the template of the query for so many of these variables."""
+    return Template(f"SELECT {', '.join(f'@roost_{place}' for place in range(number))}", answer=Answer.ORDINAL)

@@ -80,7 +80,7 @@ class SQLiteWords(Words):
                 case steps.Now():
                     self._lets["now"] = self.now
                     body.append(self._store_time())
-                case steps.Let(name, _, value):
+                case steps.Let(name, value):
                     self._lets[name] = f"({value})"
                 case steps.Fetch(remembered, selected, source):
                     for column_, value in zip(remembered, selected, strict=True):

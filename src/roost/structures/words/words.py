@@ -237,7 +237,7 @@ class ServerWords(Words):
                 case steps.Fact(fact, value, when):
                     self._declare(declared, number(fact))
                     lines.append(self._if(when, self._looked_up(fact, value)))
-                case steps.Let(variable, type_, value, locking):
+                case steps.Let(variable, value, type_, locking):
                     self._declare(declared, Column(variable, type_))
                     lines.append(self._let(variable, value, locking))
                 case steps.Fetch(columns, values, source, when):
