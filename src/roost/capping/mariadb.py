@@ -286,7 +286,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             columns, values = words.columns(words.cap.per), self.dialect.holes(len(key))
             yield write(f"INSERT INTO {words.notes} ({NUMBER}, {columns}) VALUES (UUID_SHORT(), {values})", *key)
         elif notes and not left[0][0][0]:
-            delete = f"DELETE FROM {words.notes} WHERE {NUMBER} IN ({{rows}})"
+            delete = words.by_key(words.notes, [NUMBER])
             yield Statement(Template(delete, Gather.VALUES), [(n,) for n in notes])
 
     def added(self, cap: Cap, key: Row) -> Asking:
@@ -297,7 +297,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
                 yield from self._cut(self.words(cap), values, lambda: False)
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
-        """Return the next notes behind a number, gathered by key, as `waiting` does."""
+        """Return the next notes behind a number, gathered by key, as `waiting` does, and the number of the last one."""
         yield from self.as_made(cap)
         words = self.words(cap)
         found = yield read(
@@ -308,7 +308,8 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         keys: dict[Row, list[int]] = {}
         for number, *key in found[0]:
             keys.setdefault(tuple(key), []).append(number)
-        return deque(keys.items())
+        newest = yield read(f"SELECT COALESCE(MAX({NUMBER}), 0) FROM {words.notes}")
+        return deque(keys.items()), newest[0][0][0]
 
     def claim(self, cap: Cap, seconds: int) -> Asking:
         """Take the lock for running passes, for the lifetime of the connection; return whether it was granted."""
@@ -324,14 +325,12 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         return bool(found[0] and found[0][0][0] and not (yield from self.idle(cap)))
 
     def grace(self, cap: Cap) -> Asking:
-        """Return the seconds until the next pass should be over; 0 without passes, None while one is under way."""
-        if (yield from self._is_passing(cap)):
-            return None
-        return LATE if (yield from self.has_event(cap)) else 0
+        """Return the seconds after which a pass should have come; 0 without passes.
 
-    def _is_passing(self, cap: Cap) -> Asking:
-        found = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
-        return bool(found[0][0][0])
+        The lock for passes says that they are claimed, and not that they are made.
+        """
+        claimed = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
+        return LATE if claimed[0][0][0] or (yield from self.has_event(cap)) else 0
 
     def idle(self, cap: Cap) -> Asking:
         words = self.words(cap)
@@ -382,7 +381,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
     def _overdue(self, cap: Cap, keys: list[Row], changed: bool) -> Asking:
         # The keys without a note, and those that a pass should have trimmed; all keys if no passes are run.
         words = self.words(cap)
-        if not keys or changed or not ((yield from self._is_passing(cap)) or (yield from self.has_event(cap))):
+        if not keys or changed or not (yield from self.grace(cap)):
             return keys
         where = " AND ".join(f"{self.dialect.quoted(name)} = %s" for name in cap.per)
         recent = f"SELECT MIN({AT}) > CURRENT_TIMESTAMP - INTERVAL {LATE} SECOND FROM {words.notes} WHERE {where}"

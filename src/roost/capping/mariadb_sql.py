@@ -7,6 +7,7 @@ are too old by the index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_hex
 
 from roost.capping.cap import Words
 from roost.dialects.dialect import Gather, Row, Statement, Template
@@ -81,8 +82,15 @@ class MariaDBWords(Words):
 
     @property
     def lock(self) -> str:
-        named = f"CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)})"
+        # Any account may hold any name, so it is made of what only this database's accounts can read: a secret.
+        secret = "SELECT EVENT_COMMENT FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME"
+        of_event = f"COALESCE(({secret} = {self.dialect.literal(self.cap.index_name)}), '')"
+        named = f"CONCAT(DATABASE(), '.', {self.dialect.literal(self.cap.table)}, {of_event})"
         return f"CONCAT('roostcap ', LEFT(SHA2({named}, 256), 32))"
+
+    @property
+    def _scheduled(self) -> str:
+        return f"{self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND COMMENT '{token_hex(16)}' DO"
 
     @property
     def bodies(self) -> dict[str, str]:
@@ -174,12 +182,14 @@ class MariaDBWords(Words):
 
         in_utc: the rows were read in UTC.
         """
-        quoted = self.dialect.quoted
         if not all(type(value) is int for value in rows[0]):  # texts in a list would have another character set
             return Statement(Template(self.deleting(self._delete_by("%s"), in_utc)), rows)
-        same = " AND ".join(f"r.{quoted(name)} = q.{quoted(name)}" for name in self.cap.id)
-        joined = CUT_JOINED.format(pairs=self.columns(self.cap.id), rows=self.table, same_pair=same)
-        return Statement(Template(self.deleting(joined, in_utc), Gather.VALUES), rows)
+        return Statement(Template(self.deleting(self.by_key(self.table, self.cap.id), in_utc), Gather.VALUES), rows)
+
+    def by_key(self, table: str, key: Sequence[str]) -> str:
+        """Return the DELETE of many rows of a table by its primary key, of whole numbers."""
+        same = " AND ".join(f"r.{name} = q.{name}" for name in map(self.dialect.quoted, key))
+        return CUT_JOINED.format(pairs=self.columns(key), rows=table, same_pair=same)
 
     def _delete_by(self, hole: str = "") -> str:
         # By parameters, or in the event by the values of `roostcap_gone`.
@@ -233,15 +243,16 @@ class MariaDBWords(Words):
       END IF;
     END FOR;"""
         return f"""\
-CREATE OR REPLACE{self._definer} EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
+CREATE OR REPLACE{self._definer} EVENT {self._scheduled}
 BEGIN
   DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
   DECLARE roostcap_cut INT DEFAULT 0;
   DECLARE roostcap_past INT DEFAULT 0;
   DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
+  DECLARE roostcap_lock VARCHAR(64) DEFAULT {self.lock};
   DECLARE roostcap_may BOOLEAN DEFAULT {self.may};
   DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
-  IF roostcap_may AND GET_LOCK({self.lock}, 0) <=> 1 THEN
+  IF roostcap_may AND GET_LOCK(roostcap_lock, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;{begin}
       SET roostcap_held = FALSE;
@@ -261,6 +272,6 @@ BEGIN
 {PAUSE}
       UNTIL roostcap_cut < {CUT} OR roostcap_held END REPEAT;{end}
     COMMIT;
-    DO RELEASE_LOCK({self.lock});
+    DO RELEASE_LOCK(roostcap_lock);
   END IF;
 END"""

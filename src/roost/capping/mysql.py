@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import CUT, IN_UTC, NTH, NUMBER, PAUSE, MariaDBWords
-from roost.dialects.dialect import Gather, Row, Statement, Template
 from roost.dialects.mysql import MYSQL
 
 MOST_WAITS = 5  # of a pass, a second each, for rows that go too
-ZONED = f"/*+ SET_VAR({IN_UTC.replace(' ', '')}) */"
+BY_KEY = "DELETE /*+ INDEX(r PRIMARY) */"  # or a scan would wait for whoever is writing
+IN_ZONE = f"SET_VAR({IN_UTC.replace(' ', '')})"
 
 
 class MySQLWords(MariaDBWords):
@@ -23,17 +23,16 @@ class MySQLWords(MariaDBWords):
 
     def reading(self, sql: str, in_utc: bool) -> str:
         """Return a query, in UTC if that is wanted."""
-        return sql.replace("SELECT", f"SELECT {ZONED}", 1) if in_utc else sql
+        return sql.replace("SELECT", f"SELECT /*+ {IN_ZONE} */", 1) if in_utc else sql
 
     def deleting(self, sql: str, in_utc: bool) -> str:
         """Return a DELETE, in UTC if what it is given was read so; it waits for a lock for a second at most."""
-        return sql.replace("DELETE", f"DELETE {ZONED}", 1) if in_utc else sql
+        if in_utc and sql.startswith(BY_KEY):
+            return sql.replace("*/", f"{IN_ZONE} */", 1)
+        return sql.replace("DELETE", f"DELETE /*+ {IN_ZONE} */", 1) if in_utc else sql
 
-    def delete_all(self, rows: Sequence[Row], in_utc: bool) -> Statement:
-        if not all(type(value) is int for value in rows[0]):
-            return Statement(Template(self.deleting(self._delete_by("%s"), in_utc)), rows)
-        delete = f"DELETE FROM {self.table} WHERE ({self.columns(self.cap.id)}) IN ({{rows}})"
-        return Statement(Template(self.deleting(delete, in_utc), Gather.VALUES), rows)
+    def by_key(self, table: str, key: Sequence[str]) -> str:
+        return f"{BY_KEY} FROM {table} AS r WHERE ({self.columns(key)}) IN ({{rows}})"
 
     @property
     def make_index_sql(self) -> str:
@@ -88,16 +87,17 @@ class MySQLWords(MariaDBWords):
         declared = "".join(f"\n  DECLARE {name} {type_};" for name, type_ in zip(variables, types, strict=True))
         this = " AND ".join(f"{self.column(name)} = {each}" for name, each in zip(self.cap.id, variables, strict=True))
         return f"""\
-CREATE{self._definer} EVENT {self.dialect.quoted(self.cap.index_name)} ON SCHEDULE EVERY 1 SECOND DO
+CREATE{self._definer} EVENT {self._scheduled}
 BEGIN
   DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
   DECLARE roostcap_note BIGINT UNSIGNED;
   DECLARE roostcap_turn BIGINT;{declared}
   DECLARE roostcap_cut, roostcap_past, roostcap_waits INT DEFAULT 0;
   DECLARE roostcap_held, roostcap_end BOOLEAN DEFAULT FALSE;
+  DECLARE roostcap_lock VARCHAR(64) DEFAULT {self.lock};
   DECLARE roostcap_may BOOLEAN DEFAULT {self.may};{cursor}
   DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE, roostcap_waits = roostcap_waits + 1;
-  IF roostcap_may AND GET_LOCK({self.lock}, 0) <=> 1 THEN
+  IF roostcap_may AND GET_LOCK(roostcap_lock, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET SESSION innodb_lock_wait_timeout = 1;
     START TRANSACTION;{begin}
@@ -127,7 +127,7 @@ BEGIN
 {PAUSE}
       UNTIL roostcap_cut < {CUT} OR roostcap_waits >= {MOST_WAITS} END REPEAT;{end}
     COMMIT;
-    DO RELEASE_LOCK({self.lock});
+    DO RELEASE_LOCK(roostcap_lock);
   END IF;
 END"""
 

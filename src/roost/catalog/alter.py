@@ -106,7 +106,9 @@ def _change(
     catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts, added: Sequence[tuple[Column, Any]]
 ) -> Changes:
     name = plan.structure.name
-    if old != new:
+    # A call above READ COMMITTED that has waited for the `alter` before this one went by the former declaration.
+    late = old == new and plan.late and (yield Statement(each(plan.late), [()]))[0]
+    if old != new or late:
         if plan.altering:  # after the view's lock: who writes through the view takes both in this order
             yield Statement(Template(plan.altering), [()])
         yield Statement(Template(catalog.former_table), [()])
@@ -122,7 +124,7 @@ def _change(
         again = yield Statement(catalog.lock, [(name,)])
         if again != found:
             raise Busy(f"{name}: another process changed it meanwhile")
-    changed = [fact for fact in plan.structure.options if old.get(fact) != new.get(fact)]
+    changed = ["keep"] if late else [each for each in plan.structure.options if old.get(each) != new.get(each)]
     for fact in changed:
         if fact in plan.alterations:
             yield from plan.alterations[fact](plan, old, new)
@@ -141,7 +143,9 @@ def _change(
             with suppress(Invalid):  # a collection that rejects drops no row
                 yield from plan.alterations[fact](plan, old, new)
     return changes + [
-        f"{fact}: {fact_in_words(fact, old.get(fact))} -> {fact_in_words(fact, new.get(fact))}" for fact in changed
+        f"{fact}: {'of a late call' if late else fact_in_words(fact, old.get(fact))} ->"
+        f" {fact_in_words(fact, new.get(fact))}"
+        for fact in changed
     ]
 
 

@@ -151,9 +151,11 @@ def work_off(store: Store, made: Cap) -> Generator[int, None, None]:
     if made.older_than:
         yield from _sweep(core, adoption, made)
         return
-    after = 0
-    while noted := core.snapshot(partial(adoption.noted, made, after, KEYS)):
-        after = max(number for _, numbers in noted for number in numbers)
+    after, last = 0, None
+    while last is None or after < last:
+        noted, newest = core.snapshot(partial(adoption.noted, made, after, KEYS))
+        last = newest if last is None else last  # beside steady writers there are always more
+        after = max((number for _, numbers in noted for number in numbers), default=last)
         yield from _bursts(core, adoption, made, noted)
 
 

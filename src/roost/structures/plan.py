@@ -150,6 +150,7 @@ class StructurePlan(TargetPlan):
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
+    late: str = ""  # the query for a key whose `keep` a call has written by a former declaration, after `alter`
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
     of_all: ClassVar[frozenset[str]] = frozenset(["keys"])  # verbs that read all keys
     together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order

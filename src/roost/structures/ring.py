@@ -124,6 +124,7 @@ class RingPlan(RowsPlan):
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         self.first = {"keep": str(structure.keep)}
         super().__init__(structure, dialect)
+        self.late = f"SELECT 1 FROM {self.head_table} WHERE keep <> {structure.keep} LIMIT 1"
 
     def made(self) -> Iterator[str]:
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)

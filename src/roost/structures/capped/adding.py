@@ -216,7 +216,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     values = {name_of(column): w.new(column.name) for column in plan.given}
     own = {name_of(column): values[name_of(column)] for column in key}
     names, given = list(own), ", ".join(own.values())
-    by_index = f"FORCE INDEX (roost_{w.name}_newest)"
+    by_index, locked = f"FORCE INDEX (roost_{w.name}_newest)", f"{head} h FORCE INDEX (PRIMARY)"
     joined = " AND ".join(f"h.{name} = {value}" for name, value in own.items())
     as_key = ", ".join(f"{value} AS {name}" for name, value in own.items())
     as_pair = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))
@@ -238,25 +238,28 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     source = f"(SELECT p.*, {last} AS `its turn` FROM {numbered} p) s WHERE s.`its turn` = 1 ORDER BY s.`its sequence`"
     fresh = (
         f"SELECT i.*, r.sequence IS NULL AS `is fresh` FROM (SELECT DISTINCT {as_pair} FROM {w.source}) i\n"
-        f"    LEFT JOIN {rows} r ON {same([*key, *ids], 'r.', 'i.')}"
+        f"    LEFT JOIN {rows} r FORCE INDEX (PRIMARY) ON {same([*key, *ids], 'r.', 'i.')}"
     )
     fresh = (
         f"SELECT {w.names(key, 'f.')}, SUM(f.`is fresh`) AS `its fresh` FROM ({fresh}) f GROUP BY {w.names(key, 'f.')}"
     )
     if structure.keep is not None:
-        yield Do(f"UPDATE ({fresh}) g STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'g.')} SET h.n = h.n + g.`its fresh`")
+        yield Do(f"UPDATE ({fresh}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')} SET h.n = h.n + g.`its fresh`")
     yield Do(plan.put(w, "s.`its sequence`", {name: f"s.{name}" for name in values}, source))
     count = f"SELECT {as_key}, COUNT(*) AS `its count` FROM {w.source} GROUP BY {given}"
-    counted = f"UPDATE ({count}) g STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'g.')}"
+    counted = f"UPDATE ({count}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')}"
     yield Do(f"{counted} SET h.sequence = h.sequence + g.`its count`")
     if structure.keep is not None:
-        cut = f"SELECT v.sequence FROM {rows} v {by_index} WHERE {same(key, 'v.', 'k.')}"
-        cut = f"({cut} ORDER BY v.sequence DESC LIMIT 1 OFFSET {structure.keep})"
+        # A search from the newest on that does not find so many locks the last row of another key.
+        of_key = f"WHERE {same(key, 'v.', 'k.')}"
+        cut = f"SELECT v.sequence FROM {rows} v {by_index} {of_key} ORDER BY v.sequence DESC"
+        n = f"SELECT COUNT(*) FROM {rows} v FORCE INDEX (PRIMARY) {of_key}"
+        cut = f"CASE WHEN ({n}) > {structure.keep} THEN ({cut} LIMIT 1 OFFSET {structure.keep}) END"
         yield Do(
             f"DELETE r FROM (SELECT {w.names(key, 'k.')}, {cut} AS `its cut` FROM {keys} k) d\n"
             f"    STRAIGHT_JOIN {rows} r {by_index} ON {same(key, 'r.', 'd.')} AND r.sequence <= d.`its cut`"
         )
     if structure.keep is not None:
-        counted = f"(SELECT COUNT(*) FROM {rows} r WHERE {same(key, 'r.', 'h.')})"
+        counted = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
         full = "" if plan.expires else f" WHERE h.n > {structure.keep}"
-        yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {head} h ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")
+        yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")

@@ -365,7 +365,8 @@ def needed(sql: str) -> set[Right]:
     """Return the rights that the statements of a text need on Roost's own tables."""
     wanted = {"INSERT INTO": ["INSERT"], "UPDATE": ["UPDATE", "SELECT"], "DELETE FROM": ["DELETE", "SELECT"]}
     found = re.findall(
-        r"(INSERT INTO|UPDATE|DELETE FROM|FROM) (roost_\w+)", re.sub(r"DELETE roost_\w+ FROM", "DELETE FROM", sql)
+        r"(INSERT INTO|UPDATE|DELETE FROM|FROM) (roost_\w+)",
+        re.sub(r"DELETE (roost_\w+|/\*.*?\*/) FROM", "DELETE FROM", sql),
     )
     rights = {(table, right) for verb, table in found for right in wanted.get(verb, ["SELECT"])}
     return rights | {(table, "UPDATE") for table in re.findall(r"INSERT INTO (roost_\w+)[^;]*ON DUPLICATE KEY", sql)}

@@ -57,7 +57,19 @@ class MySQLWords(ServerWords):
         return f"{self.rows} FORCE INDEX (roost_{self.name}_{index})"
 
     def delete_by(self, index: str) -> str:
-        return f"DELETE {self.rows} FROM {self.by_index(index)}"
+        return self._deleting(self.rows, f"roost_{self.name}_{index}")
+
+    def _deleting(self, table: str, index: str) -> str:
+        # A table with few rows would be scanned, and all of them locked. A DELETE can name an index only where it names
+        # its table twice; there MySQL scans all the same where the table has one row, or where there are many ranges.
+        if self.dialect.name == "mysql":
+            return f"DELETE /*+ INDEX({table} {index}) */ FROM {table}"
+        return f"DELETE {table} FROM {table} FORCE INDEX ({index})"
+
+    def _by_key(self, sql: str) -> str:
+        # A sweep names its own index.
+        sql = re.sub(r"\ADELETE FROM (\S+)(?= WHERE)", lambda found: self._deleting(found[1], "PRIMARY"), sql)
+        return re.sub(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)
 
     def new(self, name: str) -> str:
         if not self._program.many:
@@ -148,7 +160,7 @@ class MySQLWords(ServerWords):
         return f"SET {nothing}; SELECT {', '.join(values)} INTO {', '.join(variables)} {source}"
 
     def _do(self, sql: str, counts: str) -> str:
-        return _by_key(sql) + (f"; SET {self[counts]} = ROW_COUNT()" if counts else "")
+        return self._by_key(sql) + (f"; SET {self[counts]} = ROW_COUNT()" if counts else "")
 
     def _put(self, step: steps.Put) -> str:
         # Of an upsert that leaves a row as it is, the client's flags say what is counted.
@@ -165,7 +177,7 @@ class MySQLWords(ServerWords):
         where = f"{step.table} WHERE {step.where}"
         return [
             f"SELECT {step.value} INTO {self[step.name]} FROM {where}{self.dialect.for_update}",
-            _by_key(f"DELETE FROM {where}"),
+            self._by_key(f"DELETE FROM {where}"),
         ]
 
     def _looked_up(self, fact: str, value: int) -> str:
@@ -238,12 +250,6 @@ class MySQLWords(ServerWords):
             "CLOSE `its rows`",
         ]
         return "BEGIN\n" + "".join(f"    {line};\n" for line in work) + "  END"
-
-
-def _by_key(sql: str) -> str:
-    # A table with few rows would be scanned, and all of them locked; a sweep names its own index.
-    sql = re.sub(r"\ADELETE FROM (\S+) WHERE", r"DELETE \1 FROM \1 FORCE INDEX (PRIMARY) WHERE", sql)
-    return re.sub(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)
 
 
 def in_json(rows: Sequence[Row]) -> Iterable[tuple[str, int]]:
