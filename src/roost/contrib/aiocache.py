@@ -55,24 +55,20 @@ class RoostCache(BaseCache):  # type: ignore[misc]
         self._opened = self._open()
         self._owned = isinstance(store, str)
 
-    @property
-    def _raw_values(self) -> bool:
-        return not isinstance(self.serializer, NullSerializer)
-
     def _build_key(self, key: Any, namespace: str | None = None) -> str:
         name = str(_ensure_key(key))
         prefix = self.namespace if namespace is None else namespace
         return f"{prefix}:{name}" if prefix else name
 
     def _dumps(self, key: str, value: Any) -> bytes:
-        if not self._raw_values:
+        if isinstance(self.serializer, NullSerializer):
             return self._codec.dumps(key, value)
         return value if isinstance(value, bytes) else str(value).encode()
 
     def _loads(self, key: str, data: bytes | None, encoding: str | None) -> Any:
         if data is None:
             return None
-        if not self._raw_values:
+        if isinstance(self.serializer, NullSerializer):
             return self._codec.loads(key, data)
         return data if encoding is None else data.decode(encoding)
 

@@ -32,10 +32,6 @@ DATABASES = (  # as the URLs of stores name them
 MANY = 1_000  # keys that `reset` removes at once
 
 
-def _same(found: Any) -> Any:
-    return found
-
-
 class _Windows:
     # What both storages do; each method returns its answer, or what is awaited for it.
 
@@ -87,7 +83,7 @@ class _Windows:
     def reset(self) -> Any:
         return self._opened.play(self._resetting())
 
-    def _run(self, operation: Any, answer: Callable[[Any], Any] = _same) -> Any:
+    def _run(self, operation: Any, answer: Callable[[Any], Any] = lambda found: found) -> Any:
         def work() -> Work[Any]:
             return operation and answer((yield operation))  # False: more than the limit at once
 

@@ -105,9 +105,7 @@ class JSON:
             if TAG in value:
                 return {TAG: "dict", VALUE: [[key, self._out(each, False)] for key, each in value.items()]}
             return {key: self._out(each, False) for key, each in value.items()}
-        if (
-            kind is int
-        ):  # one of more than 64 bits, which stands alone: digits would be taken for the number modulo 2^64
+        if kind is int:  # one that stands alone has more than 64 bits: digits would be taken for it modulo 2^64
             return {TAG: "int", VALUE: str(value)}
         if kind not in self._tags:
             raise Invalid(f"a value of the type {kind.__qualname__} could not be restored from {self.name}")
@@ -135,12 +133,10 @@ class MsgPack(JSON):
         self._pack, self._unpack = msgpack.packb, msgpack.unpackb
 
     def dumps(self, value: Any) -> bytes:
-        """Return a value as bytes."""
         packed: bytes = self._pack(self._out(value))
         return packed
 
     def loads(self, data: bytes) -> Any:
-        """Return the value."""
         return self._unpack(data, object_hook=self._in)
 
 

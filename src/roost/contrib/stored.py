@@ -104,15 +104,6 @@ def is_held(value: int) -> bool:
     return -HALF <= value < HALF
 
 
-def overflowed(found: int, delta: int) -> bool:
-    """Return whether adding `delta`, an int of 64 bits, has left the range of 64 bits and wrapped around.
-
-    >>> overflowed(5, 2), overflowed(2**63 + 1, 2), overflowed(2**63 - 1, -1)
-    (False, True, True)
-    """
-    return not is_held(signed(found) - delta)
-
-
 def adding(
     cache: Cache[Any, Any], key: str, delta: int, begin: int | None = None, ttl: float | None = None
 ) -> Generator[Operation[Any], Any, Any]:
@@ -127,7 +118,7 @@ def adding(
     while (found := (yield cache.increment(key, delta % WRAP))) is None:
         if begin is None or (yield cache.add(key, b"%d" % (begin % WRAP), ttl)):
             return begin
-    if overflowed(found, delta):
+    if not is_held(signed(found) - delta):  # it has left the 64 bits, and wrapped around
         yield cache.increment(key, -delta % WRAP)
         raise Overflow(f"{key!r} would have more than 64 bits")
     return signed(found)

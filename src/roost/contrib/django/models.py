@@ -27,16 +27,9 @@ def _refuse(what: str) -> Any:
 class StructureQuerySet(models.QuerySet):  # type: ignore[type-arg]
     """Allows reads only; methods that write, or lock rows of a view, raise `Invalid`."""
 
-    create = _refuse("create")
-    get_or_create = _refuse("get_or_create")
-    update_or_create = _refuse("update_or_create")
-    bulk_create = _refuse("bulk_create")
-    bulk_update = _refuse("bulk_update")
-    update = _refuse("update")
-    delete = _refuse("delete")
-    select_for_update = _refuse("select_for_update")
-    _update = _refuse("update")
-    _raw_delete = _refuse("delete")
+    create, get_or_create, update_or_create = map(_refuse, ("create", "get_or_create", "update_or_create"))
+    bulk_create, bulk_update, select_for_update = map(_refuse, ("bulk_create", "bulk_update", "select_for_update"))
+    update, _update, delete, _raw_delete = map(_refuse, ("update", "update", "delete", "delete"))
 
 
 class TotalField(models.BigIntegerField):  # type: ignore[type-arg]
