@@ -84,7 +84,7 @@ def test_an_add_on_sqlite(tmp_path: Path) -> None:
     assert len(found) <= 10, shown(found)
 
 
-@pytest.mark.parametrize(("server", "most"), [("postgresql", 12), ("mariadb", 14)])
+@pytest.mark.parametrize(("server", "most"), [("postgresql", 11), ("mariadb", 12)])
 def test_a_push_on_a_server(server: str, most: int) -> None:
     with servers.own_database(server) as url, roost.Store(url) as store:
         store.create(visits)
