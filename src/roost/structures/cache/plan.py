@@ -44,6 +44,7 @@ class CachePlan(CacheReads):
     """A cache in one dialect's words."""
 
     structure: Cache[Any, Any]
+    alterations = dict.fromkeys(BOUNDS, change_bounds)
     views = VIEWS
     wire = CacheWire
     expires = True
@@ -380,9 +381,6 @@ class CachePlan(CacheReads):
         beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"
         yield rule(self, "flags", "flags are ?", "r.flags", where=beyond)
         yield rule(self, "value", "no value, with the end ?", "r.until", where="r.value IS NULL")
-
-
-CachePlan.alterations = dict.fromkeys(BOUNDS, change_bounds)
 
 
 def _vivifies(op: Operation[Any]) -> bool:
