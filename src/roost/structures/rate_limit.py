@@ -44,8 +44,6 @@ ALLOWED, REMAINING, WAIT = number("allowed"), number("remaining"), number("wait"
 RETRY_AFTER = Column("retry_after", ColumnType("float"))
 RESERVED = frozenset(["part", "remaining", "restored", "retry_after", "tat"])  # columns beside the key's
 
-_MICROSECOND = dt.timedelta(microseconds=1)
-
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -112,7 +110,7 @@ class RateLimit(Structure[Key]):
     @property
     def within(self) -> dt.timedelta:
         """The time in which the whole limit is restored."""
-        return self.microseconds * _MICROSECOND
+        return dt.timedelta(microseconds=self.microseconds)
 
     @within.setter
     def within(self, stored: int) -> None:  # of a declaration that follows the stored one
@@ -132,7 +130,7 @@ class RateLimit(Structure[Key]):
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from the facts of a definition."""
-        return super().from_facts(name, {**facts, "within": facts["within"] * _MICROSECOND})
+        return super().from_facts(name, {**facts, "within": dt.timedelta(microseconds=facts["within"])})
 
 
 def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, Any, None]:

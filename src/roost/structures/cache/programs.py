@@ -11,7 +11,8 @@ from typing import Any
 
 from roost.dialects.conditions import refused
 from roost.structures.cache.bounds import SIZE, CacheBounds
-from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, SECOND, STALE, WON
+from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, STALE, WON
+from roost.structures.clock import SECOND
 from roost.structures.rules import MOST, UNTIL, gone
 from roost.structures.steps import (
     BY_INDEX,

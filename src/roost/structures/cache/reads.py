@@ -12,7 +12,8 @@ from typing import Any
 
 from roost.dialects.dialect import Gather, Row, Statement, Template, Wanted
 from roost.errors import StatementFailed
-from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
+from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache, Item
+from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each
 from roost.structures.program import ProgramPlan
