@@ -22,8 +22,7 @@ from roost.protocols.memcached.asked import (
 )
 from roost.protocols.memcached.framing import MOST_KEY
 from roost.protocols.memcached.values import Unfit, Values
-from roost.structures.cache.declaration import FLAGS_MAX, KEEP, STALE, WON
-from roost.structures.clock import SECOND
+from roost.structures.cache.declaration import FLAGS_MAX, KEEP, SECOND, STALE, WON
 
 KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
 MOST_OPAQUE = 32

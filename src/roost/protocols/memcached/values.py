@@ -8,8 +8,7 @@ from typing import Any
 from roost.errors import Invalid
 from roost.protocols.memcached.asked import BAD_LINE, Refused
 from roost.protocols.memcached.framing import MOST_KEY
-from roost.structures.cache.declaration import MAX_TTL, Cache
-from roost.structures.clock import SECOND
+from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
 from roost.structures.operation import Operation, Target
 
 MONTH = 60 * 60 * 24 * 30  # seconds; a larger `exptime` is a Unix time

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from roost.errors import Invalid
-from roost.structures.clock import SECOND
+from roost.structures.clock import SECOND as SECOND
 from roost.structures.operation import Operation, few
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.types.column_types import INT_MAX, ColumnType, shown
