@@ -123,10 +123,33 @@ class Lease(Structure[Key]):
         return self.key.check(grant.key), grant.token
 
 
+def _shown(plan: Any) -> str:
+    names = plan.dialect.names([*plan.structure.key.columns, HOLDER], "r.")
+    shown = f"{names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires"
+    return f"SELECT {shown} {plan.held(plan.shown_now)}"
+
+
+def _end(plan: Any, which: str) -> str:
+    # The row stays until its token can be forgotten.
+    now = plan.shown_now
+    return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
+
+
+class LeaseWire(PeekWire):
+    """A key that somebody holds has a row."""
+
+    more = (TOKEN, ENDS)
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        return [] if found is None else [(*key, found.holder, found.token, found.expires)]
+
+
 class LeasePlan(ProgramPlan):
     """A lease in one dialect's words: one table, whose row is its own head."""
 
     structure: Lease[Any]
+    wire = LeaseWire
+    views = read_only(_shown, _end, "a lease is held by acquire(), not by SQL; DELETE ends one", [TOKEN])
     expires = True
 
     def made(self) -> Iterator[str]:
@@ -341,27 +364,6 @@ def _since(context: Context) -> int:
 # --- SQL, HandlerSocket, the command line --------------------------------------------------------------------------
 
 
-def _shown(plan: Any) -> str:
-    names = plan.dialect.names([*plan.structure.key.columns, HOLDER], "r.")
-    shown = f"{names}, r.token, {at_moment(plan.dialect, 'r.expires')} AS expires"
-    return f"SELECT {shown} {plan.held(plan.shown_now)}"
-
-
-def _end(plan: Any, which: str) -> str:
-    # The row stays until its token can be forgotten.
-    now = plan.shown_now
-    return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
-
-
-class LeaseWire(PeekWire):
-    """A key that somebody holds has a row."""
-
-    more = (TOKEN, ENDS)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        return [] if found is None else [(*key, found.holder, found.token, found.expires)]
-
-
 class LeaseConsole(PeekConsole[Lease[Any]]):
     """Keys with their holders; nothing can be imported."""
 
@@ -370,7 +372,3 @@ class LeaseConsole(PeekConsole[Lease[Any]]):
 
     def removed(self, number: int) -> str:
         return f"{number:,} lease{'' if number == 1 else 's'}"
-
-
-LeasePlan.wire = LeaseWire
-LeasePlan.views = read_only(_shown, _end, "a lease is held by acquire(), not by SQL; DELETE ends one", [TOKEN])

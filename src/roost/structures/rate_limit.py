@@ -44,8 +44,6 @@ ALLOWED, REMAINING, WAIT = number("allowed"), number("remaining"), number("wait"
 RETRY_AFTER = Column("retry_after", ColumnType("float"))
 RESERVED = frozenset(["part", "remaining", "restored", "retry_after", "tat"])  # columns beside the key's
 
-_MICROSECOND = dt.timedelta(microseconds=1)
-
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -112,7 +110,7 @@ class RateLimit(Structure[Key]):
     @property
     def within(self) -> dt.timedelta:
         """The time in which the whole limit is restored."""
-        return self.microseconds * _MICROSECOND
+        return dt.timedelta(microseconds=self.microseconds)
 
     @within.setter
     def within(self, stored: int) -> None:  # of a declaration that follows the stored one
@@ -132,13 +130,50 @@ class RateLimit(Structure[Key]):
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
         """Make the declaration from the facts of a definition."""
-        return super().from_facts(name, {**facts, "within": facts["within"] * _MICROSECOND})
+        return super().from_facts(name, {**facts, "within": dt.timedelta(microseconds=facts["within"])})
+
+
+def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    # Rounds the moments up to whole microseconds: their parts were counted by the old limit.
+    name_of = plan.dialect.name_of
+    yield Statement(Template(f"UPDATE {plan.rows_table} SET tat = tat + 1, part = 0 WHERE part > 0"), [()])
+    facts = f"{name_of(LIMIT)} = {new['limit']}, {name_of(WITHIN)} = {new['within']}"
+    yield Statement(Template(f"UPDATE {plan.words.times} SET {facts}"), [()])
+
+
+def _shown(plan: Any) -> str:
+    # The key, how many remain, and when all are there again. As in the plan, but that only what is not over is shown.
+    debt = plan.debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
+    remaining = plan.words.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
+    return (
+        f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
+        f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"
+        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.tat > m.moment"
+    )
+
+
+def _delete(plan: Any, which: str) -> str:
+    return f"DELETE FROM {plan.rows_table} WHERE {which}"
+
+
+class RateLimitWire(PeekWire):
+    """Every key has a row: how many remain, and the seconds until one more does."""
+
+    more = (REMAINING, RETRY_AFTER)
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        return [(*key, found.remaining, found.retry_after)]
 
 
 class RateLimitPlan(RefusingPlan):
     """A rate limit in one dialect's words: one table, whose row is its own head."""
 
     structure: RateLimit[Any]
+    wire = RateLimitWire
+    alterations: ClassVar[Any] = {"limit": _change, "within": _change}
+    views = read_only(
+        _shown, _delete, "a rate limit is taken from by take(), not by SQL; DELETE lets a key take all again"
+    )
     expires = True
 
     def __init__(self, structure: RateLimit[Any], dialect: Dialect) -> None:
@@ -351,14 +386,6 @@ def _taken(allowed: int, remaining: int, wait: int) -> Taken:
     return Taken(bool(allowed), max(int(remaining), 0), 0.0 if allowed else int(wait) / SECOND)
 
 
-def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    # Rounds the moments up to whole microseconds: their parts were counted by the old limit.
-    name_of = plan.dialect.name_of
-    yield Statement(Template(f"UPDATE {plan.rows_table} SET tat = tat + 1, part = 0 WHERE part > 0"), [()])
-    facts = f"{name_of(LIMIT)} = {new['limit']}, {name_of(WITHIN)} = {new['within']}"
-    yield Statement(Template(f"UPDATE {plan.words.times} SET {facts}"), [()])
-
-
 def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     """Yield the steps that take for the keys of which all is allowed that is asked; other rows have no outcome."""
     limit, within = plan.limit, plan.within
@@ -424,30 +451,6 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
 # --- SQL, HandlerSocket, the command line --------------------------------------------------------------------------
 
 
-def _shown(plan: Any) -> str:
-    # The key, how many remain, and when all are there again. As in the plan, but that only what is not over is shown.
-    debt = plan.debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
-    remaining = plan.words.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
-    return (
-        f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
-        f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"
-        f"  FROM {plan.rows_table} r CROSS JOIN (SELECT {plan.shown_now} AS moment) m WHERE r.tat > m.moment"
-    )
-
-
-def _delete(plan: Any, which: str) -> str:
-    return f"DELETE FROM {plan.rows_table} WHERE {which}"
-
-
-class RateLimitWire(PeekWire):
-    """Every key has a row: how many remain, and the seconds until one more does."""
-
-    more = (REMAINING, RETRY_AFTER)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        return [(*key, found.remaining, found.retry_after)]
-
-
 class RateLimitConsole(PeekConsole[RateLimit[Any]]):
     """Keys with what remains to them; nothing can be imported."""
 
@@ -458,10 +461,3 @@ class RateLimitConsole(PeekConsole[RateLimit[Any]]):
     @classmethod
     def facts(cls, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"within": given["within"] * SECOND}
-
-
-RateLimitPlan.wire = RateLimitWire
-RateLimitPlan.alterations = {"limit": _change, "within": _change}
-RateLimitPlan.views = read_only(
-    _shown, _delete, "a rate limit is taken from by take(), not by SQL; DELETE lets a key take all again"
-)

@@ -116,10 +116,40 @@ class Ring(RowStructure[R, AnyKey]):
         return Operation(self, "push_all", self.rows.check_all(self._several("push_all takes several rows", rows)))
 
 
+def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    # Locks the heads, deletes the rows that are too old, and moves the others into the slots that they have now.
+    keep, rows, head = new["keep"], plan.rows_table, plan.head_table
+    same_key = plan.dialect.same(plan.structure.key.columns, "h.", f"{rows}.")
+    slot = plan.dialect.modulo.format("sequence", keep)
+    for sql in (
+        f"UPDATE {head} SET keep = {keep} WHERE keep <> {keep}",
+        f"DELETE FROM {rows} WHERE sequence <= (SELECT h.sequence FROM {head} h\n  WHERE {same_key}) - {keep}",
+        # Through negative slots, so that none overwrites one still to move.
+        f"UPDATE {rows} SET slot = -1 - {slot} WHERE slot <> {slot}",
+        f"UPDATE {rows} SET slot = -1 - slot WHERE slot < 0",
+    ):
+        yield Statement(Template(sql), [()])
+
+
+class RingWire(EntriesWire):
+    """A find returns the newest rows first; an insert pushes and returns the sequence.
+
+    Only a whole key can be removed from a ring, and no request can express that.
+    """
+
+    verbs = frozenset()
+
+    def inserted(self, result: Any) -> int | None:
+        number: int = result
+        return number
+
+
 class RingPlan(RowsPlan):
     """A ring in one dialect's words."""
 
     structure: Ring[Any, Any]
+    wire = RingWire
+    alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 
     def __init__(self, structure: Ring[Any, Any], dialect: Dialect) -> None:
         self.first = {"keep": str(structure.keep)}
@@ -336,35 +366,7 @@ class RingPlan(RowsPlan):
             yield lasting(self)
 
 
-def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
-    # Locks the heads, deletes the rows that are too old, and moves the others into the slots that they have now.
-    keep, rows, head = new["keep"], plan.rows_table, plan.head_table
-    same_key = plan.dialect.same(plan.structure.key.columns, "h.", f"{rows}.")
-    slot = plan.dialect.modulo.format("sequence", keep)
-    for sql in (
-        f"UPDATE {head} SET keep = {keep} WHERE keep <> {keep}",
-        f"DELETE FROM {rows} WHERE sequence <= (SELECT h.sequence FROM {head} h\n  WHERE {same_key}) - {keep}",
-        # Through negative slots, so that none overwrites one still to move.
-        f"UPDATE {rows} SET slot = -1 - {slot} WHERE slot <> {slot}",
-        f"UPDATE {rows} SET slot = -1 - slot WHERE slot < 0",
-    ):
-        yield Statement(Template(sql), [()])
-
-
 # --- HandlerSocket, the command line -------------------------------------------------------------------------------
-
-
-class RingWire(EntriesWire):
-    """A find returns the newest rows first; an insert pushes and returns the sequence.
-
-    Only a whole key can be removed from a ring, and no request can express that.
-    """
-
-    verbs = frozenset()
-
-    def inserted(self, result: Any) -> int | None:
-        number: int = result
-        return number
 
 
 class RingConsole(RowsConsole[Ring[Any, Any]]):
@@ -379,7 +381,3 @@ class RingConsole(RowsConsole[Ring[Any, Any]]):
     def deletes(self, new: Structure) -> str:
         earlier = leaves_earlier("rows", self.structure, new)
         return " and ".join(filter(None, [super().deletes(new), earlier]))
-
-
-RingPlan.wire = RingWire
-RingPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

@@ -154,6 +154,14 @@ def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[St
         yield Statement(Template(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}"), [()])
 
 
+def beyond(plan: Any, identity: Sequence[Column], order: str, keep: int) -> Statement:
+    """Return the statement that deletes the rows of each key behind the first `keep` in an order."""
+    rows, names, ids = plan.rows_table, plan.dialect.names(plan.structure.key.columns), plan.dialect.names(identity)
+    ranked = f"SELECT {ids}, row_number() OVER (PARTITION BY {names} ORDER BY {order}) AS place FROM {rows}"
+    over = f"SELECT {ids} FROM ({ranked}) ranked WHERE place > {keep}"
+    return Statement(Template(f"DELETE FROM {rows} WHERE ({ids}) IN ({over})"), [()])
+
+
 class RuleWords:
     """The names and conditions from which the queries of one structure are built."""
 

@@ -16,7 +16,8 @@ from roost.contrib.django.store import DjangoStore
 from roost.contrib.serializers import JSON, Signed, Tag
 from roost.contrib.stored import Codec, added, is_held
 from roost.errors import Invalid, Overflow
-from roost.structures.cache.declaration import MAX_TTL, SECOND, Cache
+from roost.structures.cache.declaration import MAX_TTL, Cache
+from roost.structures.clock import SECOND
 
 Timeout = float | None
 

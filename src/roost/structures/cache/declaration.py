@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from roost.errors import Invalid
+from roost.structures.clock import SECOND as SECOND
 from roost.structures.operation import Operation, few
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.types.column_types import INT_MAX, ColumnType, shown
@@ -28,7 +29,6 @@ Computing = Generator[Any, Any, V]
 
 Ttl = float | dt.timedelta | None  # seconds, or a timedelta; None: until it is removed
 
-SECOND = 1_000_000
 MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: the current time plus this fits in 64 bits
 NEVER = INT_MAX  # the expiry time of a value that never expires
 MOST = 2**53  # the greatest bound of items or bytes

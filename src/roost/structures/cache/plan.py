@@ -44,6 +44,7 @@ class CachePlan(CacheReads):
     """A cache in one dialect's words."""
 
     structure: Cache[Any, Any]
+    alterations = dict.fromkeys(BOUNDS, change_bounds)
     views = VIEWS
     wire = CacheWire
     expires = True
@@ -91,14 +92,21 @@ class CachePlan(CacheReads):
     def written(self) -> Mapping[str, Write]:
         out, value, digits = self.key_out, self._out, self.structure.value.type.kind in TEXTS
 
+        def given(op: Operation[Any]) -> Sequence[Row]:
+            rows = op.args if op.verb == "set_many" else [op.args]
+            return [(*out(key), value(content), *rest) for key, content, *rest in rows]
+
+        def fits(op: Operation[Any], outcomes: Sequence[Any]) -> Error | None:
+            return self._refusal(op, FULL) if FULL in outcomes else None
+
         def stored(op: Operation[Any]) -> Sequence[Row]:
-            key, given, *rest = op.args
+            key, content, *rest = op.args
             ttl, flags = rest[:2] if rest else (None, 0)
-            return [(*out(key), value(given), ttl, flags, MODES[op.verb], rest[2] if op.verb == "cas" else None, 0)]
+            return [(*out(key), value(content), ttl, flags, MODES[op.verb], rest[2] if op.verb == "cas" else None, 0)]
 
         def meta_set(op: Operation[Any]) -> Sequence[Row]:
-            key, given, ttl, flags, mode, token, marks = op.args
-            return [(*out(key), value(given), ttl, flags, MODES[mode], token, int(marks))]
+            key, content, ttl, flags, mode, token, marks = op.args
+            return [(*out(key), value(content), ttl, flags, MODES[mode], token, int(marks))]
 
         def counted(op: Operation[Any]) -> Sequence[Row]:
             key, n, sign, token, ttl = (*op.args, 1 if op.verb == "increment" else -1, None, KEEP)[:5]
@@ -106,6 +114,13 @@ class CachePlan(CacheReads):
 
         def removed(op: Operation[Any]) -> Sequence[Row]:
             return [] if op.args[0] is None else [(*out(op.args[0]), None, 0, KEEP)]
+
+        def plain(op: Operation[Any]) -> Sequence[Row]:
+            key, *rest = op.args
+            return [(*out(key), *(int(each) if isinstance(each, bool) else each for each in rest))]
+
+        def had(_: Operation[Any], outcomes: Sequence[Any]) -> int:
+            return int(_first(outcomes) or 0)
 
         def touched(op: Operation[Any]) -> Sequence[Row]:
             key, ttl = op.args
@@ -120,37 +135,20 @@ class CachePlan(CacheReads):
             return [(*out(key), ttl, recached)]
 
         return {
-            "set": Write(
-                "set",
-                lambda op: [(*out(op.args[0]), value(op.args[1]), *op.args[2:])],
-                lambda op, outcomes: self._refusal(op, FULL) if outcomes[0] == FULL else None,
-            ),
-            "set_many": Write(
-                "set",
-                lambda op: [(*out(key), value(given), *rest) for key, given, *rest in op.args],
-                lambda op, outcomes: self._refusal(op, FULL) if FULL in outcomes else None,
-            ),
-            **dict.fromkeys(("add", "replace", "append", "prepend"), Write("store", stored, is_stored)),
-            "cas": Write("store", stored, self._compared),
+            **dict.fromkeys(("set", "set_many"), Write("set", given, fits)),
+            "add": Write("store", stored, is_stored),
+            **dict.fromkeys(("replace", "append", "prepend"), Write("store", stored, is_stored, makes=False)),
+            "cas": Write("store", stored, self._compared, makes=False),
             "meta_set": Write("store", meta_set, self._meta_stored),
-            **dict.fromkeys(("increment", "decrement"), Write("count", counted, self._number)),
-            "meta_arithmetic": Write("count", counted, self._meta_counted),
+            **dict.fromkeys(("increment", "decrement"), Write("count", counted, self._number, makes=False)),
+            "meta_arithmetic": Write("count", counted, self._meta_counted, makes=False),
             "touch": Write("touch", touched, is_stored, makes=False),
-            "meta_get": Write("peek", peeked, self._peeked),
+            "meta_get": Write("peek", peeked, self._peeked, makes=False),
             "delete": Write("remove", removed, is_stored, makes=False),
-            "meta_delete": Write(
-                "remove",
-                lambda op: [(*out(op.args[0]), op.args[1], int(op.args[2]), op.args[3])],
-                lambda _, outcomes: SAID[_first(outcomes)],
-            ),
-            **dict.fromkeys(
-                ("clear", "forget"),
-                Write("remove", removed, lambda _, outcomes: int(_first(outcomes) or 0), makes=False),
-            ),
-            "lease": Write(
-                "lease", lambda op: [(*out(op.args[0]), op.args[1])], lambda _, outcomes: _first(outcomes) or None
-            ),
-            "release": Write("release", lambda op: [(*out(op.args[0]), op.args[1])], is_stored),
+            "meta_delete": Write("remove", plain, lambda _, outcomes: SAID[_first(outcomes)], makes=False),
+            **dict.fromkeys(("clear", "forget"), Write("remove", removed, had, makes=False)),
+            "lease": Write("lease", plain, lambda _, outcomes: _first(outcomes) or None),
+            "release": Write("release", plain, is_stored),
         }
 
     def _refusal(self, op: Operation[Any], outcome: int) -> Error:
@@ -212,12 +210,7 @@ class CachePlan(CacheReads):
         return super().seized(writing, context)
 
     def _makes(self, op: Operation[Any]) -> bool:
-        match op.verb:
-            case "set" | "set_many" | "add":
-                return True
-            case "meta_set":
-                return op.args[4] in "SE" and op.args[5] is None
-        return False
+        return op.args[4] in "SE" and op.args[5] is None if op.verb == "meta_set" else super()._makes(op)
 
     def verbs(self) -> dict[str, Verb]:
         self.make_reads()
@@ -380,9 +373,6 @@ class CachePlan(CacheReads):
         beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"
         yield rule(self, "flags", "flags are ?", "r.flags", where=beyond)
         yield rule(self, "value", "no value, with the end ?", "r.until", where="r.value IS NULL")
-
-
-CachePlan.alterations = dict.fromkeys(BOUNDS, change_bounds)
 
 
 def _vivifies(op: Operation[Any]) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 
 from roost.dialects.conditions import refused
 from roost.structures.cache.bounds import SIZE, CacheBounds
-from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, SECOND, STALE, WON
+from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, STALE, WON
+from roost.structures.clock import SECOND
 from roost.structures.rules import MOST, UNTIL, gone
 from roost.structures.steps import (
     BY_INDEX,
@@ -51,7 +52,6 @@ MISSING, STORED, THERE, CHANGED, MARKED = range(5)
 TOO_LONG, NO_NUMBER, BEYOND = -3, -4, -5
 SUM = Column("outcome", TOTAL)  # of a number: one more than it is, if it is not negative; otherwise 9 less
 
-PART = 8  # a read is a use if more uses than this part of all values occurred since the last one
 HALF = 10**10  # of a number of 64 bits, in SQLite's integers
 HIGH, LOWER = divmod(COUNTER_MAX + 1, HALF)
 

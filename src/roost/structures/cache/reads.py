@@ -12,7 +12,8 @@ from typing import Any
 
 from roost.dialects.dialect import Gather, Row, Statement, Template, Wanted
 from roost.errors import StatementFailed
-from roost.structures.cache.declaration import FLAGS_MAX, NEVER, SECOND, Cache, Item
+from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache, Item
+from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each
 from roost.structures.program import ProgramPlan
@@ -91,26 +92,30 @@ class CacheReads(ProgramPlan):
     def _gets(self, run: Operations, context: Context, _: Locked) -> Plan:
         # Operations of one verb.
         verb = run[0].verb
+        read, made = self._reading(verb)
         keys = [key for op in run for key in (op.args[0] if verb not in ("get", "gets") else op.args)]
         stored = [self.key_out(key) for key in keys]
         found: list[Any] | None = None
         if verb == "fetch" and self._fetch is not None and len(keys) >= FEW:
             found = yield from self._fetched(self._fetch, [key for (key,) in keys], context)
         if found is None:
-            read, now = self._values if verb in ("get", "get_many") else self._items, self.moment(context)
+            now = self.moment(context)
             answers = (yield read.statement([(*key, *now) for key in stored])) if keys else []
             found = [rows[0] if rows else None for rows in answers]
         for key, row in zip(stored, found, strict=True):
             self._note(context, key, row)
-        made: dict[str, Callable[[Row | None], Any]] = {"get": self._value, "get_many": self._value}
-        results = iter(found if verb == "fetch" else [made.get(verb, self._item)(row) for row in found])
+        if verb == "fetch":
+            rows = iter(found)
+            return [[next(rows) for _ in op.args[0]] for op in run]
+        results = map(made, found)
         if verb in ("get", "gets"):
             return list(results)
-        if verb == "fetch":
-            return [[next(results) for _ in op.args[0]] for op in run]
         value = self.structure.key.value
         dicts = [{value(key): next(results) for key in op.args[0]} for op in run]
         return [{key: result for key, result in each.items() if result is not None} for each in dicts]
+
+    def _reading(self, verb: str) -> tuple[Read, Callable[[Row | None], Any]]:
+        return (self._values, self._value) if verb in ("get", "get_many") else (self._items, self._item)
 
     def _fetched(self, fetch: Read, texts: Sequence[str], context: Context) -> Generator[Wanted, Any, list[Any] | None]:
         # All keys in one statement; None if that is impossible: a text in an array ends at its first NUL, and values
@@ -136,7 +141,7 @@ class CacheReads(ProgramPlan):
 
     def _ask(self, op: Operation[Any], context: Context) -> Question:
         key = self.key_out(op.args[0])
-        read, made = (self._values, self._value) if op.verb == "get" else (self._items, self._item)
+        read, made = self._reading(op.verb)
 
         def answer(rows: list[Row]) -> Any:
             row = rows[0] if rows else None

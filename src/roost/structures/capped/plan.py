@@ -13,7 +13,7 @@ is in the index.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Duplicate, Error, Full, Invalid
@@ -26,7 +26,7 @@ from roost.structures.program import Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows import RowsPlan
-from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
+from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
 from roost.structures.steps import (
     DUPLICATE,
     FULL,
@@ -51,10 +51,40 @@ STORED = number("stored")  # the outcome of an add: whether the row was stored
 FAR = 32  # sequences by which the bound lies behind before a full key's head is written
 
 
+def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    """Delete the rows beyond a smaller `keep`, and count the others; `Invalid` where rows are never dropped."""
+    # As everywhere, the head is locked before its rows: a trigger of the view has not read the definition, so it waits
+    # for no lock of it.
+    keep, rows, head, key = new["keep"], plan.rows_table, plan.head_table, plan.structure.key.columns
+    if keep is None or (old["keep"] is not None and keep > old["keep"]):
+        return
+    dialect, names = plan.dialect, plan.dialect.names(key)
+    same_key = dialect.same(key, "r.", f"{head}.")
+    if "reject" in (old["on_full"], new["on_full"]):
+        many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
+        found = yield Statement(each(many), [()])
+        if found[0][0][0]:
+            raise Invalid(
+                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
+                "collection that rejects never drops a row; remove some first"
+            )
+    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
+    if not plan.by_head:
+        newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
+        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
+    score = plan.structure.score
+    best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
+    yield beyond(plan, [*key, *plan.structure.id.columns], best, keep)
+    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
+
+
 class CappedPlan(RowsPlan):
     """A capped collection in one dialect's words."""
 
     structure: Capped[Any, Any, Any]
+    wire = CappedWire
+    settled = frozenset(["keep"])
+    alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
         ids = structure.id.columns
@@ -417,42 +447,3 @@ class CappedPlan(RowsPlan):
             yield rule(self, "bound", said, "r.sequence", where=gone)
         if self.expires:
             yield lasting(self)
-
-
-def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
-    """Delete the rows beyond a smaller `keep`, and count the others; `Invalid` where rows are never dropped."""
-    # As everywhere, the head is locked before its rows: a trigger of the view has not read the definition, so it waits
-    # for no lock of it.
-    keep, rows, head, key = new["keep"], plan.rows_table, plan.head_table, plan.structure.key.columns
-    if keep is None or (old["keep"] is not None and keep > old["keep"]):
-        return
-    dialect, names, ids = plan.dialect, plan.dialect.names(key), plan.dialect.names(plan.structure.id.columns)
-    same_key = dialect.same(key, "r.", f"{head}.")
-    if "reject" in (old["on_full"], new["on_full"]):
-        many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
-        found = yield Statement(each(many), [()])
-        if found[0][0][0]:
-            raise Invalid(
-                f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
-                "collection that rejects never drops a row; remove some first"
-            )
-    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
-    if not plan.by_head:
-        newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
-        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
-    score = plan.structure.score
-    best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
-    yield Statement(
-        Template(
-            f"DELETE FROM {rows} WHERE ({names}, {ids}) IN (SELECT {names}, {ids} FROM (SELECT {names}, {ids}, "
-            f"row_number() OVER (PARTITION BY {names} ORDER BY {best}) AS place FROM {rows}) ranked "
-            f"WHERE place > {keep})"
-        ),
-        [()],
-    )
-    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
-
-
-CappedPlan.wire = CappedWire
-CappedPlan.settled = frozenset(["keep"])
-CappedPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}

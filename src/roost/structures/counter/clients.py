@@ -121,9 +121,6 @@ def on_postgresql(plan: Any) -> Made:
 VIEWS = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
 
 
-TOTAL = Column("total", ColumnType("int"))
-
-
 class CounterWire(Wire):
     """Every key has a row; its total is 0 where it was never counted."""
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from roost.errors import Invalid
+from roost.structures.clock import SECOND
 from roost.structures.operation import Operation, few
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
@@ -16,7 +17,6 @@ MAX_SLOTS = 1024  # a read sums as many rows as there are slots
 SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
 MAX_SECONDS = 366 * 86400
 MAX_KEEP = 1_000_000  # windows
-MICROSECONDS = 1_000_000  # of a second; the unit in which a window's start is stored, since 1970-01-01 UTC
 
 START = Column("start", ColumnType("int"))
 
@@ -91,7 +91,7 @@ class Counter(Structure[Key]):
     @property
     def size(self) -> int:
         """The length of a window in microseconds; 0 without windows."""
-        return (self.seconds or 0) * MICROSECONDS
+        return (self.seconds or 0) * SECOND
 
     def add(self, key: Key, n: int = 1) -> Operation[None]:
         """Add `n`, which may be negative or 0; `Overflow` when a slot would leave 64 bits."""

@@ -9,7 +9,7 @@ no reader ever sees. Sums are exact, whatever their size.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
@@ -31,10 +31,19 @@ BACK = number("roost_back")  # microseconds from the first window that is read t
 TOTALS = Column("total", TOTAL)
 
 
+def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+    # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
+    clock = "0" if plan.dialect.family == "sqlite" else plan.words.clock
+    back = (old["keep"] - 1) * plan.structure.size
+    (rows,) = yield Statement(each(f"SELECT {plan.start(clock)} - {back}"), [()])
+    yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])
+
+
 class CounterPlan(ProgramPlan):
     """A counter in one dialect's words."""
 
     structure: Counter[Any]
+    alterations: ClassVar[Any] = {"keep": _change_keep}
     views = VIEWS
     wire = CounterWire
     own_time = False  # windows are of the calendar
@@ -322,17 +331,6 @@ class CounterPlan(ProgramPlan):
         if self.structure.size:
             wrong = f"{self.dialect.modulo.format('start', self.structure.size)} <> 0"
             yield rule(self, "start", "no window begins at ?", "start", where=wrong)
-
-
-def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
-    # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
-    clock = "0" if plan.dialect.family == "sqlite" else plan.words.clock
-    back = (old["keep"] - 1) * plan.structure.size
-    (rows,) = yield Statement(each(f"SELECT {plan.start(clock)} - {back}"), [()])
-    yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])
-
-
-CounterPlan.alterations = {"keep": _change_keep}
 
 
 def _last(op: Operation[Any]) -> int | None:

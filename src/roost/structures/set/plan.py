@@ -22,7 +22,17 @@ from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule,
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
 from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, change_keep_for, counted, has_head, lasting, leaves_earlier, rule, sweep
+from roost.structures.rules import (
+    UNTIL,
+    beyond,
+    change_keep_for,
+    counted,
+    has_head,
+    lasting,
+    leaves_earlier,
+    rule,
+    sweep,
+)
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.structure import Structure
@@ -85,10 +95,24 @@ def _ordered(member: Any) -> Any:
     return [getattr(part, "value", part) for part in (member if isinstance(member, tuple) else (member,))]
 
 
+def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    # The head comes before its rows, as everywhere.
+    before, keep = old.get("keep"), new["keep"]
+    if before is None:
+        raise Invalid(f"{plan.structure.name}: keep cannot change from None to {keep}: the members have no order")
+    if keep < before:
+        head = plan.head_table
+        yield Statement(each(f"SELECT n FROM {head} WHERE n > {keep}{plan.dialect.for_update}"), [()])
+        yield beyond(plan, plan.pair, "sequence DESC", keep)
+        yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
+
+
 class SetPlan(ProgramPlan):
     """A set in one dialect's words."""
 
     structure: Set[Any, Any]
+    settled = frozenset(["keep"])
+    alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
     wire = SetWire
 
     def __init__(self, structure: Set[Any, Any], dialect: Dialect) -> None:
@@ -427,22 +451,3 @@ class SetPlan(ProgramPlan):
             yield rule(self, "keep", f"? members, keep is {self.keep}", "h.n", where=f"h.n > {self.keep}")
         if self.expires:
             yield lasting(self)
-
-
-def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:
-    # The head comes before its rows, as everywhere.
-    before, keep = old.get("keep"), new["keep"]
-    if before is None:
-        raise Invalid(f"{plan.structure.name}: keep cannot change from None to {keep}: the members have no order")
-    if keep < before:
-        rows, head, key = plan.rows_table, plan.head_table, plan.structure.key.columns
-        yield Statement(each(f"SELECT n FROM {head} WHERE n > {keep}{plan.dialect.for_update}"), [()])
-        names, pair = plan.dialect.names(key), plan.dialect.names(plan.pair)
-        ranked = f"SELECT {pair}, row_number() OVER (PARTITION BY {names} ORDER BY sequence DESC) AS place FROM {rows}"
-        over = f"SELECT {pair} FROM ({ranked}) ranked WHERE place > {keep}"
-        yield Statement(Template(f"DELETE FROM {rows} WHERE ({pair}) IN ({over})"), [()])
-        yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
-
-
-SetPlan.settled = frozenset(["keep"])
-SetPlan.alterations = {"keep": _change_keep, "keep_for": change_keep_for}
