@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, assert_type
 from unittest import skipIf, skipUnless
 
+from asgiref.sync import async_to_sync
 from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError, connection, connections, transaction
@@ -193,6 +194,14 @@ class OnceTests(Checked):
                 cursor.execute("DROP TABLE roost_once")
             self.assertEqual([self.count(), self.count()], [2, 2])
             clear_structures()
+
+    def test_with_await_a_table_of_tokens_that_is_missing_is_made(self) -> None:
+        again = async_to_sync(store.arun)
+        self.count()
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE roost_once")
+        for _ in range(2):
+            self.assertEqual(again(visits.push(Visit(1, 1)), once="a visit"), 1)
 
 
 class OnCommitTests(Checked):

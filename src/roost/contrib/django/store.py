@@ -131,7 +131,7 @@ class DjangoStore(Runner):
         core = self._store(connection)._core
         self._run(core, connection, atom)
         if atom.once is not None and core.is_once_gone(atom):
-            atom = Atom(atom.operations, atom.once)
+            atom.error, atom.done = None, False  # the same atom, whose answer `arun` reads, too
             self._run(core, connection, atom)
         return atom.answer
 
