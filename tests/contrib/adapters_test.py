@@ -29,6 +29,7 @@ from roost.contrib.requests_cache import RoostCache as RequestsCache
 from roost.contrib.serializers import Signed
 from roost.contrib.starsessions import RoostStore
 from tests import servers
+from tests.suite import clients
 
 spawn = multiprocessing.get_context("spawn")
 pytestmark = pytest.mark.parametrize("database", ["sqlite", *servers.SERVERS])
@@ -107,6 +108,18 @@ def test_a_mutex_of_dogpile(any_url: str) -> None:
     other.release()
     assert not mine.locked()
     assert backend.get_mutex(LONG).acquire(False)
+
+
+def test_nobody_computes_for_dogpile_while_the_database_is_locked(any_url: str) -> None:
+    made: list[int] = []
+    with roost.Store(any_url, timeout=0.1) as store, closing(clients.connect(any_url)) as other:
+        found: Any = make_region().configure("roost", arguments={"store": store})
+        assert found.get_or_create("a", lambda: 1) == 1
+        other.execute("BEGIN")
+        store.on(other).run(found.backend.locks.acquire("b", "another", 30))
+        with pytest.raises(roost.Busy):
+            found.get_or_create("b", lambda: made.append(1))
+    assert made == []
 
 
 # --- aiocache -----------------------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ class _Mutex(CacheMutex):
         try:
             held.__enter__()
         except roost.Busy:
+            if wait:  # the database is locked: dogpile does not look at what is returned
+                raise
             return False
         self._held.append(held)
         return True
