@@ -129,6 +129,7 @@ class RoostCache(BaseCache):  # type: ignore[misc]
             await self._opened.run(self.cache.clear())
             return True
         prefix = f"{namespace}:"
+        await self._opened.run(self.cache.delete(prefix))  # the key "" in this namespace
         last = prefix
         while keys := await self._opened.run(self.cache.keys(after=last, n=MANY)):
             mine = [key for key in keys if key.startswith(prefix)]
