@@ -7,13 +7,16 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import roost
+from tests import servers
 from tests.cli.conftest import Shell
+from tests.suite import clients
 
 CSV = "uid,visitor\n1,10\n1,11\n2,20\n"
 TSV = CSV.replace(",", "\t")
@@ -407,6 +410,31 @@ def test_a_database_that_is_locked_is_no_bad_line(
     )
     visits("import", "visits", "visits.csv", "--from-line", "1002")
     assert len(held(visits)[1]) == 1500
+
+
+@dataclass
+class Visit:
+    uid: int
+    visitor: int
+
+
+@pytest.mark.parametrize("database", servers.SERVERS)
+def test_no_line_is_imported_twice_where_a_row_is_locked(
+    shell: Shell, any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visits, store = roost.Ring("visits", Visit, per="uid", keep=9), roost.Store(any_url)
+    monkeypatch.setattr(roost, "Store", lambda url, timeout, real=roost.Store: real(url, timeout=timeout / 25))
+    command = ("--store", any_url, "import", "visits", "-", "--format", "csv", "--on-error", "skip")
+    with store, closing(clients.connect(any_url)) as other:
+        store.create(visits)
+        store.run_all(*[visits.push(Visit(uid, 0)) for uid in (1, 2, 3)])
+        other.execute("BEGIN")
+        store.on(other).run(visits.push(Visit(2, 0)))
+        shell(*command, stdin="uid,visitor\n1,1\n2,1\n3,1\n")
+        assert shell.error.startswith("line 3: ")
+        shell(*command, code=1, stdin="uid,visitor\n1,2\n2,1\n")
+        assert shell.error.endswith("\n1 line is in; go on with --from-line 3\n")
+        assert [len(store.run(visits.latest(uid))) for uid in (1, 2, 3)] == [3, 1, 2]
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])

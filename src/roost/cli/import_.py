@@ -280,11 +280,14 @@ class Import:
         atoms = [Atom((outcome,)) for _, outcome in taken if not isinstance(outcome, str)]
         self._submit(atoms)
         answers = iter(atoms)
-        for record, outcome in taken:
-            problem = outcome if isinstance(outcome, str) else _problem(next(answers))
-            if problem is None:
+        told = [(record, problem if isinstance(problem, str) else next(answers)) for record, problem in taken]
+        last = max([place for place, (_, found) in enumerate(told) if _is_in(found)], default=-1)
+        for place, (record, found) in enumerate(told):
+            if _is_in(found):
                 self.imported += 1
             else:
+                # A line before one that is in, whatever has kept it out, is skipped: nothing is to be imported twice.
+                problem = found if isinstance(found, str) else str(found.error) if place < last else _problem(found)
                 self.skipped += 1
                 self._report(f"line {record.line}: {problem}")
             self.next_line = record.next
@@ -308,6 +311,10 @@ class Import:
     def _submit(self, atoms: Sequence[Atom]) -> None:
         if atoms:
             self._store._run_each(atoms)
+
+
+def _is_in(found: Atom | str) -> bool:
+    return isinstance(found, Atom) and found.error is None
 
 
 def _problem(atom: Atom) -> str | None:
