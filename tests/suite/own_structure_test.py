@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 import roost
+from roost import own
 from roost.structures import registry
 from roost.structures.registry import from_definition
-from tests.latest import Latest
+from tests import servers
+from tests.latest import Latest, LatestConsole, LatestPlan
 from tests.suite.clients import Client
 from tests.suite.shapes import pageviews
 from tests.suite.ways import App
@@ -41,6 +44,52 @@ def test_the_latest_value_wins_alone_and_in_batches(make: Make) -> None:
         *(1, None, 0),
         *(None, "new"),
     )
+
+
+class Accounts(Latest[str, int]):
+    """Numbers that are not below zero, of which two are set at once."""
+
+    kind = "accounts"
+
+    def set_both(self, *pairs: tuple[str, int]) -> own.Operation[None]:
+        return own.Operation(self, "set_both", tuple(self.key.check(key) + self.value.check(n) for key, n in pairs))
+
+
+class AccountsPlan(LatestPlan):
+    def programs(self) -> Iterator[own.Program]:
+        _, clear, *locks = super().programs()
+        yield from [own.Program("set", self.structure.columns, self._paying, [own.number("told")]), clear, *locks]
+
+    def _paying(self, w: own.Words) -> Iterator[own.Step]:
+        yield own.Refuse(f"{w.new('value')} < 0", -1, "below zero")
+        yield from self._setting(w)
+        yield own.Give(["0"])
+
+    def written(self) -> Mapping[str, own.Write]:
+        out = self.dialect.encoder(self.structure.columns) or tuple
+
+        def result(op: own.Operation[Any], outcomes: Sequence[Any]) -> Any:
+            return own.Invalid(f"{op!r}: below zero") if -1 in outcomes else None
+
+        return {**super().written(), "set_both": own.Write("set", lambda op: list(map(out, op.args)), result)}
+
+
+own.register(Accounts, AccountsPlan, LatestConsole)
+
+
+@pytest.mark.parametrize("database", ["sqlite", *servers.SERVERS])
+def test_an_operation_of_several_rows_is_refused_whole_in_a_batch_of_others(any_url: str) -> None:
+    accounts = Accounts("accounts", key=str, value=int)
+
+    async def main() -> None:
+        async with roost.AsyncStore(any_url) as store:
+            await store.create(accounts)
+            together = [accounts.set_both(("a", 1), ("b", 2)), accounts.set_both(("c", 3), ("d", -4))]
+            answers = await asyncio.gather(*map(store.run, together), return_exceptions=True)
+            assert [type(each) for each in answers] == [type(None), roost.Invalid]
+            assert await store.run_all(*map(accounts.get, "abcd")) == (1, 2, None, None)
+
+    asyncio.run(main())
 
 
 def test_what_random_operations_answer_is_what_a_dict_answers(make: Make) -> None:

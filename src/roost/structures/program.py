@@ -228,8 +228,7 @@ class ProgramPlan(ReadPlan):
         """Call a program for each row, on servers in the order of their keys; return an outcome for each."""
         if self._by_store:
             return (yield from self.on_file(verb, rows, context))
-        width = self.lock_width
-        order = sorted(range(len(rows)), key=lambda place: rows[place][:width])
+        order = sorted(range(len(rows)), key=lambda place: rows[place][: self.lock_width])
         ordered = [rows[place] for place in order]
         if len(rows) >= SOME and (many := self._programs.get(f"{verb}_all")) is not None and not context.joined:
             found = yield from self.call_all(many, ordered)
@@ -337,7 +336,11 @@ class ProgramPlan(ReadPlan):
             locks = [] if locked or self._by_store else self.locks(run, context)
             outcomes = yield from self._call_mixed(calls, locks, context)
         told = iter(outcomes)
-        return [write.result(op, list(islice(told, len(rows)))) for write, op, rows in made]
+        results = [write.result(op, list(islice(told, len(rows)))) for write, op, rows in made]
+        for (_, op, rows), result in zip(made, results, strict=True):
+            if isinstance(result, Error) and len(rows) > 1 and op.verb not in RUNS:
+                raise result  # its other rows may be stored: the batch is undone, and run without it
+        return results
 
     def _call_mixed(self, calls: Sequence[tuple[str, Row]], locks: Sequence[Row], context: Context) -> Calling:
         # Calls of several programs; on servers together, on PostgreSQL behind one that takes all locks.
@@ -390,8 +393,7 @@ class ProgramPlan(ReadPlan):
         answer, source = _BOUNDED.format(outs[0]) if outs else "0", "FROM a"
         result: Callable[[int], Any] | None = None
         if write.answer is not None:
-            answering = write.answer(op, context)
-            if answering is None:
+            if (answering := write.answer(op, context)) is None:
                 return None
             text, result = answering
             found = text.format(**{each.name: out for each, out in zip(gives, outs, strict=True)})
