@@ -343,12 +343,14 @@ class ProgramPlan(ReadPlan):
         return results
 
     def _call_mixed(self, calls: Sequence[tuple[str, Row]], locks: Sequence[Row], context: Context) -> Calling:
-        # Calls of several programs; on servers together, on PostgreSQL behind one that takes all locks.
+        # On servers behind one that takes all locks; on MariaDB only if a key's first call would not make its head.
         groups = in_turns(calls, self.apart)
         if self.dialect.family == "mariadb" and self.apart:
             order = sorted(range(len(calls)), key=lambda place: calls[place][1][: self.lock_width])
             groups = [(program, [*places]) for program, places in groupby(order, lambda place: calls[place][0])]
-            locks = ()
+            makes = {write.program for write in self.writes.values() if write.makes}
+            firsts = {row[: self.lock_width]: program for program, row in reversed(calls)}
+            locks = locks if any(firsts.get(tuple(key)) not in makes for *key, made in locks if made) else ()
         given = [(program, [calls[place][1] for place in places]) for program, places in groups]
         found: list[Any] = []
         if self._by_store:
