@@ -262,7 +262,8 @@ class ProgramPlan(ReadPlan):
             if called:
                 yield Statement(self._many[verb], called)
         except StatementFailed as error:
-            outcome = self._refused(error)
+            # SQLite's trigger has given it by RAISE.
+            outcome = next((outcome for message, outcome in self._refusals.items() if message in str(error)), None)
             if outcome is None:
                 raise
             if len(rows) > 1:
@@ -270,10 +271,6 @@ class ProgramPlan(ReadPlan):
             return [outcome]
         after = [next(iter(each), None) for each in (yield last.statement(rows))] if last else [None] * len(rows)
         return [program.tell(*found) for found in zip(before, after, strict=True)]
-
-    def _refused(self, error: StatementFailed) -> int | None:
-        # The outcome that SQLite's trigger has given by RAISE.
-        return next((outcome for message, outcome in self._refusals.items() if message in str(error)), None)
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         """Call the set form of a program on a server; return the outcomes, None for each if it gives none.
