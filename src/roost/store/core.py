@@ -185,7 +185,7 @@ class Core:
         """Forget an atom that no caller waits for any more, so that its key sends no others to the slow path."""
         if atom.slow_path is not None:
             atom.slow_path = None
-            self._slow_writes.settled(atom)
+            (self._slow_writes if atom.writes else self._slow_reads).settled(atom)
 
     # --- single operations ----------------------------------------------------------------------------------------
 

@@ -124,9 +124,10 @@ class LoopQueue:
         self._watched = False
         late = time.monotonic() - GRACE
         while self._waiting and self._deadline(self._waiting[0]) <= late:
-            future = self._waiting.pop(0).future
-            if not future.done():
-                future.set_exception(Busy(LATE))
+            atom = self._waiting.pop(0)
+            self._core.give_up(atom)
+            if not atom.future.done():
+                atom.future.set_exception(Busy(LATE))
         if len(self._free) < self._most:
             self._watch_later(loop, self._deadline(self._waiting[0]) - late if self._waiting else None)
 
