@@ -128,6 +128,8 @@ class CacheTests(TestCase):
         self.assertEqual((cache.get("a"), caches["prefixed"].get("a")), (1, 2))
         structure = caches["default"].structure  # type: ignore[attr-defined]
         self.assertEqual(store.run(structure.keys()), [":1:a", "shop:3:a"])
+        cache.set("1", 3)
+        self.assertEqual(cache.get_many([1, "1", "b"]), {1: 3, "1": 3})  # of one name
 
     def test_a_bound_holds(self) -> None:
         small = caches["small"]

@@ -63,9 +63,9 @@ class RoostCache(BaseCache):
         return default if found is None else self.codec.loads(name, found, default)
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        names = {self.make_and_validate_key(key, version): key for key in keys}
-        found = self.store.run(self.structure.get_many(names)) if names else {}
-        values = {names[name]: self.codec.loads(name, value, MISSING) for name, value in found.items()}
+        names = {key: self.make_and_validate_key(key, version) for key in keys}
+        found = self.store.run(self.structure.get_many({*names.values()})) if names else {}
+        values = {key: self.codec.loads(name, found[name], MISSING) for key, name in names.items() if name in found}
         return {key: value for key, value in values.items() if value is not MISSING}
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
