@@ -234,7 +234,8 @@ def test_nor_do_sessions_that_were_idle_for_too_long(place: Place) -> None:
 
 
 def test_f7_who_reads_what_is_locked_is_busy_and_holds_up_nobody(place: Place) -> None:
-    with roost.Store(place.url, timeout=1) as store, roost.Store(place.url, timeout=LIMIT) as patient:
+    # MySQL waits for a lock in whole seconds; those who wait behind such a call have to be able to.
+    with roost.Store(place.url, timeout=3) as store, roost.Store(place.url, timeout=LIMIT) as patient:
         grow_old(store)
         with place.locked("roost_pageviews_rows"):
             waiting = Call(lambda: patient.run(pageviews.total("/home")))
@@ -253,7 +254,7 @@ def test_f7_who_reads_what_is_locked_is_busy_and_holds_up_nobody(place: Place) -
 
 def test_f7_in_asyncio_too(place: Place) -> None:
     async def work() -> None:
-        async with roost.AsyncStore(place.url, timeout=1) as store:
+        async with roost.AsyncStore(place.url, timeout=3) as store:
             assert await store.run(pageviews.total("/home")) == 1
             with place.locked("roost_pageviews_rows"):
                 found = await asyncio.gather(
