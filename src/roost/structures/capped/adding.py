@@ -259,7 +259,6 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
             f"DELETE r FROM (SELECT {w.names(key, 'k.')}, {cut} AS `its cut` FROM {keys} k) d\n"
             f"    STRAIGHT_JOIN {rows} r {by_index} ON {same(key, 'r.', 'd.')} AND r.sequence <= d.`its cut`"
         )
-    if structure.keep is not None:
         counted = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
         full = "" if plan.expires else f" WHERE h.n > {structure.keep}"
         yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")
