@@ -232,7 +232,9 @@ def test_f96_who_holds_the_oldest_snapshot_is_named(monkeypatch: pytest.MonkeyPa
         store.run(roost.Counter("hits").add("a"))
 
         def ours() -> bool:  # other tests on the same server may have begun sooner, and end
-            found = {each.subject: each for each in store.doctor()}["oldest snapshot"]
+            found = {each.subject: each for each in store.doctor()}.get("oldest snapshot")
+            if found is None:
+                return False  # MariaDB renews its list of transactions only while nobody has read it for 0.1 s
             assert "since 20" in found.found
             assert "end it" in found.advice
             return re.search(rf"session {session}\b", found.found) is not None
