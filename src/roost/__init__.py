@@ -1,6 +1,6 @@
 """Roost: fast-moving data kept in the SQL database you already run, in tables that look after themselves."""
 
-from roost.batching.atoms import Stats
+from roost.batching.stats import Stats
 from roost.catalog.check import Violation
 from roost.errors import (
     Busy,
