@@ -95,6 +95,13 @@ def test_in_a_batch_each_takes_in_its_turn(make: Make) -> None:
     assert [each.allowed for each in many] == [True] * 150 + [False] * 50
 
 
+def test_a_key_takes_in_its_turn_where_a_server_takes_for_so_many_in_several_calls(make: Make) -> None:
+    many = roost.RateLimit("many", key=int, limit=3, within=DAY)
+    store = make(many)
+    answers = store.run_all(*[many.take(key) for key in [*range(4_996), *[4_996] * 5]])
+    assert [answer.allowed for answer in answers] == [True] * 4_999 + [False] * 2
+
+
 def test_keys_that_have_taken_are_listed_and_cleared(make: Make) -> None:
     places = roost.RateLimit("places", key=Place, limit=2, within=DAY)
     store = make(places)

@@ -7,7 +7,7 @@ import enum
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -80,6 +80,19 @@ def test_a_row_comes_back_as_it_was(make: Make) -> None:
             ]
             assert found.moment.tzinfo is dt.UTC
             assert str(found.price) == str(row.price)
+
+
+@pytest.mark.needs("ring", "capped", "cache")
+def test_many_that_are_written_at_once_come_back_as_they_were(make: Make) -> None:
+    ring = roost.Ring("ring", Everything, per="k", keep=24)
+    capped = roost.Capped("capped", Everything, per="k", keep=24, unique="i")
+    kept = roost.Cache("kept", max_bytes=10**9)
+    store = make(ring, capped, kept)
+    rows = [replace(LOW if n % 2 else HIGH, k=1, i=n, b=bytes([n])) for n in range(12)]
+    values = {f"{row.i}": row.b for row in rows}
+    store.run_all(ring.push_all(rows), capped.add_all(rows), kept.set_many(values))
+    newest = rows[::-1]
+    assert store.run_all(ring.latest(1, 24), capped.latest(1, 24), kept.get_many(values)) == (newest, newest, values)
 
 
 KEYS: list[tuple[Any, list[Any]]] = [
