@@ -107,5 +107,5 @@ def bench(where: Path | Database, role: Role, **more: Any) -> Bench:
         return name in ("main", "app", *database.names) and settings.allows(table)
 
     codec = HandlerSocket(Openings(may_open, writes=writes, looks=database.looks))
-    path = Path(settings.path) if settings.is_file else Path()
+    path = Path(settings.url.removeprefix("sqlite:///")) if settings.is_file else Path()
     return Bench(path, Turn(database, codec, Counters()), database, role, settings, where)

@@ -20,7 +20,7 @@ from aiocache.serializers import BaseSerializer, NullSerializer  # type: ignore[
 
 import roost
 from roost.contrib.opened import AsyncOpened
-from roost.contrib.stored import Codec, adding, is_held, storable
+from roost.contrib.serializers import Codec, adding, is_held, storable
 
 MANY = 1_000  # keys that `clear` removes at once
 AT_ONCE = 1e-6  # seconds after which a released lock is over

@@ -7,7 +7,7 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.stored import Codec, added, is_held
+from roost.contrib.serializers import Codec, added, is_held
 from roost.errors import Invalid, Overflow
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache

@@ -12,7 +12,7 @@ from celery.backends.base import KeyValueStoreBackend  # type: ignore[import-unt
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.stored import adding
+from roost.contrib.serializers import adding
 
 LARGEST = 8_000_000  # bytes of a result
 Key = str | bytes

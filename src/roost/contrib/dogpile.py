@@ -18,7 +18,7 @@ from dogpile.cache.api import NO_VALUE, CacheBackend, CachedValue, CacheMutex
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.stored import Codec, storable
+from roost.contrib.serializers import Codec, storable
 
 ALWAYS = 10.0**9  # seconds that a caller waits for a mutex
 

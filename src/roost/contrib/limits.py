@@ -22,7 +22,7 @@ from limits.storage import base
 
 import roost
 from roost.contrib.opened import AsyncOpened, Opened, Work
-from roost.contrib.stored import storable
+from roost.contrib.serializers import storable
 from roost.contrib.windows import Window, Windows
 
 DATABASES = (  # as the URLs of stores name them

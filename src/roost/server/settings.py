@@ -144,8 +144,8 @@ class Settings:
     """The settings of `roost serve`. `Invalid` when they are inconsistent or unsafe.
 
     >>> settings = Settings("sqlite:///app.db", tables=("users", "log_*"))
-    >>> settings.path, settings.synchronous, settings.allows("log_2026"), settings.allows("salaries")
-    ('app.db', 'FULL', True, False)
+    >>> settings.workers_of("write"), settings.allows("log_2026"), settings.allows("salaries")
+    (1, True, False)
     """
 
     url: Text = _setting(
@@ -271,18 +271,6 @@ class Settings:
         """The number of database connections of one process."""
         processes = sum([self.workers_of(role) for role in ROLES if self.services(role)])
         return max(1, self.connections // processes)
-
-    @property
-    def path(self) -> str:
-        """The path of the database file."""
-        path, _ = self._parsed
-        assert path is not None  # __post_init__ refuses a database in memory
-        return path
-
-    @property
-    def synchronous(self) -> str:
-        """SQLite's setting: FULL unless the URL says otherwise."""
-        return str(self._parsed[1]["synchronous"])
 
     @property
     def read_only(self) -> bool:

@@ -25,8 +25,7 @@ from roost.protocols.memcached.codec import Memcached
 from roost.server import tls
 from roost.server.counters import Counters, map_block
 from roost.server.listeners import BACKLOG
-from roost.server.logs import log_to_stderr
-from roost.server.processes import Channel
+from roost.server.processes import Channel, log_to_stderr
 from roost.server.settings import Role, Settings, protocol_of
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils.safestring import SafeString
 
 from roost.contrib.django.store import DjangoStore
-from roost.contrib.serializers import JSON, Signed, Tag
-from roost.contrib.stored import Codec, added, is_held
+from roost.contrib.serializers import JSON, Codec, Signed, Tag, added, is_held
 from roost.errors import Invalid, Overflow
 from roost.structures.cache.declaration import MAX_TTL, Cache
 from roost.structures.clock import SECOND
