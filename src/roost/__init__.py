@@ -1,7 +1,7 @@
 """Roost: fast-moving data kept in the SQL database you already run, in tables that look after themselves."""
 
 from roost import errors
-from roost.batching.atoms import Stats
+from roost.batching.stats import Stats
 from roost.catalog.check import Violation
 from roost.errors import *  # noqa: F403
 from roost.store.runner import AsyncRunner, Runner
