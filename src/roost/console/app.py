@@ -84,7 +84,6 @@ class Pages:
         self.templates.filters.update({name: getattr(wording, name) for name in names})
 
     def routes(self) -> ASGIApp:
-        """Return the application behind the guard."""
         return Starlette(
             routes=[
                 Route("/", self.index),
@@ -99,15 +98,12 @@ class Pages:
         )
 
     def looker(self) -> Looker:
-        """Return what reads for a page."""
         return Looker(self.store, self.samples, self.options.seconds)
 
     def page(self, template: str, /, *, status: int = 200, **facts: Any) -> HTMLResponse:
-        """Render a template."""
         return HTMLResponse(self.templates.get_template(template).render(facts), status)
 
     def told(self, request: Request, error: Exception) -> Response:
-        """Say what is wrong."""
         if isinstance(error, HTTPException):
             return self.page("message.html", status=error.status_code, title="Not here", text=error.detail)
         status = 404 if isinstance(error, roost.Missing) else 400 if isinstance(error, roost.Invalid) else 503

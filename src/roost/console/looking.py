@@ -103,7 +103,6 @@ class Looker:
         return self.store._core.glance(reading, max(self._end - monotonic(), 0.001))
 
     def plan(self, structure: Structure) -> Any:
-        """Return a structure in the database's words."""
         return self.store._core.known.plan(structure)
 
     def catalog(self) -> list[Listed]:
@@ -121,7 +120,6 @@ class Looker:
         return found
 
     def overview(self) -> list[Listed]:
-        """Return the structures with what was measured, as far as the time goes."""
         return [self.measured(entry) for entry in self.catalog()]
 
     def measured(self, entry: Listed) -> Listed:

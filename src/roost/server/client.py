@@ -106,7 +106,6 @@ class Client(asyncio.Protocol):
             self._too_long()
 
     def limit(self) -> None:
-        """Apply the current settings' limits."""
         self._framing.limit(self.server.settings.max_line, self.server.settings.max_answer)
 
     def _hand_on(self, chunk: Any) -> None:
@@ -252,7 +251,6 @@ class Client(asyncio.Protocol):
         self._hold("answers", self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Resume reading."""
         self._stopped = False
         self._hold("answers", 0)
         if not self.gone:
@@ -276,12 +274,10 @@ class Client(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self.gone = True
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self.gone = True
         self._framing.drop()
         self._rest = []

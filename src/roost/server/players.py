@@ -66,7 +66,6 @@ class InTasks:
         self._tried: Codec | None = None  # the protocol whose lines were retried last
 
     def limit(self, limits: Limits) -> None:
-        """Set the limits of turns from now on."""
         for database in self._databases:
             database.limit(limits)
 

@@ -45,7 +45,6 @@ class Channel:
 
     @classmethod
     async def over(cls, sock: socket.socket) -> Channel:
-        """Make a channel from a connected socket."""
         return cls(*await asyncio.open_unix_connection(sock=sock, limit=LONGEST))
 
     def say(self, word: str, **facts: Any) -> None:
@@ -63,7 +62,6 @@ class Channel:
         return found
 
     async def flush(self) -> None:
-        """Let the transport send what it has buffered."""
         try:
             await self._writer.drain()
         except ConnectionError:
@@ -289,7 +287,6 @@ class Slot:
         return True
 
     def forget(self) -> None:
-        """Close the counters' files."""
         for each in self._counters:
             each.close()
 

@@ -1,12 +1,9 @@
 """One worker's sockets: requests are collected from all connections that are ready, run as one turn, and answered.
 
 A turn is scheduled when the first bytes arrive, and runs when the loop has read every socket that was ready; requests
-that arrive while it runs belong to the next turn. The server stops reading from a client that does not read its
-answers. An endless line is answered with an error, and its connection is closed. A slow client delays only itself.
-A turn is bounded in requests, bytes of answers and seconds. The remaining requests are left to the next turns, in which
-passed-over connections and short pieces come first. How much of a pipeline runs in one turn depends on the bytes and
-the time that its last piece took, so a connection with expensive requests gets the same share as the others.
-Turns on a SQLite file run here; turns on a database server run in `players.py`, several at a time.
+that arrive while it runs belong to the next turn. A turn is bounded in requests, bytes of answers and seconds. The
+remaining requests are left to the next turns, in which passed-over connections and short pieces come first. Turns on
+a SQLite file run here; turns on a database server run in `players.py`, several at a time.
 """
 
 from __future__ import annotations
@@ -161,7 +158,6 @@ class Server:
             greediest.abort()
 
     def arrived(self, piece: Piece) -> None:
-        """Queue complete requests for the next turn."""
         self.waiting.append(piece)
         self.schedule()
 
@@ -208,7 +204,6 @@ class Server:
             piece.client.abort()
 
     def played(self, pieces: Pieces, seconds: float) -> None:
-        """Answer the connections of a turn."""
         counters = self.counters[pieces[0].client.codec.name]
         if self.settings.slow and seconds > self.settings.slow:
             counters.slow += 1

@@ -259,7 +259,6 @@ class Settings:
 
     @property
     def is_file(self) -> bool:
-        """Whether the database is a SQLite file."""
         return self.url.startswith("sqlite:")
 
     def workers_of(self, role: Role) -> int:
@@ -268,13 +267,11 @@ class Settings:
 
     @property
     def connections_of_one(self) -> int:
-        """The number of database connections of one process."""
         processes = sum([self.workers_of(role) for role in ROLES if self.services(role)])
         return max(1, self.connections // processes)
 
     @property
     def read_only(self) -> bool:
-        """Whether the URL says `mode=ro`."""
         return self.is_file and self._parsed[1]["mode"] == "ro"
 
     def services(self, role: Role) -> list[Service]:
@@ -283,7 +280,6 @@ class Settings:
         return [service for service in found if self.listeners(service)]
 
     def listeners(self, service: Service) -> tuple[Address, ...]:
-        """Return the addresses of a service."""
         found: tuple[Address, ...] = getattr(self, service)
         return found
 
@@ -311,11 +307,9 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Make the settings from the text that `to_json` returned."""
         return cls(**{name: SETTINGS[name].read(value) for name, value in json.loads(text).items()})
 
     def changed(self, other: Settings) -> list[str]:
-        """Return the names of the settings that differ."""
         return [name for name in SETTINGS if getattr(self, name) != getattr(other, name)]
 
 

@@ -147,7 +147,6 @@ class Supervisor:
         notify("READY=1")
 
     async def _keep(self, slot: Slot) -> None:
-        """Keep a process running in a slot until the server stops."""
         failures, last = 0, ""
         while True:
             was_ready = await slot.live()
@@ -254,7 +253,6 @@ class Console:
                 log.error("%s; it is tried again and again", error)
 
     async def close(self) -> None:
-        """End the process."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             await self._process.wait()

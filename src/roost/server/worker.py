@@ -110,7 +110,6 @@ class Worker:
         return self._most - len(self.entering) - sum([each.open for each in self._counters.values()])
 
     def protocol(self, name: str, admitted: bool) -> asyncio.Protocol:
-        """Make the protocol of an accepted connection, or of one that is refused."""
         if admitted:
             protocol: asyncio.Protocol = self._served.protocol(name)
             return protocol
@@ -217,7 +216,6 @@ class _Acceptor:
             self._worker.entering.discard(door)
 
     def close(self) -> None:
-        """Accept no more connections."""
         if self._socket.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()

@@ -1,9 +1,7 @@
 """Operations for Django's migrations: create, alter and drop a structure.
 
-A migration is part of history: its effect must not change with the current code. So an operation stores the structure's
-definition, in the same text as the catalog, and writes that into a squashed migration. Write the declaration into the
-migration file, as Django writes the fields of a model there; a structure imported from the application would change old
-migrations whenever the module changes.
+An operation stores the structure's definition, in the same text as the catalog, and writes that into a squashed
+migration: what a migration does must not change with the application's code.
 """
 
 from __future__ import annotations
@@ -144,10 +142,8 @@ class CreateStructure(_WholeStructure):
 class AlterStructure(StructureOperation):
     """Alter the stored structure to another declaration; see `roost.Store.alter` for what can be altered.
 
-    was: the previous declaration, for reversing; None: the operation cannot be reversed. An added column stays when it
-        is reversed, since its values would be lost; rows of the previous declaration get its default.
-    defaults: the values that existing rows get in added columns, by column name; by default those of the row's
-        dataclass, if the structure has one.
+    was: the previous declaration; without it the operation cannot be reversed. An added column stays when it is.
+    defaults: of added columns, by name, for existing rows; without it those of the row's dataclass.
     view: True adds the view, False drops it; None leaves it as it is.
 
     >>> import roost
