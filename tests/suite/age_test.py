@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,13 +15,12 @@ from typing import Any
 import pytest
 
 import roost
-from roost.structures.registry import from_definition
 from tests.model.operations import Points
 from tests.suite.clients import Client
 from tests.suite.passing import Jumping, passes
+from tests.suite.shapes import Make
 from tests.suite.ways import App
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("counter", "second store")
 
 MINUTE, DAY = 60, 86_400
@@ -120,17 +118,6 @@ def test_rows_leave_by_themselves(open_store: Make, sql: Client, kind: Kind) -> 
     assert kind.numbers(store, recent, 6) == [1]
 
 
-@kinds("refreshing", "members", "few_members")
-def test_what_is_added_again_stays_longer(open_store: Make, sql: Client, kind: Kind) -> None:
-    recent = kind.declare()
-    store = open_store(recent)
-    store.run_all(kind.put(recent, (5, 0)), kind.put(recent, (5, 1)))
-    for _ in range(2):
-        passes(sql, recent, 3 * MINUTE)
-        store.run(kind.put(recent, (5, 0)))
-    assert kind.numbers(store, recent, 5) == [0]
-
-
 @each_kind
 def test_writes_remove_what_has_expired(open_store: Make, sql: Client, kind: Kind) -> None:
     recent = kind.declare()
@@ -181,22 +168,6 @@ def test_nobody_waits_for_who_adds_another_member(open_store: Make, app: Callabl
     assert kind.numbers(store, recent, 5) == [2]
     one.commit()
     assert kind.numbers(store, recent, 5) == [1, 2]
-
-
-def test_in_the_applications_transaction(open_store: Make, app: Callable[..., App], sql: Client) -> None:
-    store, one = open_store(*[kind.declare() for kind in KINDS]), app()
-    for kind in KINDS:
-        recent = kind.declare()
-        one.run_all(kind.put(recent, (5, 1)), kind.put(recent, (5, 2)))
-        one.rollback()
-        one.run(kind.put(recent, (5, 2)))
-        one.commit()
-        assert kind.numbers(store, recent, 5) == [2], kind.name
-        passes(sql, recent, 6 * MINUTE)
-        assert one.run(recent.clear(5)) == 0, kind.name
-        one.run_all(kind.put(recent, (5, 2)), kind.put(recent, (5, 3)))
-        assert one.run(recent.clear(5)) == 2, kind.name
-        one.commit()
 
 
 @each_kind
@@ -328,15 +299,3 @@ def test_many_threads_write_while_rows_leave(open_store: Make, sql: Client, kind
         thread.join()
     assert errors == []
     assert size(sql, recent) == sum([len(kind.numbers(stores[0], recent, key)) for key in range(7)])
-
-
-@each_kind
-def test_a_declaration_is_a_value(kind: Kind) -> None:
-    recent = kind.declare()
-    made: Any = from_definition(recent.definition)
-    assert made == recent == pickle.loads(pickle.dumps(recent)) == kind.declare(dt.timedelta(minutes=5))
-    assert made.keep_for == 5 * MINUTE
-    assert made != kind.declare(6 * MINUTE)
-    for bad in (0, -1, "5m", True, dt.timedelta(), 1.5, dt.timedelta(days=400 * 365), float("nan")):
-        with pytest.raises(roost.Invalid, match=f"{kind.name}: keep_for"):
-            kind.declare(bad)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ import pytest
 import roost
 from tests.suite.clients import Client
 from tests.suite.passing import passes
-from tests.suite.ways import App
+from tests.suite.shapes import Make
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("cache")
 
 few = roost.Cache("few", key=int, value=roost.text(100), max_items=4)
@@ -170,18 +168,6 @@ def test_nobody_ever_sees_too_many(open_store: Make, sql: Client) -> None:
         thread.join()
     assert max(seen) <= 4
     assert stores[0].check() == []
-
-
-def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
-    store, one = open_store(few), app()
-    store.run(few.set_many(dict.fromkeys(range(4), "x")))
-    one.run(few.set(10, "y"))
-    assert one.run(few.keys()) == [1, 2, 3, 10]
-    one.rollback()
-    assert store.run(few.keys()) == [0, 1, 2, 3]
-    one.run_all(few.delete(3), few.set(11, "z"))
-    one.commit()
-    assert store.run(few.keys()) == [0, 1, 2, 11]
 
 
 @pytest.mark.needs("second store")

@@ -6,23 +6,20 @@ import datetime as dt
 import pickle
 import random
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
 
 import roost
-from roost.structures.registry import from_definition
 from tests.lengths import length
 from tests.memcached.cases import CONVERSATIONS
 from tests.memcached.player import Player, without_tokens
 from tests.model.cache import Model, cache, play
 from tests.suite.clients import Client
 from tests.suite.passing import passes
-from tests.suite.ways import App
+from tests.suite.shapes import Make
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("cache")
 
 
@@ -203,25 +200,6 @@ def test_values_are_of_any_type_and_compared_by_nobody(make: Make) -> None:
     assert store.run(pages.keys()) == ["E\n", "é\n"]
 
 
-@pytest.mark.needs("second store")
-def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App], sql: Client) -> None:
-    store, one = open_store(words), app()
-    store.run(words.set(1, "one", ttl=HOUR))
-    one.run(words.set(1, "two"))
-    assert one.run_all(words.get(1), words.append(1, "!"), words.add(2, "new"), words.get(2)) == (
-        "two",
-        True,
-        True,
-        "new",
-    )
-    assert store.run(words.get(1)) == "one"
-    one.rollback()
-    assert store.run_all(words.get(1), words.get(2)) == ("one", None)
-    assert one.run(words.cas(1, "three", one.run(words.gets(1)).token)) is True
-    one.commit()
-    assert store.run(words.get(1)) == "three"
-
-
 @pytest.mark.needs("views", "cache")
 def test_plain_sql_reads_and_writes_it(open_store: Make, sql: Client) -> None:
     store = open_store(pages, words)
@@ -309,10 +287,7 @@ def test_cas_and_increment_lose_nothing_between_stores(open_store: Make) -> None
     assert (added.count(True), len(added)) == (20, 120)
 
 
-def test_declarations_and_operations_are_values(open_store: Make) -> None:
-    store = open_store(numbers)
-    (found,) = store.structures()
-    assert found == numbers == from_definition(numbers.definition)
+def test_operations_are_printed_as_the_calls_that_make_them(open_store: Make) -> None:
     operation = pages.set("/", b"1", ttl=10)
     assert repr(operation) == "pages.set('/', b'1', ttl=10)"
     assert pickle.loads(pickle.dumps(operation)) == operation
@@ -327,7 +302,7 @@ def test_declarations_and_operations_are_values(open_store: Make) -> None:
         "pages.set('/', b'1', flags=7)", "pages.gets_many(['/'])",
     ]  # fmt: skip
     with pytest.raises(roost.Mismatch, match="value"):
-        store.create(roost.Cache("numbers", key=Place, value=bytes))
+        open_store(numbers).create(roost.Cache("numbers", key=Place, value=bytes))
 
 
 def test_what_makes_no_sense_is_refused() -> None:

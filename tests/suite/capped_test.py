@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,9 +12,8 @@ import pytest
 
 import roost
 from tests.suite.clients import Client
-from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, by_hand, inner, rows
+from tests.suite.shapes import Egg, Make, Place, Seen, Visit, baskets, by_hand, inner, rows
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("capped")
 
 

@@ -21,11 +21,11 @@ from roost.types.columns import Column
 from tests.suite.clients import Client
 from tests.suite.engines import Engine
 from tests.suite.passing import Hand, passes
+from tests.suite.shapes import Make
 from tests.suite.ways import App
 
 pytestmark = pytest.mark.needs("counter", "second store")
 
-Make = Callable[..., Any]
 
 HOUR = 3600
 

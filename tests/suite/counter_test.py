@@ -6,25 +6,18 @@ import contextlib
 import datetime as dt
 import random
 import re
-import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import roost
-from tests.lengths import length
 from tests.suite.application import Application
 from tests.suite.clients import Client
 from tests.suite.passing import windows_pass
-from tests.suite.shapes import Place, by_hand, pageviews, rows
-from tests.suite.ways import App
+from tests.suite.shapes import Make, by_hand, pageviews, rows
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("counter")
 
 MOST = 2**63 - 1
@@ -61,25 +54,6 @@ def test_pitfall_keys_are_compared_byte_for_byte(make: Make) -> None:
     store.run_all(*[pageviews.add(key, place + 1) for place, key in enumerate(keys)])
     assert store.run(pageviews.totals(keys)) == {key: place + 1 for place, key in enumerate(keys)}
     assert store.run(pageviews.keys()) == sorted(keys, key=str.encode)
-
-
-@pytest.mark.needs("nul in text")
-def test_nul_is_a_character_like_any_other(make: Make) -> None:
-    store = make(pageviews)
-    store.run_all(pageviews.add("a\0b"), pageviews.add("a\0c", 2), pageviews.add("a", 4))
-    assert store.run(pageviews.totals(["a\0b", "a\0c", "a"])) == {"a\0b": 1, "a\0c": 2, "a": 4}
-
-
-@pytest.mark.parametrize("options", [{}, {"window": LONG, "keep": 2}], ids=["plain", "windowed"])
-def test_composite_keys_are_the_named_tuple_that_was_declared(make: Make, options: dict[str, Any]) -> None:
-    hits = roost.Counter("hits", key=Place, **options)
-    store = make(hits)
-    store.run_all(hits.add(Place("a", 2)), hits.add(Place("a", 10)), hits.add(Place("B", 1), 3))
-    assert store.run_all(hits.total(Place("a", 2)), hits.increment(Place("a", 2))) == (1, 2)
-    assert store.run(hits.keys()) == [Place("B", 1), Place("a", 2), Place("a", 10)]
-    assert store.run(hits.keys(after=Place("a", 2))) == [Place("a", 10)]
-    assert store.run(hits.top(1)) == [(Place("B", 1), 3)]
-    assert isinstance(store.run(hits.keys())[0], Place)
 
 
 # --- 64 bits, and slots ------------------------------------------------------------------------------------------
@@ -287,31 +261,6 @@ def test_what_is_over_goes_with_the_writes_that_come(open_store: Make, sql: Clie
     assert store.run(counter.totals(keys)) == dict.fromkeys(keys, 3)
 
 
-def test_a_simulated_year_of_hours_leaves_three_days(tmp_path: Path) -> None:
-    now = [NOON]
-    hourly = roost.Counter("hourly", window="hour", keep=72)
-    chance = random.Random(7)
-    path = tmp_path / "year.db"
-    with roost.Store(f"sqlite:///{path}?synchronous=off", clock=lambda: now[0]) as store:
-        store.create(hourly)
-        counted: list[dict[str, int]] = []
-        for hour in range(length(60, 365) * 24):
-            counted.append({})
-            for _ in range(chance.randrange(4)):
-                key = f"/{chance.randrange(5)}"
-                store.run(hourly.add(key))
-                counted[-1][key] = counted[-1].get(key, 0) + 1
-            if hour % 500 == 499:
-                wanted = {f"/{n}": sum(each.get(f"/{n}", 0) for each in counted[-72:]) for n in range(5)}
-                assert store.run(hourly.totals(wanted)) == wanted
-                assert numbers(store.run(hourly.series("/1"))) == [each.get("/1", 0) for each in counted[-72:]]
-                with closing(sqlite3.connect(path)) as connection:
-                    ((stored,),) = connection.execute("SELECT count(*) FROM roost_hourly_rows")
-                assert sum(map(len, counted[-72:])) <= stored <= sum(map(len, counted[-96:]))
-            now[0] += dt.timedelta(hours=1)
-        assert store.check() == []
-
-
 def test_windows_begin_with_the_hour_the_minute_and_the_day_of_utc() -> None:
     begins: dict[Any, dt.datetime] = {
         "minute": NOON,
@@ -377,20 +326,6 @@ def test_a_server_whose_clock_jumps_back_counts_in_the_newest_window(make: Make,
     assert store.run(counter.top(last=1)) == [("a", 60), ("b", 1)]
     assert store.run(counter.keys()) == ["a", "b"]
     assert store.run(counter.clear("a")) == 63
-
-
-def test_inside_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
-    store = open_store(views)
-    one = app()
-    store.run(views.add("/home"))
-    windows_pass(store, views, 5)
-    assert one.run_all(views.add("/home", 2), views.increment("/home"), views.total("/home"))[2] == 3
-    one.run(views.add("/home"))
-    one.rollback()
-    assert store.run(views.total("/home")) == 0
-    one.run(views.add("/home", 4))
-    one.commit()
-    assert store.run_all(views.total("/home"), views.series("/home", last=1))[0] == 4
 
 
 def test_altering_keep_and_slots(open_store: Make) -> None:

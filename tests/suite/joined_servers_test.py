@@ -28,10 +28,9 @@ from tests.suite.application import Application
 from tests.suite.capping.tables import VISITS, cap
 from tests.suite.clients import WAITS
 from tests.suite.joined_test import ROW, WHO, comes_back, everything
-from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Egg, Make, Place, Seen, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
-Make = Callable[..., Any]
 Connect = Callable[..., App]
 ALL = (pageviews, visits, baskets, likes)
 pytestmark = pytest.mark.ways("server")

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.shapes import Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Make, Visit, baskets, likes, pageviews, visits
 
-Make = Callable[..., Any]
 ALL = (pageviews, visits, baskets, likes)
 pytestmark = pytest.mark.needs("sqlite3", "file")
 

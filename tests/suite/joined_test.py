@@ -16,11 +16,12 @@ from typing import Annotated, Any
 import pytest
 
 import roost
+from tests.latest import Latest
 from tests.lengths import length
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.boundaries import plain
+from tests.suite.shapes import Egg, Make, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
-Make = Callable[..., Any]
 Connect = Callable[..., App]
 ALL = (pageviews, visits, baskets, likes)
 
@@ -120,6 +121,38 @@ def test_joined_adds_take_other_slots_than_batches(open_store: Make, app: Connec
     slots = {slot for (slot,) in one.sql("SELECT slot FROM roost_spread_rows")}
     assert len(slots) == 2 or slots == {0}  # a file of SQLite has one writer, and uses one
     assert len([slot for slot in slots if slot >= 4]) == len(slots) - 1
+
+
+windowed = roost.Counter("windowed", window="day", keep=2)
+words = roost.Cache("words", key=int, value=roost.text(30))
+few = roost.Cache("few", key=int, value=int, max_items=4)
+logins = roost.RateLimit("logins", limit=3, within=86_400)
+jobs = roost.Lease("jobs")
+moods = Latest("moods", key=int, value=roost.text(20))
+# What is there before, what is written, how it is read, and what is read before and after.
+WRITTEN: list[tuple[list[Any], list[Any], Any, Any, Any]] = [
+    ([windowed.add("/")], [windowed.add("/", 2), windowed.increment("/")], windowed.total("/"), 1, 4),
+    ([words.set(1, "one", ttl=60)], [words.set(1, "two"), words.append(1, "!")], words.get(1), "one", "two!"),
+    ([few.set_many(dict.fromkeys(range(4), 5))], [few.set(9, 5)], few.keys(), [0, 1, 2, 3], [1, 2, 3, 9]),
+    ([], [logins.take("ada", 2), logins.take("ada", 2)], logins.peek("ada"), (True, 3), (True, 1)),
+    ([], [jobs.acquire("daily", "ada", 60), jobs.acquire("daily", "bob", 60)], jobs.holder("daily"), None, "ada"),
+    ([moods.set(1, "calm")], [moods.set(1, "glad")], moods.get(1), "calm", "glad"),
+]
+
+
+@pytest.mark.needs("cache", "second store")
+def test_every_structure_is_part_of_the_applications_transaction(open_store: Make, app: Connect) -> None:
+    store, one = open_store(windowed, words, few, logins, jobs, moods), app()
+    for before, writes, read, unchanged, changed in WRITTEN:
+        store.run_all(*before)
+        for end in (one.rollback, one.commit):
+            one.run_all(*writes)
+            assert plain((one.run(read), store.run(read)), (read, read)) == (changed, unchanged)
+            end()
+            assert plain((store.run(read),), (read,)) == (changed if end == one.commit else unchanged,)
+    assert one.run(words.cas(1, "three", one.run(words.gets(1)).token)) is True
+    one.commit()
+    assert store.run(words.get(1)) == "three"
 
 
 class Colour(enum.Enum):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 import random
-import re
 import threading
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,23 +13,14 @@ from hypothesis import strategies as st
 
 import roost
 from roost.structures.clock import microseconds
-from roost.structures.registry import from_definition
 from tests.suite.clients import Client
 from tests.suite.passing import Hand, Jumping, Time, passes
-from tests.suite.shapes import pageviews
-from tests.suite.ways import App
-
-Make = Callable[..., Any]
+from tests.suite.shapes import Make, pageviews
 
 DAY = 86_400
 
 jobs = roost.Lease("jobs")
 second = pytest.mark.needs("counter", "second store")
-
-
-class Place(NamedTuple):
-    host: str
-    number: int
 
 
 class Bad(NamedTuple):
@@ -97,20 +85,6 @@ def test_in_a_batch_each_has_its_turn(make: Make) -> None:
     assert found[2] == found[3]
     assert found[2].token > held.token
     assert store.run(jobs.peek("weekly")) == other
-
-
-def test_keys_that_are_held_are_listed_and_ended(make: Make) -> None:
-    places = roost.Lease("places", key=Place)
-    store = make(places)
-    for n in range(4):
-        store.run(places.acquire(Place("a", n), "ada", DAY))
-    assert store.run(places.keys(n=2)) == [Place("a", 0), Place("a", 1)]
-    assert store.run_all(places.clear(Place("a", 1)), places.forget(Place("a", 3)), places.clear(Place("b", 1))) == (
-        *(1, 1),
-        0,
-    )
-    assert store.run(places.keys()) == [Place("a", 0), Place("a", 2)]
-    assert store.run(places.peek(Place("a", 2))).key == Place("a", 2)
 
 
 @second
@@ -230,32 +204,6 @@ def test_what_random_calls_answer_is_what_a_model_answers(data: st.DataObject) -
                     held[key] = (name, token, now)
 
 
-def test_what_is_refused_writes_and_locks_nothing(make: Make, statements: list[str]) -> None:
-    store = make(jobs)
-    grant = store.run(jobs.acquire("daily", "ada", DAY))
-    store.run(jobs.release(grant))
-    store.run_all(jobs.acquire("daily", "bob", DAY), jobs.acquire("weekly", "bob", DAY))
-    statements.clear()
-    assert store.run(jobs.acquire("daily", "ada", DAY)) is None
-    assert store.run_all(jobs.acquire("weekly", "ada", DAY), jobs.renew(grant, 1), jobs.release(grant)) == (
-        *(None, None),
-        False,
-    )
-    rows = [sql for sql in statements if "roost_jobs_rows" in sql]
-    assert [sql for sql in rows if re.search("INSERT|UPDATE|DELETE|FOR SHARE", sql)] == []
-
-
-@second
-def test_the_table_is_as_large_as_what_lives(make: Make, sql: Client) -> None:
-    store = make(jobs)
-    store.run_all(*[jobs.acquire(f"old {n}", "ada", 5) for n in range(300)])
-    passes(sql, jobs, 100)
-    for n in range(90):
-        store.run(jobs.acquire(f"new {n}", "ada", DAY))
-    store.run_all(*[jobs.acquire(f"late {n}", "ada", DAY) for n in range(80)])
-    assert size(sql) == 170
-
-
 def test_many_at_once_hold_it_one_by_one(open_store: Make, store_url: str) -> None:
     stores = [open_store(jobs)]
     if store_url != "sqlite://":
@@ -288,18 +236,6 @@ def test_many_at_once_hold_it_one_by_one(open_store: Make, store_url: str) -> No
     assert wrong == []
     assert held == sorted(set(held))
     assert held
-
-
-def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
-    store, one = open_store(jobs), app()
-    grant = one.run(jobs.acquire("daily", "ada", DAY))
-    assert one.run(jobs.holder("daily")) == "ada"
-    one.rollback()
-    assert store.run(jobs.holder("daily")) is None
-    other = one.run(jobs.acquire("daily", "bob", DAY))
-    one.commit()
-    assert other.token > grant.token
-    assert store.run(jobs.peek("daily")) == other
 
 
 @pytest.mark.needs("views", "counter")
@@ -347,20 +283,3 @@ def test_what_cannot_be_is_refused_when_it_is_asked() -> None:
             jobs.release(grant)  # type: ignore[arg-type]
     with pytest.raises(roost.Invalid, match="token"):
         roost.Lease("jobs", key=Bad)
-
-
-@pytest.mark.needs("no nul in text", "counter")
-def test_a_holder_with_a_nul_is_refused(make: Make) -> None:
-    store = make(jobs)
-    with pytest.raises(roost.Invalid, match=r"jobs\.holder: .* has a NUL"):
-        store.run(jobs.acquire("daily", "a\0b", 1))
-
-
-def test_a_declaration_is_a_value() -> None:
-    made = from_definition(jobs.definition)
-    assert made == jobs == pickle.loads(pickle.dumps(jobs))
-    assert isinstance(made, roost.Lease)
-    assert repr(jobs.acquire("daily", "ada", 2)) == "jobs.acquire('daily', 'ada', 2000000)"
-    grant = roost.Grant("daily", "ada", 7, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    assert repr(jobs.release(grant)) == "jobs.release('daily', 7)"
-    assert pickle.loads(pickle.dumps(grant)) == grant

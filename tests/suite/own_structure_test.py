@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,10 +19,7 @@ from roost.structures.registry import from_definition
 from tests import servers
 from tests.latest import Latest, LatestConsole, LatestPlan
 from tests.suite.clients import Client
-from tests.suite.shapes import pageviews
-from tests.suite.ways import App
-
-Make = Callable[..., Any]
+from tests.suite.shapes import Make, pageviews
 
 moods = Latest("moods", key=int, value=roost.text(20))
 seen = Latest("seen", key=roost.text(40), value=dt.datetime)
@@ -111,18 +108,6 @@ def test_what_random_operations_answer_is_what_a_dict_answers(make: Make) -> Non
                     atom.append(moods.clear(key))
                     wanted.append(int(model.pop(key, None) is not None))
         assert store.run_all(*atom) == tuple(wanted)
-
-
-def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
-    store, one = open_store(moods), app()
-    store.run(moods.set(1, "calm"))
-    one.run(moods.set(1, "glad"))
-    assert one.run_all(moods.get(1), moods.clear(1), moods.get(1)) == ("glad", 1, None)
-    assert store.run(moods.get(1)) == "calm"
-    one.rollback()
-    one.run(moods.set(1, "sad"))
-    one.commit()
-    assert store.run(moods.get(1)) == "sad"
 
 
 @pytest.mark.needs("views", "counter")

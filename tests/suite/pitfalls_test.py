@@ -18,9 +18,8 @@ import pytest
 
 import roost
 from roost.batching.atoms import Atom
-from tests.suite.shapes import Egg, Visit, baskets, inner, likes, pageviews, visits
+from tests.suite.shapes import Egg, Make, Visit, baskets, inner, likes, pageviews, visits
 
-Make = Callable[..., Any]
 MOST = 2**63 - 1
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -19,14 +17,10 @@ from hypothesis import strategies as st
 
 import roost
 from roost.structures.clock import microseconds
-from roost.structures.registry import from_definition
-from tests.lengths import length
 from tests.suite.clients import Client
 from tests.suite.passing import Hand, Jumping, Time, passes
-from tests.suite.shapes import pageviews
+from tests.suite.shapes import Make, pageviews
 from tests.suite.ways import App
-
-Make = Callable[..., Any]
 
 DAY = 86_400
 
@@ -39,19 +33,8 @@ class Bad(NamedTuple):
     ip: str
 
 
-class Place(NamedTuple):
-    ip: str
-    path: str
-
-
 def allowed(taken: roost.Taken) -> bool:
     return taken.allowed
-
-
-def size(sql: Client) -> int:
-    """How many rows there are."""
-    found: Any = sql.execute("SELECT count(*) FROM roost_logins_rows").fetchone()
-    return int(found[0])
 
 
 def test_so_many_at_once_and_no_more(make: Make) -> None:
@@ -95,17 +78,6 @@ def test_in_a_batch_each_takes_in_its_turn(make: Make) -> None:
     assert [each.allowed for each in many] == [True] * 150 + [False] * 50
 
 
-def test_keys_that_have_taken_are_listed_and_cleared(make: Make) -> None:
-    places = roost.RateLimit("places", key=Place, limit=2, within=DAY)
-    store = make(places)
-    for n in range(4):
-        store.run(places.take(Place("::1", f"/{n}"), 2))
-    assert store.run(places.keys(n=2)) == [Place("::1", "/0"), Place("::1", "/1")]
-    assert store.run(places.keys(after=Place("::1", "/1"))) == [Place("::1", "/2"), Place("::1", "/3")]
-    assert store.run_all(places.clear(Place("::1", "/2")), places.forget(Place("::1", "/9"))) == (1, 0)
-    assert store.run(places.take(Place("::1", "/2"), 2)).allowed
-
-
 @second
 def test_what_was_taken_comes_back_evenly(make: Make, sql: Client) -> None:
     store = make(logins)
@@ -135,18 +107,6 @@ def test_a_clock_that_jumps_back_lets_nobody_wait_longer_than_a_window(make: Mak
     clock.jumps(logins, refused.retry_after)
     assert store.run(logins.take("ada")).allowed
     assert not store.run(logins.take("ada")).allowed
-
-
-@second
-def test_refused_takes_alone_mend_time(open_store: Make, sql: Client, store_url: str) -> None:
-    clock = Jumping(sql, store_url)
-    store, other = open_store(logins, **clock.options), open_store(**clock.options)
-    clock.jumps(logins, 400 * DAY)
-    assert all(map(allowed, store.run_all(logins.take("ada", 2), logins.take("ada"))))
-    clock.jumps(logins, -400 * DAY)
-    assert not other.run(logins.take("ada")).allowed
-    clock.jumps(logins, DAY / 3)
-    assert other.run(logins.take("ada")).allowed
 
 
 class Model:
@@ -214,37 +174,6 @@ def test_what_random_takes_answer_is_what_the_model_answers(make: Make, sql: Cli
             passes(sql, five, 2)  # of the last second before, which can recur
 
 
-def test_what_is_refused_writes_and_locks_nothing(make: Make, statements: list[str]) -> None:
-    store = make(logins)
-    store.run_all(logins.take("ada", 3), logins.take("bob", 3))
-    statements.clear()
-    assert not any(map(allowed, store.run_all(logins.take("ada"), logins.take("bob", 2), logins.take("ada"))))
-    rows = [sql for sql in statements if "roost_logins_rows" in sql]
-    assert [sql for sql in rows if re.search("INSERT|UPDATE|DELETE|FOR SHARE", sql)] == []
-
-
-@second
-def test_the_table_is_as_large_as_what_lives(make: Make, sql: Client) -> None:
-    store = make(logins)
-    store.run_all(*[logins.take(f"old {n}") for n in range(300)])
-    passes(sql, logins, 2 * DAY)
-    for n in range(100):
-        store.run(logins.take(f"new {n}"))
-    store.run_all(*[logins.take(f"late {n}") for n in range(80)])
-    assert size(sql) == 180
-
-
-@second
-def test_a_simulated_year_of_visitors(open_store: Make, sql: Client) -> None:
-    store, day = open_store(logins), 0
-    sizes = []
-    for day in range(length(60, 365)):
-        store.run_all(*[logins.take(f"{day} {n}") for n in range(20)])
-        passes(sql, logins, DAY)
-        sizes.append(size(sql))
-    assert max(sizes) <= 3 * 20
-
-
 def test_many_at_once_get_no_more_than_the_limit(open_store: Make, store_url: str) -> None:
     limit = roost.RateLimit("limit", limit=40, within=30 * DAY)
     stores = [open_store(limit)]
@@ -269,17 +198,6 @@ def test_many_at_once_get_no_more_than_the_limit(open_store: Make, store_url: st
     assert len(found) == 8 * (10 + 15)
     assert sum(found) == 80
     assert [stores[0].run(limit.peek(key)).remaining for key in ("one", "two")] == [0, 0]
-
-
-def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
-    store, one = open_store(logins), app()
-    assert one.run(logins.take("ada", 2)).remaining == 1
-    assert [each.allowed for each in one.run_all(logins.take("ada"), logins.take("ada"))] == [True, False]
-    one.rollback()
-    assert store.run(logins.peek("ada")).remaining == 3
-    one.run(logins.take("ada"))
-    one.commit()
-    assert store.run(logins.peek("ada")).remaining == 2
 
 
 @pytest.mark.needs("counter", "second store")
@@ -375,17 +293,6 @@ def test_what_cannot_be_taken_is_refused_when_it_is_asked() -> None:
             logins.take("ada", n)  # type: ignore[arg-type]
     with pytest.raises(roost.Invalid, match="tat"):
         roost.RateLimit("logins", key=Bad, limit=1, within=1)
-
-
-def test_a_declaration_is_a_value() -> None:
-    made = from_definition(logins.definition)
-    assert made == logins == pickle.loads(pickle.dumps(logins))
-    assert isinstance(made, roost.RateLimit)
-    assert (made.limit, made.within) == (3, dt.timedelta(days=1))
-    assert repr(logins.take("ada", 2)) == "logins.take('ada', 2)"
-    assert repr(logins.peek("ada")) == "logins.peek('ada')"
-    assert roost.RateLimit("logins", limit=3, within=dt.timedelta(days=1)) == logins
-    assert roost.RateLimit("logins", limit=3, within=86_400.5) != logins
 
 
 @second

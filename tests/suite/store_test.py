@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import roost
+from roost.structures.registry import from_definition
 from tests.campaigns.processes import until
 from tests.lengths import length
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.age_test import KINDS, Kind
+from tests.suite.shapes import Egg, Make, Place, Visit, baskets, likes, pageviews, visits
 
-Make = Callable[..., Any]
 ALL = (pageviews, visits, baskets, likes)
 
 
@@ -357,3 +358,51 @@ def test_who_reads_all_keys_sees_none_that_a_later_operation_makes(open_store: M
         [("b", 1), ("a", -3)],
     )
     assert store.run_all(pushed.keys(), pushed.push(Visit(1, 1)), pushed.keys()) == ([], 1, [1])
+
+
+# --- declarations and operations are values ----------------------------------------------------------------------
+
+logins = roost.RateLimit("logins", limit=3, within=86_400)
+jobs = roost.Lease("jobs")
+GRANT = roost.Grant("daily", "ada", 7, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+DECLARED: list[Any] = [
+    *ALL,
+    *[kind.declare() for kind in KINDS],
+    roost.Set("short", keep=3),
+    roost.Counter("hourly", window="hour", keep=2),
+    roost.Cache("numbers", key=Place, value=int),
+    roost.Cache("few", max_items=3, max_bytes=5_000),
+    logins,
+    jobs,
+]
+PRINTED = {
+    "logins.take('ada', 2)": logins.take("ada", 2),
+    "logins.peek('ada')": logins.peek("ada"),
+    "jobs.acquire('daily', 'ada', 2000000)": jobs.acquire("daily", "ada", 2),
+    "jobs.release('daily', 7)": jobs.release(GRANT),
+}
+
+
+def test_declarations_come_back_from_the_catalog_as_they_were() -> None:
+    with roost.Store("sqlite://") as store:
+        store.create(*DECLARED)
+        assert store.structures() == sorted(DECLARED, key=lambda each: each.name)
+    for each in DECLARED:
+        again = from_definition(each.definition)
+        assert again == each == pickle.loads(pickle.dumps(each))
+        assert type(again) is type(each)
+    assert len(set(DECLARED)) == len(DECLARED)
+    assert logins == roost.RateLimit("logins", limit=3, within=dt.timedelta(days=1))
+    assert logins != roost.RateLimit("logins", limit=3, within=86_400.5)
+    for printed, operation in PRINTED.items():
+        assert repr(operation) == printed
+        assert pickle.loads(pickle.dumps(operation)) == operation
+    assert pickle.loads(pickle.dumps(GRANT)) == GRANT
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_is_no_time_to_be_kept_is_refused(kind: Kind) -> None:
+    assert kind.declare() == kind.declare(dt.timedelta(minutes=5)) != kind.declare(6 * 60)
+    for bad in (0, -1, "5m", True, dt.timedelta(), 1.5, dt.timedelta(days=400 * 365), float("nan")):
+        with pytest.raises(roost.Invalid, match=f"{kind.name}: keep_for"):
+            kind.declare(bad)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, likes
+from tests.suite.shapes import Egg, Open, Visit, likes
 from tests.suite.views import (
     FILL,
     baskets,
@@ -18,7 +17,6 @@ from tests.suite.views import (
 
 pytestmark = pytest.mark.needs("inlets")
 
-Open = Callable[..., roost.Store]
 USED = "already used by statement"
 THREE = "(SELECT 1 AS seq UNION SELECT 2 UNION SELECT 3) q"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, NamedTuple
@@ -15,12 +15,11 @@ import roost
 from tests import servers
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
+from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, rows, visits
 from tests.suite.views import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
 
 pytestmark = pytest.mark.needs("psycopg")
 
-Open = Callable[..., roost.Store]
 
 ALL = (pageviews, visits, baskets, likes)
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]

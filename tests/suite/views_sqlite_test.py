@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
+from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, rows, visits
 from tests.suite.views import FORMS, WRITES, baskets, slotted
 
 pytestmark = pytest.mark.needs("sqlite3")
-
-Open = Callable[..., roost.Store]
 
 
 def test_every_row_of_a_ring_is_shown_once_whatever_its_place(open_store: Open, sql: sqlite3.Connection) -> None:

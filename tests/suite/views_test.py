@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 import roost
 from tests.suite.clients import Client, MariaDBClient, SQLiteClient
-from tests.suite.shapes import Egg, Place, Seen, Visit, likes, pageviews, rows, visits
+from tests.suite.shapes import Egg, Open, Place, Seen, Visit, likes, pageviews, rows, visits
 from tests.suite.views import (
     FILL,
     baskets,
@@ -28,8 +27,6 @@ from tests.suite.views import (
 
 everywhere = pytest.mark.needs("readable views")
 in_place = pytest.mark.needs("views")  # on SQLite and PostgreSQL
-
-Open = Callable[..., roost.Store]
 
 
 class Cell(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import sqlite3
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
@@ -17,10 +16,8 @@ import pytest
 import roost
 from tests.suite.clients import Client, MariaDBClient, is_mariadb
 from tests.suite.engines import Engine
-from tests.suite.shapes import rows
+from tests.suite.shapes import Open, rows
 from tests.suite.views import Colour, Everything, Level, forms, into, remove, ring
-
-Open = Callable[..., roost.Store]
 
 
 @dataclass(frozen=True)
