@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ import roost
 from tests.model.operations import Points
 from tests.suite.clients import Client
 from tests.suite.passing import Jumping, passes
-from tests.suite.shapes import Make
+from tests.suite.shapes import Make, in_threads
 from tests.suite.ways import App
 
 pytestmark = pytest.mark.needs("counter", "second store")
@@ -281,21 +281,10 @@ def test_many_threads_write_while_rows_leave(open_store: Make, sql: Client, kind
     stores = [open_store(recent) for _ in range(3)]
     stores[0].run(kind.put(recent, *[(key, n) for key in range(30) for n in range(3)]))
     passes(sql, recent, 6 * MINUTE)
-    start = threading.Barrier(3)
-    errors: list[Exception] = []
 
     def work(place: int) -> None:
-        start.wait()
-        try:
-            for n in range(40):
-                stores[place].run(kind.put(recent, (n * (place + 1) % 7, place * 100 + n)))
-        except Exception as error:
-            errors.append(error)
+        for n in range(40):
+            stores[place].run(kind.put(recent, (n * (place + 1) % 7, place * 100 + n)))
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    in_threads(*[partial(work, place) for place in range(3)])
     assert size(sql, recent) == sum([len(kind.numbers(stores[0], recent, key)) for key in range(7)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import random
-import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +18,7 @@ from tests.memcached.player import Player, without_tokens
 from tests.model.cache import Model, cache, play
 from tests.suite.clients import Client
 from tests.suite.passing import passes
-from tests.suite.shapes import Make
+from tests.suite.shapes import Make, in_threads
 
 pytestmark = pytest.mark.needs("cache")
 
@@ -278,11 +278,7 @@ def test_cas_and_increment_lose_nothing_between_stores(open_store: Make) -> None
                 elif store.run(words.cas(1000, f"{int(item.value) + 1}", item.token)):
                     break
 
-    threads = [threading.Thread(target=count, args=(store, n)) for n in range(2) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(count, store, n) for n in range(2) for store in stores])
     assert stores[0].run_all(pages.get("n"), words.get(1000)) == (b"120", "120")
     assert (added.count(True), len(added)) == (20, 120)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 
 import roost
 from tests.suite.clients import Client
-from tests.suite.shapes import Egg, Make, Place, Seen, Visit, baskets, by_hand, inner, rows
+from tests.suite.shapes import Egg, Make, Place, Seen, Visit, baskets, by_hand, in_threads, inner, rows
 
 pytestmark = pytest.mark.needs("capped")
 
@@ -154,18 +154,12 @@ def test_many_callers_at_once_keep_the_best(open_store: Make, store_url: str) ->
     if store_url != "sqlite://":
         stores.append(open_store(random=random.Random(8)))
     scores = [[Score("go", player * 50 + n, (player * 53 + n * 7919) % 1009) for n in range(25)] for player in range(6)]
-    start = threading.Barrier(6)
 
     def work(me: int) -> None:
-        start.wait()
         for row in scores[me]:
             stores[me % len(stores)].run(best.add(row))
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(work, me) for me in range(6)])
     wanted = sorted([row.points for mine in scores for row in mine], reverse=True)[:3]
     assert [row.points for row in stores[0].run(best.top("go"))] == wanted
     assert stores[0].run(best.count("go")) == 3

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from roost.types.columns import Column
 from tests.suite.clients import Client
 from tests.suite.engines import Engine
 from tests.suite.passing import Hand, passes
-from tests.suite.shapes import Make
+from tests.suite.shapes import Make, in_threads
 from tests.suite.ways import App
 
 pytestmark = pytest.mark.needs("counter", "second store")
@@ -215,19 +215,11 @@ def test_the_applications_transaction_holds_no_lock_on_time(
 
 def test_many_threads_begin_at_once(open_store: Make, sql: Client) -> None:
     stores = [open_store(ticks) for _ in range(4)]
-    start = threading.Barrier(4)
-    moments: list[list[int]] = [[] for _ in stores]
 
-    def work(store: roost.Store, mine: list[int]) -> None:
-        start.wait()
-        for _ in range(20):
-            mine += [store.run(ticks.read()), store.run(ticks.get())]
+    def work(store: roost.Store) -> list[int]:
+        return [store.run(each) for _ in range(20) for each in (ticks.read(), ticks.get())]
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(stores, moments, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    moments = in_threads(*[partial(work, store) for store in stores])
     assert all(len(mine) == 40 and mine == sorted(mine) for mine in moments)
     assert (row(sql) or (0, 1))[1] == 0
 

@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import random
 import re
-import threading
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ import roost
 from tests.suite.application import Application
 from tests.suite.clients import Client
 from tests.suite.passing import windows_pass
-from tests.suite.shapes import Make, by_hand, pageviews, rows
+from tests.suite.shapes import Make, by_hand, in_threads, pageviews, rows
 
 pytestmark = pytest.mark.needs("counter")
 
@@ -104,30 +104,19 @@ def test_no_two_of_many_callers_get_the_same_total(open_store: Make, store_url: 
     stores = [open_store(counter)]
     if store_url != "sqlite://":
         stores.append(open_store(random=random.Random(8)))
-    start = threading.Barrier(9)
-    answers: list[list[int]] = [[] for _ in range(6)]
 
-    def increment(me: int) -> None:
-        start.wait()
-        for _ in range(25):
-            answers[me].append(stores[me % len(stores)].run(counter.increment("/home")))
+    def increment(me: int) -> list[int]:
+        return [stores[me % len(stores)].run(counter.increment("/home")) for _ in range(25)]
 
-    def in_atoms() -> None:
-        start.wait()
-        for _ in range(10):
-            answers[5] += stores[0].run_all(counter.increment("/home"), counter.increment("/home"))
+    def in_atoms() -> list[int]:
+        return [n for _ in range(10) for n in stores[0].run_all(*[counter.increment("/home")] * 2)]
 
-    def add(me: int) -> None:
-        start.wait()
+    def add(me: int) -> list[int]:
         for _ in range(25):
             stores[me % len(stores)].run(counter.add("/home", 3))
+        return []
 
-    threads = [threading.Thread(target=increment, args=(me,)) for me in range(5)]
-    threads += [threading.Thread(target=in_atoms), *[threading.Thread(target=add, args=(me,)) for me in range(3)]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    answers = in_threads(*[partial(increment, me) for me in range(5)], in_atoms, *[partial(add, me) for me in range(3)])
     found = [total for mine in answers for total in mine]
     assert len(set(found)) == len(found) == 5 * 25 + 2 * 10
     assert all(mine == sorted(mine) for mine in answers)

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -18,8 +19,8 @@ import pytest
 import roost
 from tests.latest import Latest
 from tests.lengths import length
-from tests.suite.boundaries import plain
-from tests.suite.shapes import Egg, Make, Visit, baskets, likes, pageviews, visits
+from tests.suite.boundaries import outcome, plain
+from tests.suite.shapes import Egg, Make, Visit, baskets, in_threads, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
 Connect = Callable[..., App]
@@ -227,28 +228,22 @@ def test_a_lock_that_is_not_had_in_time_is_busy_and_the_transaction_goes_on(stor
 @pytest.mark.ways("driver")
 def test_mixed_with_batches_from_threads_nothing_is_lost(store: Any, app: Connect, way: Way) -> None:
     done = threading.Event()
-    errors: list[BaseException] = []
 
     def batches() -> None:
-        try:
-            while not done.is_set():
-                store.run_all(pageviews.add("/batch"), visits.push(Visit(5, 1)))
-        except BaseException as error:
-            errors.append(error)
+        while not done.is_set():
+            store.run_all(pageviews.add("/batch"), visits.push(Visit(5, 1)))
 
-    threads = [threading.Thread(target=batches) for _ in range(3)]
-    one = app(**({"timeout": 60} if way.engine == "sqlite-file" else {}))
-    for thread in threads:
-        thread.start()
-    try:
-        for n in range(60):
-            one.run_all(pageviews.add("/joined"), visits.push(Visit(5, 2)))
-            one.commit() if n % 2 else one.rollback()
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-    assert errors == []
+    one = app(**({"timeout": 60, "check_same_thread": False} if way.engine == "sqlite-file" else {}))
+
+    def joins() -> None:
+        try:
+            for n in range(60):
+                one.run_all(pageviews.add("/joined"), visits.push(Visit(5, 2)))
+                one.commit() if n % 2 else one.rollback()
+        finally:
+            done.set()
+
+    in_threads(batches, batches, batches, joins)
     totals = store.run(pageviews.totals(["/batch", "/joined"]))
     assert totals["/joined"] == 30
     assert store.run(visits.entries(5))[-1].sequence == sum(totals.values())
@@ -353,26 +348,17 @@ def test_f88_the_failure_of_a_call_does_not_undo_another_one_on_the_same_connect
             found += await asyncio.gather(joined.run_all(*good), joined.run_all(*bad), return_exceptions=True)
         return found
 
-    def in_a_thread(calls: list[Any], answers: list[Any]) -> None:
-        for each in calls:
-            try:
-                answers.append(joined.run_all(*each))
-            except BaseException as error:
-                answers.append(error)
+    def one_after_the_other(calls: list[Any]) -> list[Any]:
+        return [outcome(joined.run_all, each) for each in calls]
 
     if way.awaited:
         answers = one.wait(at_once())
-        good, bad = answers[::2], answers[1::2]
+        good, bad = answers[::2], [type(each).__name__ for each in answers[1::2]]
     else:
-        good, bad = [], []
-        threads = [threading.Thread(target=in_a_thread, args=each) for each in ((succeeds, good), (fails, bad))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        good, bad = in_threads(partial(one_after_the_other, succeeds), partial(one_after_the_other, fails))
     one.commit()
     assert good == [(None, 1, n + 1) for n in rounds]
-    assert {type(each) for each in bad} == {roost.Duplicate}
+    assert set(bad) == {"Duplicate"}
     assert store.run_all(pageviews.total("/"), likes.size(1), likes.size(2), visits.latest(2)) == (
         *(len(rounds), len(rounds), 0),
         [],

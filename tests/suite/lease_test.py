@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import threading
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +15,7 @@ import roost
 from roost.structures.clock import microseconds
 from tests.suite.clients import Client
 from tests.suite.passing import Hand, Jumping, Time, passes
-from tests.suite.shapes import Make, pageviews
+from tests.suite.shapes import Make, in_threads, pageviews
 
 DAY = 86_400
 
@@ -208,32 +208,23 @@ def test_many_at_once_hold_it_one_by_one(open_store: Make, store_url: str) -> No
     stores = [open_store(jobs)]
     if store_url != "sqlite://":
         stores += [open_store() for _ in range(3)]
-    start, held, inside = threading.Barrier(8), list[int](), list[int]()
-    wrong: list[str] = []
+    held, inside = list[int](), list[int]()
 
     def work(number: int) -> None:
         store, dice = stores[number % len(stores)], random.Random(number)
-        start.wait()
         for _ in range(12):
             grant = store.run(jobs.acquire("one", f"thread {number}", DAY))
             if grant is None:
                 continue
             inside.append(number)
             held.append(grant.token)
-            if dice.random() < 0.5 and store.run(jobs.renew(grant, DAY)) != grant and not store.run(jobs.peek("one")):
-                wrong.append("lost")
-            if len(inside) > 1:
-                wrong.append(f"two inside: {inside}")
+            if dice.random() < 0.5:
+                assert store.run(jobs.renew(grant, DAY)) == grant or store.run(jobs.peek("one"))
+            assert inside == [number]
             inside.remove(number)
-            if not store.run(jobs.release(grant)):
-                wrong.append("not released")
+            assert store.run(jobs.release(grant))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    in_threads(*[partial(work, number) for number in range(8)])
     assert held == sorted(set(held))
     assert held
 

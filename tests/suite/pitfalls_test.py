@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
 import roost
 from roost.batching.atoms import Atom
-from tests.suite.shapes import Egg, Make, Visit, baskets, inner, likes, pageviews, visits
+from tests.suite.shapes import Egg, Make, Visit, baskets, in_threads, inner, likes, pageviews, visits
 
 MOST = 2**63 - 1
 
@@ -30,25 +29,6 @@ def together(store: Any, *operations: Any) -> list[Any]:
     return [type(atom.error) if atom.error else atom.results[0] for atom in atoms]
 
 
-def in_threads(number: int, work: Callable[[int], object]) -> None:
-    errors: list[BaseException] = []
-    start = threading.Barrier(number)
-
-    def run(me: int) -> None:
-        try:
-            start.wait()
-            work(me)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(me,)) for me in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-
-
 def test_capped_eight_writers_on_one_basket_lose_nothing(open_store: Make) -> None:
     """846-1039 of 1200 inserts failed with a deadlock."""
     store = open_store(baskets)
@@ -57,7 +37,7 @@ def test_capped_eight_writers_on_one_basket_lose_nothing(open_store: Make) -> No
         for n in range(50):
             store.run(baskets.add(Egg(1, hen * 1000 + n)))
 
-    in_threads(8, lay)
+    in_threads(*[partial(lay, hen) for hen in range(8)])
     assert store.run(baskets.count(1)) == 12
     assert [entry.sequence for entry in store.run(baskets.entries(1))] == list(range(389, 401))
 
@@ -74,7 +54,7 @@ def test_capped_one_duplicate_does_not_abort_its_neighbours(open_store: Make) ->
 def test_ring_five_visitors_at_once_into_an_empty_ring_are_all_there(open_store: Make) -> None:
     """A SELECT without a lock left 1.07 rows on average."""
     store = open_store(visits)
-    in_threads(5, lambda me: store.run(visits.push(Visit(5, me))))
+    in_threads(*[partial(store.run, visits.push(Visit(5, me))) for me in range(5)])
     assert sorted(visit.visitor for visit in store.run(visits.latest(5))) == [0, 1, 2, 3, 4]
 
 

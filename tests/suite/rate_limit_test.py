@@ -6,9 +6,9 @@ import datetime as dt
 import random
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +19,7 @@ import roost
 from roost.structures.clock import microseconds
 from tests.suite.clients import Client
 from tests.suite.passing import Hand, Jumping, Time, passes
-from tests.suite.shapes import Make, pageviews
+from tests.suite.shapes import Make, in_threads, pageviews
 from tests.suite.ways import App
 
 DAY = 86_400
@@ -179,22 +179,17 @@ def test_many_at_once_get_no_more_than_the_limit(open_store: Make, store_url: st
     stores = [open_store(limit)]
     if store_url != "sqlite://":
         stores += [open_store() for _ in range(3)]
-    start, found = threading.Barrier(8), list[bool]()
 
-    def work(number: int) -> None:
-        store = stores[number % len(stores)]
-        start.wait()
+    def work(number: int) -> list[bool]:
+        store, found = stores[number % len(stores)], list[bool]()
         for n in range(15):
             if n % 3:
                 found.append(store.run(limit.take("one")).allowed)
             else:
-                found.extend(map(allowed, store.run_all(limit.take("one"), limit.take("two"), limit.take("one"))))
+                found += map(allowed, store.run_all(limit.take("one"), limit.take("two"), limit.take("one")))
+        return found
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = [each for mine in in_threads(*[partial(work, number) for number in range(8)]) for each in mine]
     assert len(found) == 8 * (10 + 15)
     assert sum(found) == 80
     assert [stores[0].run(limit.peek(key)).remaining for key in ("one", "two")] == [0, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, NamedTuple
@@ -86,7 +86,7 @@ def test_every_isolation_level_writes(open_store: Open, sql: PostgreSQLClient, l
     )  # fmt: skip
 
 
-def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: str) -> list[Any]:
+def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str | Callable[[], object], late: str) -> list[Any]:
     """Run a statement that has to wait for another client's open transaction; return its answer, or its error."""
     found: list[Any] = []
 
@@ -97,7 +97,7 @@ def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: st
             found.append(error)
 
     with other.transaction():
-        other.execute(first)
+        other.execute(first) if isinstance(first, str) else first()
         thread = Thread(target=run)
         thread.start()
         blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
@@ -196,18 +196,13 @@ def test_a_delete_ends_the_lease_that_it_has_found_and_no_later_one(
     store = open_store(jobs)
     grant = store.run(jobs.acquire("nightly", "worker 1", 60))
     assert grant is not None
-    found: list[Any] = []
     late = "DELETE FROM jobs WHERE holder = 'worker 1' RETURNING holder"
-    with other.transaction():
+
+    def changes_hands() -> None:
         store.on(other).run(jobs.release(grant))
         assert store.on(other).run(jobs.acquire("nightly", "worker 2", 60)) is not None
-        thread = Thread(target=lambda: found.extend(rows(sql, late)))
-        thread.start()
-        blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
-        while not rows(other, blocked, sql.info.backend_pid):
-            other.execute("SELECT pg_stat_clear_snapshot()")
-    thread.join()
-    assert found == []
+
+    assert waiting(sql, other, changes_hands, late) == [[]]
     assert store.run(jobs.holder("nightly")) == "worker 2"
     assert rows(sql, late.replace("1", "2")) == [("worker 2",)]
     assert store.run(jobs.holder("nightly")) is None
