@@ -18,7 +18,8 @@ import roost
 from tests.model.operations import Points
 from tests.suite.clients import Client
 from tests.suite.passing import Jumping, passes
-from tests.suite.shapes import Make, in_threads
+from tests.suite.shapes import Make, in_threads, rows
+from tests.suite.views import insert, remove
 from tests.suite.ways import App
 
 pytestmark = pytest.mark.needs("counter", "second store")
@@ -227,50 +228,39 @@ def test_columns_are_added(open_store: Make) -> None:
 
 @each_kind
 @pytest.mark.needs("readable views")
-def test_sql_clients_see_add_and_remove(open_store: Make, sql: Any, store_url: str, kind: Kind) -> None:
+def test_sql_clients_see_add_and_remove(open_store: Make, sql: Any, kind: Kind) -> None:
     recent = kind.declare()
     store = open_store(recent)
-    mariadb = store_url.startswith("mysql")
-    is_set = kind.kind is roost.Set
-    columns = ("`key`, member" if mariadb else "key, member") if is_set else "uid, visitor, points"
+    number = "member" if kind.kind is roost.Set else "visitor"
+    key = {"key": 5} if kind.kind is roost.Set else {"uid": 5}
 
-    def insert(n: int) -> None:
-        values = (5, n) if is_set else (5, n, n)
-        sql.execute(f"INSERT INTO {kind.name}{'_in' * mariadb} ({columns}) VALUES ({', '.join(map(str, values))})")
-
-    def remove(n: int) -> None:
-        mine = f"{'member' if is_set else 'visitor'} = {n}"
-        if not mariadb:
-            sql.execute(f"DELETE FROM {kind.name} WHERE {mine}")
-        elif kind.kind is roost.Ring:
-            (sequence,) = sql.execute(f"SELECT sequence FROM {kind.name} WHERE {mine}").fetchone()
-            sql.execute(f"INSERT INTO {kind.name}_out (uid, sequence) VALUES (5, {sequence})")
-        else:
-            some = ", ".join(columns.split(", ")[:2])
-            sql.execute(f"INSERT INTO {kind.name}_out ({some}) VALUES (5, {n})")
+    def put(n: int) -> None:
+        insert(sql, kind.name, **key, **{number: n}, **({} if kind.kind is roost.Set else {"points": n}))
 
     def shown() -> int:
-        found: int = sql.execute(f"SELECT count(*) FROM {kind.name}").fetchone()[0]
-        return found
+        return int(rows(sql, f"SELECT count(*) FROM {kind.name}")[0][0])
 
     store.run(kind.put(recent, (5, 0), (5, 1), (5, 2)))
     assert shown() == 3
     passes(sql, recent, 6 * MINUTE)
     assert shown() == 0
     for n in (0, 3, 4):
-        insert(n)
+        put(n)
     assert (shown(), kind.numbers(store, recent, 5)) == (3, [0, 3, 4])
     if kind.options.get("on_full") == "reject":
-        with pytest.raises(Exception, match="is full"):
-            insert(5)
+        with pytest.raises(sql.Error, match="is full"):
+            put(5)
     elif kind.kind is roost.Capped and not kind.renews:
-        with pytest.raises(Exception, match="is there already"):
-            insert(3)
-    remove(3)
+        with pytest.raises(sql.Error, match="is there already"):
+            put(3)
+    mine = {number: 3}
+    if kind.kind is roost.Ring:
+        mine = {"sequence": rows(sql, f"SELECT sequence FROM {kind.name} WHERE {number} = 3")[0][0]}
+    remove(sql, kind.name, **key, **mine)
     assert kind.numbers(store, recent, 5) == [0, 4]
     passes(sql, recent, 3 * MINUTE)
     if kind.renews:
-        insert(4)
+        put(4)
     passes(sql, recent, 3 * MINUTE)
     assert kind.numbers(store, recent, 5) == [4] * kind.renews
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import roost
-from tests.suite.clients import Client
 from tests.suite.shapes import Egg, Make, Place, Seen, Visit, baskets, by_hand, in_threads, inner, rows
+from tests.suite.views import insert, remove
 
 pytestmark = pytest.mark.needs("capped")
 
@@ -228,57 +228,27 @@ def test_a_wrong_count_of_the_best_heals_within_keep_adds(make: Make) -> None:
 
 
 @pytest.mark.needs("application", "capped tables")
-def test_sql_clients_see_and_keep_the_best(open_store: Make, sql: Client, store_url: str) -> None:
+def test_sql_clients_see_and_keep_the_best(open_store: Make, sql: Any) -> None:
     store = open_store(best, replacing, unequal)
-    mariadb = store_url.startswith("mysql")
 
-    def insert(structure: Any, *pairs: tuple[int, int]) -> None:
-        values = ", ".join(f"('go', {player}, {points})" for player, points in pairs)
-        sql.execute(f"INSERT INTO {structure.name}{'_in' * mariadb} (board, player, points) VALUES {values}")
+    def put(structure: Any, *pairs: tuple[int, int]) -> None:
+        for player, points in pairs:
+            insert(sql, structure.name, board="go", player=player, points=points)
 
     for structure in (best, replacing, unequal):
-        for pair in [(1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (6, 4), (7, 10)]:
-            insert(structure, pair)
+        put(structure, (1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (6, 4), (7, 10))
         shown = f"SELECT player FROM {structure.name} WHERE board = 'go' ORDER BY points DESC, sequence"
         assert [player for (player,) in rows(sql, shown)] == [7, 2, 3]
         assert store.run_all(structure.count("go"), structure.rank("go", 3)) == (3, 3)
     for structure in (best, replacing):
         for points in (3, 12):
-            insert(structure, (3, points))
+            put(structure, (3, points))
             assert store.run(structure.get("go", 3)).points == (7 if structure is best and points == 3 else points)
-    with pytest.raises(Exception, match="is there already"):
-        insert(unequal, (3, 12))
-    gone = "INSERT INTO best_out (board, player) VALUES ('go', 7)" if mariadb else "DELETE FROM best WHERE player = 7"
-    sql.execute(gone)
-    insert(best, (8, 1), (9, 1), (10, 2))
+    with pytest.raises(sql.Error, match="is there already"):
+        put(unequal, (3, 12))
+    remove(sql, "best", board="go", player=7)
+    put(best, (8, 1), (9, 1), (10, 2))
     assert top(store, best) == [3, 2, 10]
     by_hand(store, "DELETE FROM roost_best_rows WHERE player = 2", "UPDATE roost_best_head SET n = 3")
-    insert(best, (4, 1))  # a count that is wrong heals
+    put(best, (4, 1))  # a count that is wrong heals
     assert top(store, best) == [3, 10, 4]
-
-
-# --- what can be declared ----------------------------------------------------------------------------------------
-
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({}, "keep says how many rows a key has, keep_for how old they get"),
-    ({"order": "seconds", "keep_for": 60}, "keep says how many"),
-    ({"keep_for": 60, "on_full": "reject"}, "without it no key is ever full"),
-    ({"keep": 3, "order": "seconds", "on_full": "reject"}, "on_full='reject' does not go with order"),
-    ({"keep": 3, "on_duplicate": "best"}, "on_duplicate='best' goes with order"),
-    ({"keep": 3, "order": "runner"}, "order names a field .*not in per"),
-    ({"keep": 3, "order": "nothing"}, "order names a field .*not in per"),
-    ({"keep": 3, "order": "note"}, "note is text"),
-    ({"keep": 3, "order": 5}, "not 5"),
-]
-
-
-@pytest.mark.parametrize(("options", "why"), REFUSED, ids=[str(options) for options, _ in REFUSED])
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
-    with pytest.raises(roost.Invalid, match=why):
-        roost.Capped("runs", Run, per=Level, unique="runner", **options)
-
-
-@pytest.mark.parametrize("verb", ["top", "rank"])
-def test_what_needs_an_order_says_so(verb: str) -> None:
-    with pytest.raises(roost.Invalid, match=f"small: {verb} goes with order="):
-        small.top(1) if verb == "top" else small.rank(1, 2)

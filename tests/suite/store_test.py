@@ -16,7 +16,7 @@ import roost
 from roost.structures.registry import from_definition
 from tests.campaigns.processes import until
 from tests.lengths import length
-from tests.suite.age_test import KINDS, Kind
+from tests.suite.age_test import KINDS
 from tests.suite.shapes import Egg, Make, Place, Visit, baskets, in_threads, likes, pageviews, visits
 
 ALL = (pageviews, visits, baskets, likes)
@@ -262,21 +262,6 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
         roost.Store("sqlite://", **options)
 
 
-@pytest.mark.needs("ring")
-def test_a_field_called_by_a_word_of_sql(make: Make) -> None:
-    @dataclass
-    class Odd:
-        select: int
-        order: str
-        Group: int
-
-    odd = roost.Ring("order", Odd, per=("select", "order"), keep=2)
-    store = make(odd)
-    store.run(odd.push(Odd(1, "by", 3)))
-    assert store.run(odd.latest((1, "by"))) == [Odd(1, "by", 3)]
-    assert store.run(odd.keys()) == [(1, "by")]
-
-
 def test_declarations_that_are_equal_answer_with_rows_of_their_own_class(make: Make) -> None:
     @dataclass(frozen=True)
     class Other:
@@ -354,11 +339,3 @@ def test_declarations_come_back_from_the_catalog_as_they_were() -> None:
         assert repr(operation) == printed
         assert pickle.loads(pickle.dumps(operation)) == operation
     assert pickle.loads(pickle.dumps(GRANT)) == GRANT
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_what_is_no_time_to_be_kept_is_refused(kind: Kind) -> None:
-    assert kind.declare() == kind.declare(dt.timedelta(minutes=5)) != kind.declare(6 * 60)
-    for bad in (0, -1, "5m", True, dt.timedelta(), 1.5, dt.timedelta(days=400 * 365), float("nan")):
-        with pytest.raises(roost.Invalid, match=f"{kind.name}: keep_for"):
-            kind.declare(bad)

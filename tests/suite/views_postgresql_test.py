@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,7 +16,7 @@ from tests import servers
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
 from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, rows, visits
-from tests.suite.views import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
+from tests.suite.views import WRITES, Everything, baskets, refreshing, rejecting, ring
 
 pytestmark = pytest.mark.needs("psycopg")
 
@@ -221,49 +221,6 @@ def test_an_update_of_a_total_loses_no_add(open_store: Open, sql: PostgreSQLClie
 # Objects of the application's own
 
 
-def test_columns_of_any_name(open_store: Open, sql: PostgreSQLClient) -> None:
-    """The triggers have variables and aliases of their own."""
-
-    @dataclass(frozen=True)
-    class Line:
-        it: int
-        last: int
-        gone: int
-        made: int
-        found: int
-        new: int
-        old: int
-        s: int
-
-    class Key(NamedTuple):
-        it: int
-        had: int
-        made: int
-        s: int
-        r: int
-
-    lines = roost.Capped("lines", Line, per=("it", "new", "s"), keep=2, unique=("last", "made"))
-    ticks = roost.Ring("ticks", Line, per=("it", "new", "s"), keep=2)
-    counts = roost.Counter("counts", key=Key)
-    pairs = roost.Set("pairs", key=Key, member=str)
-    store = open_store(lines, ticks, counts, pairs)
-    for name in ("lines", "ticks"):
-        for n in range(4):
-            sql.execute(
-                f"INSERT INTO {name} (it, last, gone, made, found, new, old, s) VALUES (1, {n}, 3, 4, 5, 6, 7, 8)"
-            )
-        sql.execute(f"UPDATE {name} SET found = found + 1, gone = 0")
-        sql.execute(f"DELETE FROM {name} WHERE last = 2")
-    left = [Line(1, 3, 0, 4, 6, 6, 7, 8)]
-    assert store.run_all(lines.latest((1, 6, 8)), ticks.latest((1, 6, 8))) == (left, left)
-    sql.execute("INSERT INTO counts VALUES (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 7)")
-    sql.execute("UPDATE counts SET total = total + 1")
-    sql.execute("INSERT INTO pairs VALUES (1, 2, 3, 4, 5, 'a'), (1, 2, 3, 4, 5, 'a')")
-    assert store.run_all(counts.total(Key(1, 2, 3, 4, 5)), pairs.size(Key(1, 2, 3, 4, 5))) == (14, 1)
-    for name in ("counts", "pairs"):
-        sql.execute(f"DELETE FROM {name}")
-
-
 def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
     store = open_store(visits)
     sql.execute("COMMENT ON VIEW visits IS 'who''s been here'")
@@ -368,24 +325,6 @@ def test_a_value_that_python_has_not_is_found(open_store: Open, sql: PostgreSQLC
 
 
 # What it tells
-
-
-def test_a_total_beyond_64_bits_is_shown_and_can_be_repaired(open_store: Open, sql: PostgreSQLClient) -> None:
-    store = open_store(slotted)
-    held = [("a", slot, 2**62) for slot in range(4)] + [("b", slot, -5) for slot in range(4)]
-    sql.executemany("INSERT INTO roost_slotted_rows VALUES (?, ?, ?)", held)
-    assert store.run(slotted.total("a")) == 2**64
-    assert rows(sql, "SELECT * FROM slotted ORDER BY key") == [("a", 2**64), ("b", -20)]
-    for total in (2**63 - 1, -(2**63)):
-        assert rows(sql, "UPDATE slotted SET total = ? WHERE key = 'a' RETURNING total", total) == [(total,)]
-        assert rows(sql, "SELECT total FROM slotted WHERE key = 'a'") == [(total,)]
-    for beyond in (2**63, 1.5, "NaN"):
-        with pytest.raises(psycopg.errors.CheckViolation, match=r"slotted\.total: it takes an integer"):
-            sql.execute("INSERT INTO slotted VALUES ('a', ?)", (beyond,))
-    with pytest.raises(psycopg.errors.NumericValueOutOfRange, match="out of range"):
-        sql.execute("INSERT INTO slotted VALUES ('a', -1)")
-    assert len(rows(sql, "DELETE FROM slotted RETURNING total")) == 2
-    assert store.run(slotted.totals(["a", "b"])) == {"a": 0, "b": 0}
 
 
 def test_what_was_set_comes_back(open_store: Open, sql: PostgreSQLClient) -> None:
