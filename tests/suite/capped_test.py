@@ -107,15 +107,6 @@ def test_what_is_refused_is_told_with_the_row_and_the_limit(make: Make) -> None:
     assert store.run(small.latest(1)) == [Egg(1, 3), Egg(1, 2), Egg(1, 1)]
 
 
-def test_pitfall_an_id_evicted_earlier_in_the_batch_is_no_duplicate(make: Make) -> None:
-    store = make(small)
-    store.run_all(*[small.add(Egg(1, n)) for n in (1, 2, 3)])
-    store.run_all(*[small.add(Egg(1, n)) for n in (4, 5, 1)])
-    assert eggs(store, small, 1) == [4, 5, 1]
-    with pytest.raises(roost.Duplicate):
-        store.run_all(small.add(Egg(1, 6)), small.add(Egg(1, 1)))
-
-
 def test_pitfall_one_insistent_visitor_does_not_fill_the_collection(make: Make) -> None:
     store = make(refreshing)
     store.run_all(*[refreshing.add(Visit(5, n)) for n in (1, 2, *[9] * 20)])
@@ -169,18 +160,6 @@ def test_many_callers_at_once_keep_the_best(open_store: Make, store_url: str) ->
 
 
 @pytest.mark.needs("sqlite3")
-def test_pitfall_truncate_by_somebody_else_heals_at_the_next_add(make: Make) -> None:
-    """A count that is too high must not evict the new row; under the lock it is counted anew."""
-    store = make(small)
-    store.run_all(*[small.add(Egg(1, n)) for n in (1, 2, 3)])
-    raw(store).execute("DELETE FROM roost_small_rows")
-    assert [violation.rule for violation in store.check()] == ["count"]
-    store.run(small.add(Egg(1, 4)))
-    assert eggs(store, small, 1) == [4]
-    assert store.run(small.count(1)) == 1
-
-
-@pytest.mark.needs("sqlite3")
 @pytest.mark.parametrize("gone", [(1,), (3,), (2, 3), (1, 2), (1, 3)])
 def test_pitfall_rows_deleted_by_somebody_else_never_cost_one_of_the_newest_keep_sequences(
     make: Make, gone: tuple[int, ...]
@@ -196,15 +175,6 @@ def test_pitfall_rows_deleted_by_somebody_else_never_cost_one_of_the_newest_keep
         assert [each for each in there if each > n - 3] == [each for each in found if each > n - 3]
     assert found == [9, 10, 11]
     assert store.run(small.count(1)) == 3
-
-
-@pytest.mark.needs("sqlite3")
-def test_a_full_collection_is_counted_anew_before_it_rejects(make: Make) -> None:
-    store = make(rejecting)
-    store.run_all(*[rejecting.add(Egg(1, n)) for n in (1, 2, 3)])
-    raw(store).execute("DELETE FROM roost_rejecting_rows WHERE egg = 2")
-    store.run(rejecting.add(Egg(1, 4)))
-    assert eggs(store, rejecting, 1) == [1, 3, 4]
 
 
 @pytest.mark.needs("sqlite3")

@@ -115,17 +115,6 @@ def test_a_lock_that_is_not_had_by_who_has_read_is_a_conflict(store: Any, connec
     assert store.run(pageviews.total("/home")) == 1 + old
 
 
-def test_a_lock_that_is_not_had_is_busy(store: Any, connect: Any) -> None:
-    other, connection = connect(isolation_level=None), connect(timeout=0)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(roost.Busy):
-        store.on(connection).run(pageviews.add("/home"))
-    other.execute("ROLLBACK")
-    store.on(connection).run(pageviews.add("/home"))
-    connection.commit()
-    assert store.run(pageviews.total("/home")) == 1
-
-
 def test_with_asyncio(store: Any, store_url: str, connect: Any) -> None:
     async def main() -> Any:
         async with roost.AsyncStore(store_url) as other:

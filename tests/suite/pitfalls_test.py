@@ -1,8 +1,9 @@
 """What the source texts, and first correct attempts, get wrong, as far as no other file of the suite has it.
 
-Elsewhere: capped_test (ids within one second, TRUNCATE, rows deleted by somebody else, one insistent visitor, an id
-evicted in the same batch), ring_test (the same second, the clock going back, an empty ring, REPLACE and LOCK TABLES,
-the contradicting listings, a tinyint), counter_test (collations, NULL, ids per add, 64 bits), alter_test (shrinking).
+Elsewhere: capped_test (ids within one second, rows deleted by somebody else, one insistent visitor), views_test
+(TRUNCATE), tests/faults/culprit_test (a culprit among many), ring_test (the same second, the clock going back, an empty
+ring, REPLACE and LOCK TABLES, the contradicting listings, a tinyint), counter_test (collations, NULL, ids per add, 64
+bits), alter_test (shrinking).
 """
 
 from __future__ import annotations
@@ -109,20 +110,6 @@ def test_structures_of_a_batch_go_in_the_order_of_their_names(open_store: Make, 
     ]
     assert sorted(set(touched)) == order
     assert [touched.index(name) for name in order] == sorted(touched.index(name) for name in order)
-
-
-@pytest.mark.needs("sqlite3")
-def test_a_culprit_among_many_callers_of_one_batch_is_told_alone(open_store: Make) -> None:
-    """Somebody's trigger refuses one value; its neighbours commit, and the batch is halved to find it."""
-    store = open_store(visits, pageviews)
-    store._core._writer.connection.raw.executescript("""
-        CREATE TRIGGER foreign_rule BEFORE INSERT ON roost_visits_rows WHEN NEW.visitor = 13
-        BEGIN SELECT RAISE(ABORT, 'unlucky'); END""")
-    answers = together(store, *[visits.push(Visit(uid, 10 + uid)) for uid in range(8)])
-    assert answers == [1, 1, 1, roost.StatementFailed, 1, 1, 1, 1]
-    with pytest.raises(roost.StatementFailed, match="unlucky"):
-        store.run_all(pageviews.add("/home"), visits.push(Visit(1, 13)))
-    assert store.run(pageviews.total("/home")) == 0
 
 
 def test_a_multi_operation_atom_that_fails_in_company_undoes_only_itself(open_store: Make) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Thread
@@ -12,7 +11,6 @@ import psycopg
 import pytest
 
 import roost
-from tests import servers
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
 from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, rows, visits
@@ -281,26 +279,6 @@ def test_a_comment_of_one_s_own_hides_no_view(open_store: Open, sql: PostgreSQLC
     sql.execute("COMMENT ON VIEW visits IS 'mine'")
     store.create(visits)
     assert store.check() == []
-
-
-def test_a_dump_that_was_restored_has_the_same_views(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
-    try:
-        dumps, restores = [
-            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
-        ]
-    except servers.NotHere as error:
-        servers.not_run(error)
-    store = open_store(*ALL)
-    store.run(visits.push(Visit(5, 7)))
-    sql.execute(f"CREATE DATABASE {sql.info.dbname}_restored")
-    dump = subprocess.run([dumps, store_url], check=True, capture_output=True).stdout
-    subprocess.run([restores, "-q", f"{store_url}_restored"], input=dump, check=True, capture_output=True)
-    with roost.Store(f"{store_url}_restored") as restored:
-        restored.create(*ALL)
-        assert restored.check() == []
-        with clients.connect(f"{store_url}_restored") as client:
-            client.execute("INSERT INTO visits (uid, visitor) VALUES (5, 8)")
-        assert restored.run(visits.latest(5)) == [Visit(5, 8), Visit(5, 7)]
 
 
 @pytest.mark.parametrize(
