@@ -103,23 +103,6 @@ def size(sql: Client, structure: Any) -> int:
 
 
 @each_kind
-def test_rows_leave_by_themselves(open_store: Make, sql: Client, kind: Kind) -> None:
-    recent = kind.declare()
-    store = open_store(recent)
-    store.run_all(kind.put(recent, (5, 0), (5, 7)), kind.put(recent, (6, 0)))
-    passes(sql, recent, 3 * MINUTE)
-    store.run(kind.put(recent, (5, 2)))
-    assert kind.numbers(store, recent, 5) == [0, 2, 7]
-    passes(sql, recent, 3 * MINUTE)
-    assert (kind.numbers(store, recent, 5), kind.numbers(store, recent, 6)) == ([2], [])
-    store.run(kind.put(recent, (5, 0)))  # it is not there, so it is no duplicate, and nothing is full
-    assert kind.numbers(store, recent, 5) == [0, 2]
-    assert store.run_all(recent.clear(6), recent.clear(5)) == (0, 2)
-    store.run(kind.put(recent, (6, 1)))
-    assert kind.numbers(store, recent, 6) == [1]
-
-
-@each_kind
 def test_writes_remove_what_has_expired(open_store: Make, sql: Client, kind: Kind) -> None:
     recent = kind.declare()
     store = open_store(recent)
@@ -135,9 +118,8 @@ def test_writes_remove_what_has_expired(open_store: Make, sql: Client, kind: Kin
     assert size(sql, recent) <= 15 + 60 - 2 * 8
 
 
-def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], sql: Client, store_url: str) -> None:
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
+@pytest.mark.ways("server")
+def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], sql: Client) -> None:
     tried = [kind for kind in KINDS if kind.name != "rejecting"]
     store, one = open_store(*[kind.declare() for kind in tried], timeout=2.0), app()
     for kind in tried:
@@ -158,12 +140,11 @@ def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], 
         assert size(sql, recent) == sum(living) + 40, kind.name
 
 
-def test_nobody_waits_for_who_adds_another_member(open_store: Make, app: Callable[..., App], store_url: str) -> None:
+@pytest.mark.ways("server")
+def test_nobody_waits_for_who_adds_another_member(open_store: Make, app: Callable[..., App]) -> None:
     kind = of["members"]
     recent = kind.declare()
     store, one = open_store(recent, timeout=2.0), app()
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
     one.run(recent.add(5, 1))
     assert store.run(recent.add(5, 2)) == 1
     assert kind.numbers(store, recent, 5) == [2]

@@ -71,16 +71,6 @@ def test_a_read_writes_nothing(open_store: Make, statements: list[str]) -> None:
 @pytest.mark.needs("second store")
 def test_what_is_over_goes_before_what_is_not(make: Make, sql: Client) -> None:
     store = make(few)
-    store.run(few.set_many({1: "a", 2: "b"}))
-    store.run(few.set_many({3: "c", 4: "d"}, ttl=10))
-    passes(sql, few, 11)
-    store.run_all(few.set(5, "e"), few.set(6, "f"))
-    assert store.run(few.keys()) == [1, 2, 5, 6]
-
-
-@pytest.mark.needs("second store")
-def test_what_is_over_goes_first_for_a_single_set_too(make: Make, sql: Client) -> None:
-    store = make(few)
     store.run_all(few.set(1, "a"), few.set(2, "b"), few.set(3, "c", ttl=10), few.set(4, "d"))
     passes(sql, few, 11)
     store.run(few.set(5, "e"))
@@ -88,6 +78,10 @@ def test_what_is_over_goes_first_for_a_single_set_too(make: Make, sql: Client) -
     store.run(few.set(1, "used"))
     store.run(few.set(6, "f"))
     assert store.run(few.keys()) == [1, 4, 5, 6]
+    store.run_all(few.set(1, "g", ttl=10), few.set(6, "h", ttl=10))
+    passes(sql, few, 11)
+    store.run_all(few.set(7, "i"), few.set(8, "j"))
+    assert store.run(few.keys()) == [4, 5, 7, 8]
 
 
 def test_the_bytes_of_keys_and_values_stay_below_max_bytes(make: Make) -> None:

@@ -76,15 +76,6 @@ def test_source_text_thirteen_eggs_into_basket_42_leave_2_to_13(make: Make) -> N
     assert store.run(baskets.count(42)) == 12
 
 
-def test_the_best_are_kept_and_add_says_whether_a_row_is_among_them(make: Make) -> None:
-    store = make(best)
-    found = [store.run(op) for op in scored(best, (1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (7, 10))]
-    assert found == [True, True, True, False, True, True]
-    assert store.run_all(*[best.rank("go", player) for player in (7, 2, 3, 5)]) == (1, 2, 3, None)
-    assert [row.player for row in store.run(best.latest("go"))] == [7, 3, 2]  # in the order of adding
-    assert store.run(best.add_all([Score("go", 1, 8), Score("chess", 1, 1), Score("go", 2, 4)])) == [True, True, False]
-
-
 def test_pitfall_random_ids_within_one_second_lose_nothing(make: Make) -> None:
     """A single writer lost 149 of 200 acknowledged inserts when ties of the clock fell to the id."""
     store = make(small)

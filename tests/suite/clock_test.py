@@ -187,11 +187,10 @@ def test_another_store_of_sqlite_that_starts_with_an_earlier_clock_goes_on(open_
     assert second.run(ticks.get()) == noon + 6 * SECOND
 
 
-def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client, store_url: str) -> None:
+@pytest.mark.needs("programs for SQL")
+def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client) -> None:
     store = open_store(ticks, timeout=2.0)
     first = store.run(ticks.read())
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
     passes(sql, ticks, HOUR)
     sql.execute("BEGIN")
     sql.execute("SELECT 1 FROM roost_ticks_clock WHERE id = 0 FOR UPDATE")
@@ -202,12 +201,9 @@ def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client, sto
     assert (row(sql) or (0,))[0] == written
 
 
-def test_the_applications_transaction_holds_no_lock_on_time(
-    open_store: Make, app: Callable[..., App], store_url: str
-) -> None:
+@pytest.mark.ways("server")
+def test_the_applications_transaction_holds_no_lock_on_time(open_store: Make, app: Callable[..., App]) -> None:
     store, one = open_store(ticks), app()
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
     assert one.run(ticks.read()) > 0
     assert store.run(ticks.read()) > 0
     one.rollback()

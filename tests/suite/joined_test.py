@@ -50,17 +50,6 @@ def test_it_commits_and_rolls_back_with_the_application(store: Any, app: Connect
     assert one.sql("SELECT * FROM orders") == [(1,)]
 
 
-def test_an_increment_answers_what_the_transaction_makes_of_the_total(store: Any, app: Connect) -> None:
-    one = app()
-    store.run(pageviews.add("/home", 10))
-    assert one.run(pageviews.increment("/home")) == 11
-    assert one.run_all(pageviews.add("/home"), pageviews.increment("/home", 2)) == (None, 14)
-    one.rollback()
-    assert one.run(pageviews.increment("/home")) == 11
-    one.commit()
-    assert store.run(pageviews.increment("/home")) == 12
-
-
 def test_a_failed_operation_leaves_the_transaction_usable(store: Any, app: Connect) -> None:
     one = app()
     one.run(baskets.add(Egg(1, 1)))
@@ -75,16 +64,6 @@ def test_a_failed_operation_leaves_the_transaction_usable(store: Any, app: Conne
     assert store.run_all(pageviews.totals(["/home", "/x"]), baskets.count(1), likes.size(1)) == (
         {"/home": 0, "/x": 0}, 1, 1,
     )  # fmt: skip
-
-
-def test_a_statement_of_a_call_that_fails_is_undone_and_those_before_it_too(store: Any, app: Connect) -> None:
-    one = app()
-    store.run(pageviews.add("/full", 2**63 - 1))
-    one.run(pageviews.add("/before"))
-    with pytest.raises(roost.Overflow):
-        one.run_all(visits.push(Visit(1, 1)), *(pageviews.add("/full", 2**63 - 1) for _ in range(2)))
-    one.commit()
-    assert store.run_all(pageviews.total("/before"), visits.latest(1)) == (1, [])
 
 
 def test_what_store_on_returned_serves_one_transaction_after_the_other(store: Any, app: Connect) -> None:

@@ -19,7 +19,7 @@ import roost
 from roost.structures.clock import microseconds
 from tests.suite.clients import Client, MariaDBClient
 from tests.suite.passing import Hand, Jumping, Time, passes
-from tests.suite.shapes import Make, in_threads, pageviews, rows
+from tests.suite.shapes import Make, in_threads, rows
 from tests.suite.views import insert, remove
 from tests.suite.ways import App
 
@@ -48,30 +48,6 @@ def test_so_many_at_once_and_no_more(make: Make) -> None:
     assert (refused.allowed, refused.remaining) == (False, 1)
     assert 2 * DAY / 3 - 60 < refused.retry_after <= 2 * DAY / 3
     assert store.run(logins.take("bob")) == roost.Taken(True, 0, 0.0)
-
-
-def test_in_a_batch_each_takes_in_its_turn(make: Make) -> None:
-    store = make(logins, pageviews)
-    found = store.run_all(
-        logins.take("ada", 2),
-        logins.take("bob"),
-        logins.take("ada", 2),
-        pageviews.add("/login"),
-        logins.take("ada"),
-        logins.take("ada"),
-        logins.peek("ada"),
-        logins.clear("ada"),
-        logins.take("ada", 3),
-        logins.take("bob", 3),
-    )
-    answers = [None if each is None or each == 1 else (each.allowed, each.remaining) for each in found]
-    assert answers == [
-        *((True, 1), (True, 2), (False, 1), None, (True, 0), (False, 0), (False, 0)),
-        *(None, (True, 0), (False, 2)),
-    ]
-    assert found[7] == 1
-    many = store.run_all(*[logins.take(f"u{n % 50}") for n in range(200)])
-    assert [each.allowed for each in many] == [True] * 150 + [False] * 50
 
 
 @second

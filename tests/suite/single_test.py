@@ -33,28 +33,6 @@ likes = roost.Set("likes", key=int, member=str)
 ALL = (pageviews, visits, last, likes)
 
 
-@pytest.mark.needs("sqlite3")
-def test_an_exception_in_the_middle_leaves_nothing_behind(open_store: Make) -> None:
-    """What is not an error of the database's reaches the caller, and the operation is undone."""
-    interrupting = ["COMMIT"]
-
-    def trace(sql: str, _: object) -> None:
-        if interrupting and sql.startswith(interrupting[0]):
-            interrupting.clear()
-            raise KeyboardInterrupt
-
-    store = open_store(trace=trace)
-    interrupting.clear()
-    store.create(pageviews)
-    store.run(pageviews.add("/home"))
-    interrupting.append("COMMIT")
-    with pytest.raises(KeyboardInterrupt):
-        store.run(pageviews.add("/home"))
-    assert store.run(pageviews.total("/home")) == 1
-    store.run(pageviews.add("/home"))
-    assert store.run(pageviews.total("/home")) == 2
-
-
 class Stop(BaseException):
     """What a signal handler may raise."""
 

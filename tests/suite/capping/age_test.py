@@ -363,10 +363,9 @@ def test_times_without_a_zone_are_of_the_one_that_was_named(open_store: Open, ap
     assert cap(store, None, None) == 0
 
 
+@pytest.mark.needs("programs for SQL")
 @pytest.mark.parametrize("east", [True, False])
 def test_a_session_in_another_zone_changes_nothing(open_store: Open, application: Application, east: bool) -> None:
-    if application.kind == "sqlite":
-        return  # it has no zones
     make(application, "zoned")
     store, zone = open_store(), "Pacific/Kiritimati" if east else "Pacific/Niue"
     fill(application, [3 * 3600, 3600], "zoned")
