@@ -14,8 +14,7 @@ from click.testing import CliRunner
 import roost
 from roost.catalog.measure import Measuring
 from roost.cli import main
-from roost.console.looking import Looker
-from roost.console.samples import Samples
+from roost.console.looking import Looker, Samples
 from roost.console.wording import sql_of
 from roost.dialects.dialect import Statement
 from roost.structures.plan import each
@@ -52,7 +51,7 @@ TOLD = {
     "visits": ["8 pushed, the last 5 kept"],
     "best": ["3 rows"],
     "likes": ["8 members"],
-    "cached": ["When values expire", "Next to expire /0"],
+    "cached": ["Next to expire /0"],
     "small": ["Used longest ago", "evicted next"],
     "logins": ["3 of 5 left"],
     "jobs": ["held by worker 1"],

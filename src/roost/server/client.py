@@ -11,13 +11,14 @@ import asyncio
 import logging
 import sys
 import time
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from roost.protocols.codec import Piece, TooLong
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.memcached.codec import Memcached
-from roost.server.counters import Counters
-from roost.server.settings import Role, Settings
+
+if TYPE_CHECKING:
+    from roost.server.server import Server
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; always at least one request
 PACE = 2**12  # the same limit for a new connection
@@ -26,29 +27,8 @@ TRIES = 10  # wrong secrets in a row before a connection is closed
 
 log = logging.getLogger("roost.server")
 
-
 Codec: TypeAlias = HandlerSocket | Memcached
 Pieces = list[Piece]  # of clients of one protocol
-
-
-class Server(Protocol):
-    """A worker's server, as its connections and its players see it; see `roost.server.server.Server`."""
-
-    settings: Settings
-    role: Role
-    counters: dict[str, Counters]  # by the name of the protocol
-    codecs: dict[str, Codec]
-    clients: set[Any]
-    waiting: Pieces
-    draining: bool
-
-    def hold(self, what: str, client: Any, bytes_: int) -> None: ...  # noqa: D102
-    def wrong_secret(self, client: Any) -> None: ...  # noqa: D102
-    def arrived(self, piece: Piece) -> None: ...  # noqa: D102
-    def take(self) -> Pieces: ...  # noqa: D102
-    def schedule(self) -> None: ...  # noqa: D102
-    def played(self, pieces: Pieces, seconds: float) -> None: ...  # noqa: D102
-    def failed(self, pieces: Pieces, error: BaseException) -> None: ...  # noqa: D102
 
 
 def _counted(chunk: Any) -> int:
@@ -126,7 +106,6 @@ class Client(asyncio.Protocol):
             self._too_long()
 
     def limit(self) -> None:
-        """Apply the current settings' limits."""
         self._framing.limit(self.server.settings.max_line, self.server.settings.max_answer)
 
     def _hand_on(self, chunk: Any) -> None:
@@ -272,7 +251,6 @@ class Client(asyncio.Protocol):
         self._hold("answers", self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Resume reading."""
         self._stopped = False
         self._hold("answers", 0)
         if not self.gone:
@@ -296,12 +274,10 @@ class Client(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self.gone = True
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self.gone = True
         self._framing.drop()
         self._rest = []

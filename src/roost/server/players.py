@@ -12,15 +12,18 @@ import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from roost.batching.atoms import SlowPath
 from roost.protocols.codec import Piece
-from roost.server.client import Codec, Pieces, Server
+from roost.server.client import Codec, Pieces
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Limits
 from roost.store.served_server import FOREVER, ServerDatabase
+
+if TYPE_CHECKING:
+    from roost.server.server import Server
 
 MANY = 8  # clients; a turn that expects fewer starts without waiting for more
 ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts
@@ -28,7 +31,6 @@ FADES = 0.9  # the factor by which the expected number decreases with each turn 
 LONGEST = 0.003  # seconds that a turn waits for more clients at most; never longer than the last turn took
 AGAIN = 0.03  # seconds between attempts to run a line that needs a lock of another session
 TRYING = 0.02  # seconds that a turn of such attempts should take at most, since it occupies a connection
-
 
 Tried = tuple[Codec, Hashable]  # what lines wait for that are tried again: the key that they modify
 
@@ -64,7 +66,6 @@ class InTasks:
         self._tried: Codec | None = None  # the protocol whose lines were retried last
 
     def limit(self, limits: Limits) -> None:
-        """Set the limits of turns from now on."""
         for database in self._databases:
             database.limit(limits)
 
