@@ -312,13 +312,13 @@ class CachePlan(CacheReads):
 
     def _size(self, row: Row) -> int:
         # As the programs count it.
-        values = row[: self.key_width + 1]
-        sizes = [
-            len(each.encode()) if isinstance(each, str) else len(each)
-            for each in values
-            if isinstance(each, (str, bytes))
-        ]
-        return sum(sizes) + FIXED * (len(values) - len(sizes))
+        size = 0
+        for column, value in zip(self.structure.columns, row, strict=False):
+            if column.type.kind not in TEXTS:
+                size += FIXED
+            else:
+                size += len(value.encode() if isinstance(value, str) else value)
+        return size
 
     def _by_itself_in(self, op: Operation[Any], context: Context) -> Generator[Wanted, Any, Any]:
         # One operation of a batch. One that may make a value makes it, or does to it what the operation does to others.
