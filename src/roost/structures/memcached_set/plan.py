@@ -404,24 +404,28 @@ class MemcachedPlan:
     def replace(self, item: str, members: Collection[Member]) -> Work[None]:
         """Replace the members; the set is complete from now on."""
         expires = self._expires()
-        old = self.memory.hints.get(item, (0, 0))
         root, header = yield from self._spread(item, members, True, expires)
+        old = (yield from self._header(item)) if self.structure.shards else None
         yield Put({item: root}, self._left(expires))
-        yield from self._after(item, header, Header(False, False, 0, *old), True)
+        yield from self._after(item, header, old or Header(), True)
 
     def clear(self, item: str) -> Work[None]:
         """Delete the root, then its shards."""
-        root = (yield Get((item,))).get(item)
-        if root is None:
+        header = yield from self._header(item)
+        if header is None:
             return
-        try:
-            header = self.encoding.read(item, root.data).header
-        except Mismatch:
-            header = Header()  # it is deleted whatever it contains
         yield Delete((item,))
         self.memory.hints.pop(item, None)
         if header.shards:
             yield Delete(tuple(self._shards(item, header.generation, header.shards)))
+
+    def _header(self, item: str) -> Work[Header | None]:
+        # The header of a root that is to go, whatever it contains.
+        root = (yield Get((item,))).get(item)
+        try:
+            return None if root is None else self.encoding.read(item, root.data).header
+        except Mismatch:
+            return Header()
 
     # --- compaction
 
