@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_type
@@ -38,23 +39,15 @@ class Checked(ClearsStructures, TransactionTestCase):
 
 def in_thread(work: Callable[[], Any]) -> Any:
     """Do something in another thread, with a connection of its own, and return the result or raise the error."""
-    found: list[Any] = []
 
-    def run() -> None:
+    def run() -> Any:
         try:
-            found.append((work(), None))
-        except Exception as error:
-            found.append((None, error))
+            return work()
         finally:
             connections.close_all()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    result, error = found[0]
-    if error is not None:
-        raise error
-    return result
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result(60)
 
 
 class BatchTests(Checked):
@@ -69,16 +62,8 @@ class BatchTests(Checked):
 
     @skipIf(in_memory(connection), "only one connection sees a database in memory")
     def test_a_thread_that_only_runs_batches_has_nothing_to_close(self) -> None:
-        found: list[Any] = []
-
-        def work() -> None:
-            store.run(pageviews.add("/"))
-            found.append(connection.connection)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join(60)
-        self.assertEqual(found, [None])
+        _, opened = in_thread(lambda: (store.run(pageviews.add("/")), connection.connection))
+        self.assertIsNone(opened)
 
     @skipIf(in_memory(connection), "only one connection sees a database in memory")
     def test_outside_of_tests_django_opens_nothing_for_a_batch(self) -> None:
@@ -359,23 +344,9 @@ class ThreadTests(Checked):
                 continue
 
     def at_once(self, *works: Callable[[], None]) -> None:
-        errors: list[BaseException] = []
-
-        def run(work: Callable[[], None]) -> None:
-            try:
-                work()
-            except BaseException as error:
-                errors.append(error)
-                raise
-            finally:
-                connections.close_all()
-
-        threads = [threading.Thread(target=run, args=(work,)) for work in works]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        self.assertEqual(errors, [])
+        with ThreadPoolExecutor(len(works)) as threads:
+            for each in [threads.submit(in_thread, work) for work in works]:
+                each.result(60)
 
 
 class LazyTests(Checked):
