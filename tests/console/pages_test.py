@@ -51,7 +51,7 @@ TOLD = {
     "visits": ["8 pushed, the last 5 kept"],
     "best": ["3 rows"],
     "likes": ["8 members"],
-    "cached": ["Next to expire /0"],
+    "cached": ["When values expire", "Next to expire /0"],
     "small": ["Used longest ago", "evicted next"],
     "logins": ["3 of 5 left"],
     "jobs": ["held by worker 1"],

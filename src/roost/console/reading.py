@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from roost.catalog.measure import MOST, Count, exact_sum, few
@@ -31,6 +32,12 @@ SLOTS = 120  # of a ring that are drawn one by one
 WINDOWS = 60  # bars
 RANKS = 25  # of a leaderboard
 WATCHED = 1_000  # keys whose growth is watched
+
+# Upper bounds of the bars that show when values expire: seconds, and in words.
+TTLS = (
+    *((60, "1 min"), (600, "10 min"), (3_600, "1 h"), (21_600, "6 h")),
+    *((86_400, "1 d"), (604_800, "7 d"), (NEVER // SECOND, "later")),
+)
 
 
 @dataclass
@@ -175,14 +182,21 @@ def aged(plan: Any, context: Context) -> Reading[dict[str, Any]]:
     return {"over": Count(min(over, MOST), over <= MOST), "oldest": oldest, "newest": newest}
 
 
-def expiring(plan: Any, context: Context) -> Reading[list[tuple[Any, float | None]]]:
-    """Return which values of a cache go next: those used longest ago, or without a bound those that end first."""
+def expiring(plan: Any, context: Context) -> Reading[dict[str, Any]]:
+    """Return of a cache how many values expire when, and which go next."""
     now = yield from _now(plan, context)
-    names, order = plan.dialect.names(plan.structure.key.columns), "used" if plan.structure.bounded else "until"
-    living = f"until > {now}" + ("" if plan.structure.bounded else f" AND until < {NEVER}")
+    bounds = [now, *[min(now + seconds * SECOND, NEVER) for seconds, _ in TTLS[:-1]], NEVER]
+    counts = []
+    for least, most in pairwise(bounds):
+        past = f"until > {least} AND until <= {most} AND until < {NEVER}"
+        ((n,),) = yield from _rows(plan, f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, past)}")
+        counts.append(Count(min(n, MOST), n <= MOST))
+    names, bounded = plan.dialect.names(plan.structure.key.columns), plan.structure.bounded
+    living, order = (f"until > {now}", "used") if bounded else (f"until > {now} AND until < {NEVER}", "until")
     query = f"SELECT {names}, until FROM {plan.rows_table} WHERE {living} ORDER BY {order} LIMIT 5"
     found = yield from _rows(plan, query)
-    return [(plan.key_value(row[:-1]), _left(row[-1], now)) for row in found]
+    going = [(plan.key_value(row[:-1]), _left(row[-1], now)) for row in found]
+    return {"bars": [(label, count) for (_, label), count in zip(TTLS, counts, strict=True)], "next": going}
 
 
 def _left(until: int, now: int) -> float | None:
