@@ -333,7 +333,8 @@ def test_declarations_come_back_from_the_catalog_as_they_were() -> None:
         assert again == each == pickle.loads(pickle.dumps(each))
         assert type(again) is type(each)
     assert len(set(DECLARED)) == len(DECLARED)
-    assert logins == roost.RateLimit("logins", limit=3, within=dt.timedelta(days=1))
+    assert logins == roost.RateLimit("logins", limit=3, within=logins.within)
+    assert logins.within == dt.timedelta(days=1)
     assert logins != roost.RateLimit("logins", limit=3, within=86_400.5)
     for printed, operation in PRINTED.items():
         assert repr(operation) == printed
