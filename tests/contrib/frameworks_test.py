@@ -1,4 +1,4 @@
-"""The applications on the pages about FastAPI and Flask, as they stand there."""
+"""The applications on the pages about FastAPI, Flask and rate limits, as they stand there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,16 @@ import pytest
 import sqlalchemy
 
 import roost
-from tests import servers
 from tests.campaigns.foreign import held
 from tests.docs_test import ROOT, blocks
 
+BLOCKING = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}
 DRIVERS = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}
 
 
-@pytest.fixture(params=["sqlite", *servers.SERVERS])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with servers.own_database(request.param, f"{tmp_path}/app.db") as url:
-        yield url
-
-
-def with_driver(url: str, driver: str) -> str:
+def with_driver(url: str, drivers: dict[str, str]) -> str:
     scheme, _, rest = url.partition("://")
-    return f"{scheme}+{driver}://{rest}"
+    return f"{scheme}+{drivers[scheme]}://{rest}"
 
 
 def page(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -44,23 +38,22 @@ def page(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     return names
 
 
-def make_orders(url: str) -> None:
-    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[url.partition(":")[0]]
-    engine = sqlalchemy.create_engine(with_driver(url, blocking))
+def executed(url: str, *statements: str) -> None:
+    engine = sqlalchemy.create_engine(with_driver(url, BLOCKING))
     with engine.begin() as connection:
-        connection.execute(sqlalchemy.text("CREATE TABLE orders (id INT PRIMARY KEY)"))
+        for sql in statements:
+            connection.execute(sqlalchemy.text(sql))
     engine.dispose()
+
+
+def make_orders(url: str) -> None:
+    executed(url, "CREATE TABLE orders (id INT PRIMARY KEY)")
 
 
 def fill(url: str, key: str) -> None:
     """Put as much into each slot of a counter's key as 64 bits can hold."""
-    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[url.partition(":")[0]]
-    engine = sqlalchemy.create_engine(with_driver(url, blocking))
-    with engine.begin() as connection:
-        for slot in range(16):
-            row = f"('{key}', {slot}, {2**63 - 1})"
-            connection.execute(sqlalchemy.text(f"INSERT INTO roost_pageviews_rows VALUES {row}"))
-    engine.dispose()
+    rows = [f"('{key}', {slot}, {2**63 - 1})" for slot in range(16)]
+    executed(url, f"INSERT INTO roost_pageviews_rows VALUES {', '.join(rows)}")
 
 
 def asked(names: dict[str, Any], work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]]) -> None:
@@ -80,9 +73,9 @@ def asked(names: dict[str, Any], work: Callable[[httpx.AsyncClient], Coroutine[A
     asyncio.run(main())
 
 
-def test_f64_the_application_on_the_page_of_fastapi(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_orders(database)
-    names = page("fastapi.md", with_driver(database, DRIVERS[database.partition(":")[0]]), monkeypatch)
+def test_f64_the_application_on_the_page_of_fastapi(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_orders(any_url)
+    names = page("fastapi.md", with_driver(any_url, DRIVERS), monkeypatch)
 
     async def work(client: httpx.AsyncClient) -> None:
         answers = await asyncio.gather(*[client.post("/profiles/5/views", params={"visitor": n}) for n in range(1, 21)])
@@ -96,7 +89,7 @@ def test_f64_the_application_on_the_page_of_fastapi(database: str, monkeypatch: 
         assert await store.run(names["pageviews"].total("/thanks")) == 1
         assert (await client.post("/orders/7")).status_code == 500  # the id is taken: rolled back with the view
         assert await store.run(names["pageviews"].total("/thanks")) == 1
-        fill(database, "/profiles/6")
+        fill(any_url, "/profiles/6")
         assert (await client.post("/profiles/6/views", params={"visitor": 1})).status_code == 409
 
     asked(names, work)
@@ -134,10 +127,9 @@ def test_f64_what_is_busy_is_answered_503_and_a_cancelled_request_takes_nothing_
     asked(names, work)
 
 
-def test_f64_the_application_on_the_page_of_flask(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_orders(database)
-    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[database.partition(":")[0]]
-    names = page("flask.md", with_driver(database, blocking), monkeypatch)
+def test_f64_the_application_on_the_page_of_flask(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_orders(any_url)
+    names = page("flask.md", with_driver(any_url, BLOCKING), monkeypatch)
     app, store, pageviews = names["app"], names["store"], names["pageviews"]
     ran = app.test_cli_runner().invoke(args=["create-structures"])
     assert (ran.exit_code, ran.output) == (0, "")
@@ -154,7 +146,7 @@ def test_f64_the_application_on_the_page_of_flask(database: str, monkeypatch: py
     assert client.get("/profiles/5/summary").json == {"views": 20}
     client.post("/profiles/5/views?visitor=1")
     assert client.get("/profiles/5/summary").json == {"views": 20}  # of the cache
-    fill(database, "/profiles/6")
+    fill(any_url, "/profiles/6")
     assert client.post("/profiles/6/views?visitor=1").status_code == 409
     assert store.check() == []
     names["engine"].dispose()
@@ -184,3 +176,65 @@ def test_f64_what_is_busy_is_answered_503_by_flask(tmp_path: Path, monkeypatch: 
             answer = names["app"].test_client().post("/profiles/5/views?visitor=1")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     names["engine"].dispose()
+
+
+# --- the page on rate limits --------------------------------------------------------------------------------------
+
+DJANGO = """
+import django
+from django.conf import settings
+from django.http import HttpResponse
+from django.test import RequestFactory
+
+settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "app.db"}})
+django.setup()
+ask = RateLimitMiddleware(lambda request: HttpResponse("ok"))
+answers = [ask(RequestFactory().get("/", REMOTE_ADDR="10.0.0.7")) for _ in range(21)]
+print([answer.status_code for answer in answers], answers[-1].headers["Retry-After"])
+"""
+
+
+def test_the_application_on_the_page_for_flask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = page("rate-limits.md", f"sqlite:///{tmp_path}/app.db", monkeypatch)
+    app, store = names["app"], names["store"]
+    assert app.test_cli_runner().invoke(args=["create-structures"]).exit_code == 0
+    client = app.test_client()
+    found = [client.post("/login/ada").json["detail"] for _ in range(5)]
+    assert found == [f"wrong; {n} left" for n in (4, 3, 2, 1, 0)]
+    refused = client.post("/login/ada", data={"password": "correct horse"})
+    assert (refused.status_code, refused.json["detail"]) == (429, "try again later")
+    assert 170 < int(refused.headers["Retry-After"]) <= 181
+    assert client.post("/login/bob", data={"password": "correct horse"}).json["detail"] == "welcome"
+    codes = [client.post("/login/cy").status_code for _ in range(20)]
+    assert codes[:5] == [403] * 5
+    assert codes[-1] == 429
+    assert client.get("/").headers["Retry-After"] in ("1", "2", "3", "4")
+    assert store.check() == []
+    store.close()
+
+
+def test_the_application_on_the_page_for_fastapi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = page("rate-limits.md", f"sqlite:///{tmp_path}/app.db", monkeypatch)
+
+    async def main() -> None:
+        api = names["api"]
+        transport = httpx.ASGITransport(api, client=("10.0.0.7", 1))
+        async with (
+            api.router.lifespan_context(api),
+            httpx.AsyncClient(transport=transport, base_url="http://a") as client,
+        ):
+            answers = await asyncio.gather(*[client.get("/search") for _ in range(7)])
+            assert sorted(answer.status_code for answer in answers) == [200] * 4 + [429] * 3
+            assert {answer.headers.get("Retry-After") for answer in answers} <= {None, "14", "15", "16"}
+
+    asyncio.run(main())
+
+
+def test_the_middleware_on_the_page_for_django(tmp_path: Path) -> None:
+    with roost.Store(f"sqlite:///{tmp_path}/app.db") as store:
+        store.create(roost.RateLimit("requests", limit=20, within=60))
+    found = blocks(ROOT / "docs/rate-limits.md", "python")
+    program = "\n".join([found[0], found[-1], DJANGO])
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    codes = [200] * 20 + [429]
+    assert ran.stdout.splitlines()[0].rpartition(" ")[0] == f"{codes}"

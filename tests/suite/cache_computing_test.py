@@ -12,9 +12,9 @@ import pytest
 import roost
 from tests.suite.clients import Client
 from tests.suite.passing import passes
+from tests.suite.shapes import Make
 from tests.suite.ways import App
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("cache")
 
 pages = roost.Cache("pages", value=str)

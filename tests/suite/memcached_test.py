@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from roost.structures.memcached_set.commands import List
 from roost.structures.memcached_set.plan import GRACE
 from tests import servers
 from tests.proxy import Cut, Proxy
+from tests.suite.shapes import in_threads
 
 likes = roost.MemcachedSet("likes", int, str, shards=256)
 brief = roost.MemcachedSet("brief", int, str, ttl=1000)
@@ -523,10 +525,6 @@ def test_many_threads_on_one_store(made: Made) -> None:
             if n % 2:
                 store.run(likes.remove(7, f"{thread}/{n}"))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(work, thread) for thread in range(8)])
     assert store.run(likes.members(7)) == {f"{thread}/{n}" for thread in range(8) for n in range(0, 100, 2)}
     assert store.stats().operations == 8 * 150 + 1

@@ -22,8 +22,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
-from roost.batching.atoms import Atom, SlowPath, Stats, answer, refuse_all
+from roost.batching.atoms import Atom, SlowPath, answer, refuse_all
 from roost.batching.known import Known
+from roost.batching.stats import Stats
 from roost.databases.engine import GRACE, Connection, drive
 from roost.dialects.dialect import LEAVES, Control, Dialect, Wanted
 from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, DiskFull, Error, OutcomeUnknown, ReadOnly

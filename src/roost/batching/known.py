@@ -11,8 +11,9 @@ from collections.abc import Generator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from roost.batching.atoms import Atom, Stats
+from roost.batching.atoms import Atom
 from roost.batching.once import Once
+from roost.batching.stats import Stats
 from roost.catalog.catalog import COLUMNS, Catalog
 from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed

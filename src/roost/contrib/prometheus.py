@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from roost.batching.atoms import BUCKETS, Histogram, Stats
+from roost.batching.stats import BUCKETS, Histogram, Stats
 from roost.catalog.catalog import listed
 from roost.catalog.measure import Count, Measure, measure, oldest_snapshot
 from roost.errors import Invalid, Missing

@@ -20,11 +20,12 @@ from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from roost.batching.atoms import PAUSE, READING, RETRYING, Atom, Retries, SlowPath, Stats, names_of, summed
+from roost.batching.atoms import PAUSE, READING, RETRYING, Atom, Retries, SlowPath, names_of
 from roost.batching.batch import Batch, taking
 from roost.batching.known import Known
 from roost.batching.once import cannot_make
 from roost.batching.queue import Queue, Take, Wake
+from roost.batching.stats import Stats, summed
 from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from roost.batching.atoms import Stats
+from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
 from roost.errors import Busy, Error

@@ -15,7 +15,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from roost.batching.atoms import Atom, Stats, refuse_all
+from roost.batching.atoms import Atom, refuse_all
+from roost.batching.stats import Stats
 from roost.catalog.check import Violation
 from roost.catalog.doctor import Finding
 from roost.databases.engine import Trace, drive

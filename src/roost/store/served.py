@@ -14,10 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from roost.batching.atoms import SlowPath, Stats
+from roost.batching.atoms import SlowPath
 from roost.batching.batch import NOWAIT, Batch, Part, retried
 from roost.batching.known import Known
 from roost.batching.once import Once, cannot_make
+from roost.batching.stats import Stats
 from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing, StatementFailed

@@ -15,8 +15,9 @@ from functools import partial, wraps
 from types import SimpleNamespace, TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from roost.batching.atoms import Atom, Stats
+from roost.batching.atoms import Atom
 from roost.batching.once import Once
+from roost.batching.stats import Stats
 from roost.catalog.alter import alter
 from roost.catalog.catalog import create, ddl, drop, former_definitions, listed
 from roost.catalog.check import Violation, check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -211,6 +212,11 @@ class CachePlan(CacheReads):
 
     def _makes(self, op: Operation[Any]) -> bool:
         return op.args[4] in "SE" and op.args[5] is None if op.verb == "meta_set" else super()._makes(op)
+
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """A key that several of them write is made, so that nobody comes between them: there is no head to lock."""
+        writes = Counter(key for op in operations if op.writes for key in self.heads_of(op))
+        return [(*key, max(makes, int(writes[tuple(key)] > 1))) for *key, makes in super().locks(operations, context)]
 
     def verbs(self) -> dict[str, Verb]:
         self.make_reads()

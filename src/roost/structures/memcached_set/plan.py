@@ -8,12 +8,10 @@ moment, and every change is a single atomic command on the root:
 - add, remove: `append`; `add` if there is no root; both again if another client was faster.
 - compaction: `cas` of the root. Records appended since it was read are carried over; otherwise the `cas` fails.
 - growth: the members are written to shards of a new generation, then a `cas` makes the root refer to it, with an empty
-  log. No record is ever combined with shards of another generation, and no writer has to know how many shards there
-  are. The old shards live on for `GRACE` seconds, for clients that are still reading them.
+  log. No record is combined with shards of another generation; the old ones live on for `GRACE` seconds for readers.
 - replace: shards first, then `set` of the root.
 
-If the root is gone, the set is gone: its shards can no longer be found. If a shard is gone, the header records it
-(`lost`).
+If the root is gone, so is the set: nothing refers to its shards. If a shard is gone, the header says so (`lost`).
 """
 
 from __future__ import annotations
