@@ -140,18 +140,28 @@ def test_a_terminal_sees_the_progress(visits: Shell) -> None:
 # every structure
 
 
-def test_a_counter_has_the_fields_key_and_n(shell: Shell) -> None:
+def test_a_counter_has_the_fields_key_and_total(shell: Shell) -> None:
     shell("create", "counter", "hits")
     shell("import", "hits", "-", "--format", "csv", stdin="key\n/home\n/home\n")
-    shell("import", "hits", "-", "--format", "csv", stdin="n,key\n5,/home\n-2,/home\n,/home\n0,/none\n")
-    shell("import", "hits", "-", "--format", "jsonl", stdin='{"key": "/a"}\n{"key": "/a", "n": 41}')
-    shell("import", "hits", "-", "--format", "csv", "--map", "key=path", "--map", "n=times", stdin="path,times\n/b,7\n")
+    shell("import", "hits", "-", "--format", "csv", stdin="total,key\n5,/home\n-2,/home\n,/home\n0,/none\n")
+    shell("import", "hits", "-", "--format", "jsonl", stdin='{"key": "/a"}\n{"key": "/a", "total": 41}')
+    shell("import", "hits", "-", "--format", "csv", "--map", "key=path", "--map", "total=times", stdin="path,times\n/b,7\n")
     assert {each["key"]: each["total"] for each in shell.json("show", "hits")} == {
         "/home": 6,
         "/none": 0,
         "/a": 42,
         "/b": 7,
     }
+    shell("import", "hits", "-", "--format", "csv", stdin="key,n\n/c,7\n")
+    assert "not in the file: total; it has key, n" in shell.error
+
+
+def test_a_window_of_the_past_cannot_be_imported(shell: Shell) -> None:
+    shell("create", "counter", "hits", "--window", "1h", "--keep", "7d")
+    content = "key,start,total\n/a,2026-01-01 00:00:00Z,100\n"
+    shell("import", "hits", "-", "--format", "csv", stdin=content, code=1)
+    assert "start cannot be given" in shell.error
+    assert shell.json("show", "hits") == []
 
 
 def test_keys_and_members_of_several_columns(shell: Shell) -> None:
@@ -369,12 +379,12 @@ def test_one_that_stops_brings_in_all_before_the_bad_line_and_nothing_behind_it(
 
 def test_a_total_that_would_overflow_is_a_bad_line(shell: Shell) -> None:
     shell("create", "counter", "hits")
-    content = f"key,n\na,1\na,{2**63 - 2}\na,1\nb,5\n"
+    content = f"key,total\na,1\na,{2**63 - 2}\na,1\nb,5\n"
     shell("import", "hits", "-", "--format", "csv", code=1, stdin=content)
     assert shell.error.startswith("error: line 4: ")
     assert "64 bits" in shell.error
     assert shell.json("show", "hits") == [{"key": "a", "total": 2**63 - 1}]
-    shell("import", "hits", "-", "--format", "csv", "--on-error", "skip", stdin="key,n\na,1\nb,5\na,2\n")
+    shell("import", "hits", "-", "--format", "csv", "--on-error", "skip", stdin="key,total\na,1\nb,5\na,2\n")
     assert [line.split(":")[0] for line in shell.error.splitlines()] == ["line 2", "line 4"]
     assert [each["total"] for each in shell.json("show", "hits")] == [2**63 - 1, 5]
 

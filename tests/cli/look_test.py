@@ -297,7 +297,14 @@ def test_an_expiring_capped_collection_is_made_filled_shown_and_altered(shell: S
 
 def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
     shell("create", "counter", "views", "--window", "365d", "--keep", "3")
-    shell("import", "views", "-", "--format", "jsonl", stdin='{"key": "/home", "n": 5}\n{"key": "/home", "n": null}\n')
+    shell(
+        "import",
+        "views",
+        "-",
+        "--format",
+        "jsonl",
+        stdin='{"key": "/home", "total": 5}\n{"key": "/home", "total": null}\n',
+    )
     assert shell.json("show", "views") == [{"key": "/home", "total": 6}]
     shown = shell.json("show", "views", "/home")
     assert shown["total"] == 6

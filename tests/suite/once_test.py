@@ -268,6 +268,18 @@ def test_a_token_of_the_applications_own_transaction_goes_with_it(any_url: str) 
         assert store.run_all(pageviews.total("/"), visits.latest(1)) == (1, [Visit(1, 1)])
 
 
+def test_the_first_token_of_all_is_given_in_a_transaction_that_has_written(any_url: str) -> None:
+    with roost.Store(any_url) as store, contextlib.closing(clients.connect(any_url)) as sql:
+        store.create(*STRUCTURES)
+        sql.execute("CREATE TABLE orders (n INTEGER)")
+        for end, seen in (("ROLLBACK", 1), ("COMMIT", 1), ("COMMIT", 1)):
+            sql.execute("BEGIN")
+            sql.execute("INSERT INTO orders VALUES (7)")
+            assert store.on(sql).run(pageviews.increment("/"), once="first") == seen
+            sql.execute(end)
+        assert store.run(pageviews.total("/")) == 1
+
+
 @pytest.mark.parametrize("kind", servers.SERVERS)
 def test_f92_transactions_of_the_application_with_other_tokens_leave_those_that_are_over_alone(kind: str) -> None:
     with (

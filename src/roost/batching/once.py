@@ -105,6 +105,16 @@ class Once:
             for sql in self.ddl:
                 yield Statement(Template(sql), [()])
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether an application's transaction makes the table itself: on SQLite it may have the write lock."""
+        return not self.made and not self._dialect.row_locks
+
+    def make_here(self) -> Generator[Wanted, Any, None]:
+        """Make the table if it is missing, in the open transaction, which may roll it back."""
+        for sql in self.ddl:
+            yield Statement(Template(sql), [()])
+
     def perform(self, token: str, work: Plan, context: Context, verbs: Sequence[str] | None = None) -> Plan:
         """Run the work of a new token, or return the answers stored for a used one.
 

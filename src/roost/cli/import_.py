@@ -73,6 +73,8 @@ def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]
         return _records(lines, iter(lines), _object, [(*each, json_parser(structure, each.column)) for each in fields])
     reader = csv.reader(lines, delimiter="\t" if format == "tsv" else ",", strict=True)
     header = _header(lines, reader)
+    if left_out := [name for _, name, optional in fields if optional and name not in header]:
+        click.echo(f"not in the file: {', '.join(left_out)}; it has {', '.join(header)}", err=True)
     for column, name, optional in fields:
         if header.count(name) > 1:
             raise Failure(f"field {name} is in the header {header.count(name)} times")
@@ -350,11 +352,11 @@ def import_(
     """Import a file into a structure.
 
     The file is CSV, TSV (both with a header) or JSON lines, plain or gzip; - means stdin. Fields are matched with
-    columns by name; others are ignored. A counter has the fields key and n (1 if there is none), a set has key and
-    member, unless their columns are named. A ring and a capped collection add the lines in their order. A cache has
-    key and value, and optionally expires, the time at which the value expires (in UTC unless it has a zone), and
-    flags. An empty field is NULL if the column allows it. A column that was added later may be left out, and gets its
-    default.
+    columns by name; others are ignored. A counter has the fields key and total (1 if there is none), a set has key and
+    member, unless their columns are named. A ring and a capped collection add the lines in their order, the oldest
+    first: what comes from a view is to be in the order of its sequence. A cache has key and value, and optionally
+    expires, the time at which the value expires (in UTC unless it has a zone), and flags. An empty field is NULL if the
+    column allows it. A column that was added later may be left out, and gets its default.
 
     A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
     and the message says how to continue; with --on-error skip it skips the line.

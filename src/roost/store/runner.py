@@ -189,7 +189,7 @@ class Joined(Runner):
         self._prepare_once = prepare_once
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        if atom.once is not None:
+        if atom.once is not None and not self._known.once.in_transaction:
             self._prepare_once()
         self._play(joined(atom, self._known, self._context), atom.writes)
         return atom.answer
@@ -205,7 +205,8 @@ class AsyncJoined(AsyncRunner):
         self._prepare = prepare_once
 
     async def _prepare_once(self) -> None:
-        await self._prepare()
+        if not self._known.once.in_transaction:
+            await self._prepare()
 
     async def _answered(self, atom: Atom) -> None:
         await self._play(joined(atom, self._known, self._context), atom.writes)

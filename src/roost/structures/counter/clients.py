@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from roost.dialects.conditions import wanted
-from roost.errors import StatementFailed, worded
+from roost.errors import Invalid, StatementFailed, worded
 from roost.structures.clock import SHOWN
 from roost.structures.console import Console, Table
 from roost.structures.counter.declaration import Counter
@@ -161,7 +161,7 @@ class CounterWire(Wire):
 
 
 class CounterConsole(Console[Counter[Any]]):
-    """Keys with their totals; an imported record adds n, or 1 where it has none.
+    """Keys with their totals; an imported record adds its total, or 1 where it has none.
 
     With windows also those of one key in which something was counted, newest first.
     """
@@ -183,10 +183,13 @@ class CounterConsole(Console[Counter[Any]]):
 
     @property
     def fields(self) -> Sequence[Column]:
-        return (*self.structure.key.columns, Column("n", ColumnType("int"), nullable=True))
+        start = [Column("start", ColumnType("datetime"), nullable=True)] if self.structure.window else []
+        return (*self.structure.key.columns, Column("total", ColumnType("int"), nullable=True), *start)
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        *key, n = values
+        *key, n = values[:-1] if self.structure.window else values
+        if self.structure.window and values[-1] is not None:
+            raise Invalid(f"{self.structure.name}: start cannot be given: a line counts in the current window")
         return self.structure.add(self.structure.key.value(key), 1 if n is None else n)
 
     def removed(self, number: int) -> str:
