@@ -146,7 +146,8 @@ class StructurePlan(TargetPlan):
     made_by: str  # the advice to be given if it is missing
     tables: tuple[str, ...]
     indexes: tuple[str, ...] = ()  # the indexes that `check` looks for
-    form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
+    # The columns of a row in the order in which its programs are given them; on MySQL also the programs' names.
+    form: Sequence[str] = ()
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
