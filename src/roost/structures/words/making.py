@@ -55,7 +55,7 @@ PROGRAMS = {
     "postgresql": "SELECT p.oid::regprocedure::text FROM pg_proc p\n"
     "  WHERE p.pronamespace = quote_ident(current_schema())::regnamespace AND p.prosrc LIKE '%made by Roost%'",
 }
-VARIANT = r"(roost_)?{name}_(push|add)(_all)?_[0-9a-f]{{16}}(\(.*)?"
+VARIANT = r"(roost_)?{name}_(push|add)(_all)?_[0-9a-f]{{8}}(\(.*)?"
 DROPS = {"sqlite": "DROP VIEW {}", "mariadb": "DROP PROCEDURE `{}`", "postgresql": "DROP FUNCTION {}"}
 
 

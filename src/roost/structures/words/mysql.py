@@ -22,7 +22,7 @@ from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
 from roost.structures.steps import Program, Routine
 from roost.structures.views.mysql import checked, signal, transaction
-from roost.structures.words.words import ServerWords, digest
+from roost.structures.words.words import ServerWords, digest, short_digest
 from roost.types.columns import Column
 
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
@@ -116,7 +116,7 @@ class MySQLWords(ServerWords):
         parameters += [f"OUT `its {each.name}` {self.type_of(each)}" for each in program.gives]
         body = "it: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
         if not self.dialect.replaces:  # so that no call misses one, each text has a procedure of its own
-            of_text = f"_{digest(', '.join(parameters) + body)[:8]}"
+            of_text = f"_{short_digest(', '.join(parameters) + body)}"
             name = self._named[program.verb] = name[: LONGEST - len(of_text)] + of_text
         return self._procedure(name, parameters, body)
 
