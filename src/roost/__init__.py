@@ -1,43 +1,14 @@
 """Roost: fast-moving data kept in the SQL database you already run, in tables that look after themselves."""
 
+from roost import errors
 from roost.batching.stats import Stats
 from roost.catalog.check import Violation
-from roost.errors import (
-    Busy,
-    CannotOpen,
-    Closed,
-    Conflict,
-    ConnectionLost,
-    DatabaseError,
-    DiskFull,
-    Duplicate,
-    Error,
-    Full,
-    Invalid,
-    LeaseLost,
-    Mismatch,
-    Missing,
-    OutcomeUnknown,
-    Overflow,
-    ReadOnly,
-    Refused,
-    StatementFailed,
-    TimedOut,
-)
+from roost.errors import *  # noqa: F403
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import AsyncStore, Store
 from roost.structures.cache.declaration import Item
 from roost.structures.index.declaration import Index, Where, While
-from roost.structures.kinds import (
-    Cache,
-    Capped,
-    Counter,
-    Lease,
-    MemcachedSet,
-    RateLimit,
-    Ring,
-    Set,
-)
+from roost.structures.kinds import Cache, Capped, Counter, Lease, MemcachedSet, RateLimit, Ring, Set
 from roost.structures.lease import Grant
 from roost.structures.memcached_set.declaration import SetInfo
 from roost.structures.operation import Operation
@@ -49,45 +20,25 @@ from roost.types.column_types import binary, decimal, text
 __all__ = [
     "AsyncRunner",
     "AsyncStore",
-    "Busy",
     "Cache",
-    "CannotOpen",
     "Capped",
-    "Closed",
-    "Conflict",
-    "ConnectionLost",
     "Counter",
-    "DatabaseError",
-    "DiskFull",
-    "Duplicate",
     "Entry",
-    "Error",
-    "Full",
     "Grant",
     "Index",
-    "Invalid",
     "Item",
     "Lease",
-    "LeaseLost",
     "MemcachedSet",
-    "Mismatch",
-    "Missing",
     "Operation",
-    "OutcomeUnknown",
-    "Overflow",
     "RateLimit",
-    "ReadOnly",
-    "Refused",
     "Ring",
     "Runner",
     "Set",
     "SetInfo",
-    "StatementFailed",
     "Stats",
     "Store",
     "Structure",
     "Taken",
-    "TimedOut",
     "Violation",
     "Where",
     "While",
@@ -95,3 +46,4 @@ __all__ = [
     "decimal",
     "text",
 ]
+__all__ += errors.__all__

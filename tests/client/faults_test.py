@@ -9,7 +9,6 @@ import signal
 import socket
 import ssl
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,7 @@ import trustme
 
 import roost
 from roost.client import AsyncHandlerSocket, HandlerSocket, Index, Where
-from tests.client.conftest import Connect, Server, Sync
+from tests.client.conftest import Client, Connect, Server, Sync
 from tests.client.middle import Middle
 
 if TYPE_CHECKING:
@@ -41,38 +40,39 @@ def fruit(server: Server) -> Index:
     return server.index("fruit", "id", "name")
 
 
+@pytest.fixture
+def client(server: Server, middle: Middle, connect: Connect) -> Client:
+    """A client that speaks to the server through what disturbs it."""
+    return connect(middle.address, secret=server.write_secret)
+
+
+@pytest.fixture
+def hasty(server: Server, middle: Middle, connect: Connect) -> Client:
+    return connect(middle.address, secret=server.write_secret, timeout=SHORT)
+
+
 def names(server: Server, row: int) -> list[tuple[object, ...]]:
     return server.sql(f"SELECT name FROM fruit WHERE id = {row}")
 
 
-def test_a_read_without_an_answer_is_not_answered_later(
-    server: Server, middle: Middle, connect: Connect, fruit: Index
+def test_without_an_answer_a_read_was_not_done_and_a_modification_may_have_been(
+    server: Server, middle: Middle, hasty: Client, fruit: Index
 ) -> None:
-    client = connect(middle.address, secret=server.write_secret, timeout=SHORT)
-    assert client.run(fruit.find("=", 1)) == [("1", "apple")]
+    assert hasty.run(fruit.find("=", 1)) == [("1", "apple")]
     middle.rules = ["hold"]
-    with pytest.raises(roost.TimedOut, match=rf"no answer within {SHORT:g} s") as caught:
-        client.run(fruit.find("=", 2))
-    assert caught.value.retry
-    assert client.run(fruit.find("=", 3)) == [("3", "cherry")]
+    with pytest.raises(roost.TimedOut, match=rf"no answer within {SHORT:g} s") as late:
+        hasty.run(fruit.find("=", 2))
+    assert hasty.run(fruit.find("=", 3)) == [("3", "cherry")]
     assert middle.connections == 2
-
-
-def test_a_modification_without_an_answer_may_have_happened(
-    server: Server, middle: Middle, connect: Connect, fruit: Index
-) -> None:
-    client = connect(middle.address, secret=server.write_secret, timeout=SHORT)
-    client.run(fruit.find("=", 1))
     middle.rules = ["hold"]
-    with pytest.raises(roost.OutcomeUnknown, match="may have been done") as caught:
-        client.run(fruit.insert((9, "fig")))
-    assert not caught.value.retry
+    with pytest.raises(roost.OutcomeUnknown, match="may have been done") as unknown:
+        hasty.run(fruit.insert((9, "fig")))
+    assert (late.value.retry, unknown.value.retry) == (True, False)
     assert names(server, 9) == [("fig",)]
-    assert client.run(fruit.find("=", 9)) == [("9", "fig")]
+    assert hasty.run(fruit.find("=", 9)) == [("9", "fig")]
 
 
-def test_a_read_is_asked_again_once(server: Server, middle: Middle, connect: Connect, fruit: Index) -> None:
-    client = connect(middle.address, secret=server.write_secret)
+def test_a_read_is_asked_again_once(middle: Middle, client: Client, fruit: Index) -> None:
     middle.rules = ["lose", "pass", "lose", "drop"]
     assert client.run(fruit.find("=", 1)) == [("1", "apple")]
     assert middle.connections == 2
@@ -85,9 +85,8 @@ def test_a_read_is_asked_again_once(server: Server, middle: Middle, connect: Con
 
 @pytest.mark.parametrize(("rule", "done"), [("lose", [("fig",)]), ("drop", [])])
 def test_a_modification_is_never_asked_again(
-    server: Server, middle: Middle, connect: Connect, fruit: Index, rule: str, done: list[tuple[str]]
+    server: Server, middle: Middle, client: Client, fruit: Index, rule: str, done: list[tuple[str]]
 ) -> None:
-    client = connect(middle.address, secret=server.write_secret)
     middle.rules = ["pass", rule]
     client.run(fruit.find("=", 1))
     with pytest.raises(roost.OutcomeUnknown):
@@ -97,9 +96,8 @@ def test_a_modification_is_never_asked_again(
 
 
 def test_in_a_pipeline_each_has_the_fate_of_its_kind(
-    server: Server, middle: Middle, connect: Connect, fruit: Index
+    server: Server, middle: Middle, client: Client, fruit: Index
 ) -> None:
-    client = connect(middle.address, secret=server.write_secret)
     middle.rules = ["lose"]
     asked = [fruit.find("=", 1), fruit.update("=", 2, (2, "berry")), fruit.find("=", 2), fruit.delete("=", 99)]
     first, update, second, delete = client.pipeline(asked)
@@ -109,10 +107,7 @@ def test_in_a_pipeline_each_has_the_fate_of_its_kind(
     assert names(server, 2) == [("berry",)]
 
 
-def test_what_was_answered_before_the_connection_broke_counts(
-    server: Server, middle: Middle, connect: Connect, fruit: Index
-) -> None:
-    client = connect(middle.address, secret=server.write_secret)
+def test_what_was_answered_before_the_connection_broke_counts(middle: Middle, client: Client, fruit: Index) -> None:
     client.run(fruit.find("=", 1))
     middle.rules = [b"0\t1\n0\t1\t1\nnonsense\n"]
     asked = [fruit.update("=", 1, (1, "x")), fruit.update("=", 2, (2, "y")), fruit.update("=", 3, (3, "z"))]
@@ -148,9 +143,8 @@ def test_f135_what_tls_may_have_sent_is_not_done_twice(server: Server, connect: 
 
 
 def test_f136_an_unknown_outcome_at_the_server_is_one_for_the_client(
-    server: Server, middle: Middle, connect: Connect, fruit: Index
+    middle: Middle, client: Client, fruit: Index
 ) -> None:
-    client = connect(middle.address, secret=server.write_secret)
     client.run(fruit.find("=", 1))
     middle.rules = [b"1\t1\tunknown\n" * 2]
     change, read = client.pipeline([fruit.update("=", 2, (2, "berry")), fruit.find("=", 2)])
@@ -159,23 +153,20 @@ def test_f136_an_unknown_outcome_at_the_server_is_one_for_the_client(
     assert isinstance(read, roost.Refused)
 
 
-def test_f134_the_timeout_begins_before_the_connection_is_free(
-    server: Server, middle: Middle, connect: Connect, fruit: Index
-) -> None:
-    client = connect(middle.address, secret=server.write_secret, timeout=SHORT)
-    client.run(fruit.find("=", 1))
+def test_f134_the_timeout_begins_before_the_connection_is_free(middle: Middle, hasty: Client, fruit: Index) -> None:
+    hasty.run(fruit.find("=", 1))
     callers = 8
     middle.rules = ["hold"] * callers
-    if isinstance(client, Sync):
+    if isinstance(hasty, Sync):
         with ThreadPoolExecutor(callers) as threads:
-            outcomes: list[Any] = list(threads.map(client.pipeline, [[fruit.find("=", 1)]] * callers))
+            outcomes: list[Any] = list(threads.map(hasty.pipeline, [[fruit.find("=", 1)]] * callers))
     else:
-        tasks = client.client
+        tasks = hasty.client
 
         async def main() -> list[Any]:
             return list(await asyncio.gather(*[tasks.pipeline([fruit.find("=", 1)]) for _ in range(callers)]))
 
-        outcomes = client.runner.run(main())
+        outcomes = hasty.runner.run(main())
     # Some that waited may get the connection with a moment left; without a deadline for all, each of them would ask.
     assert {type(each) for (each,) in outcomes} <= {roost.TimedOut, roost.CannotOpen}
     assert middle.rules
@@ -216,9 +207,8 @@ def test_an_answer_that_cannot_be_one_costs_the_connection(
 
 
 def test_what_a_server_closed_meanwhile_is_noticed_before_anything_is_sent(
-    server: Server, middle: Middle, connect: Connect, fruit: Index
+    server: Server, middle: Middle, client: Client, fruit: Index
 ) -> None:
-    client = connect(middle.address, secret=server.write_secret)
     client.run(fruit.find("=", 1))
     middle.close_all()
     assert client.run(fruit.insert((9, "fig"))) == 0
@@ -226,8 +216,7 @@ def test_what_a_server_closed_meanwhile_is_noticed_before_anything_is_sent(
     assert middle.connections == 2
 
 
-def test_what_nobody_asked_for_is_no_answer(server: Server, middle: Middle, connect: Connect, fruit: Index) -> None:
-    client = connect(middle.address, secret=server.write_secret)
+def test_what_nobody_asked_for_is_no_answer(middle: Middle, client: Client, fruit: Index) -> None:
     client.run(fruit.find("=", 1))
     middle.say(b"0\t2\t7\twrong\n")
     assert client.run(fruit.find("=", 2)) == [("2", "banana")]
@@ -235,8 +224,7 @@ def test_what_nobody_asked_for_is_no_answer(server: Server, middle: Middle, conn
     assert middle.connections == 2
 
 
-def test_ids_are_opened_again(server: Server, middle: Middle, connect: Connect, fruit: Index) -> None:
-    client = connect(middle.address, secret=server.write_secret)
+def test_ids_are_opened_again(server: Server, middle: Middle, client: Client, fruit: Index) -> None:
     other = server.index("fruit", "name")
     client.run(fruit.find("=", 1))
     client.run(other.find("=", 1))
@@ -359,18 +347,12 @@ def test_in_another_event_loop_it_connects_anew(server: Server, fruit: Index) ->
 
 
 def test_threads_take_turns(server: Server, fruit: Index) -> None:
-    wrong: list[object] = []
-
-    def ask(row: int, name: str) -> None:
-        wrong.extend([found for _ in range(100) if (found := client.run(fruit.find("=", row))) != [(str(row), name)]])
-
-    with HandlerSocket(f"127.0.0.1:{server.read_port}", secret=server.read_secret) as client:
-        threads = [threading.Thread(target=ask, args=each) for each in [(1, "apple"), (2, "banana"), (3, "cherry")]]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
+    with (
+        HandlerSocket(f"127.0.0.1:{server.read_port}", secret=server.read_secret) as shared,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        found = threads.map(lambda row: [shared.run(fruit.find("=", row)) for _ in range(100)], (1, 2, 3))
+        assert [*found] == [[[row]] * 100 for row in (("1", "apple"), ("2", "banana"), ("3", "cherry"))]
 
 
 def test_tls_and_unix_sockets(server: Server, connect: Connect, fruit: Index, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,23 +13,17 @@ from tests.client.conftest import Server
 
 
 def test_threads_share_a_few_connections(server: Server) -> None:
-    index = server.index("fruit", "id", "name")
-    wrong: list[object] = []
-    names = ["apple", "banana", "cherry", "damson", "elder"]
+    index, names = server.index("fruit", "id", "name"), ["apple", "banana", "cherry", "damson", "elder"]
+    with (
+        Pool(f"127.0.0.1:{server.read_port}", size=2, secret=server.read_secret) as pool,
+        ThreadPoolExecutor() as threads,
+    ):
 
-    def ask(row: int) -> None:
-        wanted = [(str(row), names[row - 1])]
-        for _ in range(50):
-            found = [pool.run(index.find("=", row)), *pool.pipeline([index.find("=", row)] * 3)]
-            wrong.extend([each for each in found if each != wanted])
+        def ask(row: int) -> list[object]:
+            return [pool.run(index.find("=", row)), *pool.pipeline([index.find("=", row)] * 3)]
 
-    with Pool(f"127.0.0.1:{server.read_port}", size=2, secret=server.read_secret) as pool:
-        threads = [threading.Thread(target=ask, args=(row,)) for row in (1, 2, 3, 4, 5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
+        rows = [1, 2, 3, 4, 5] * 50
+        assert [*threads.map(ask, rows)] == [[[(str(row), names[row - 1])]] * 4 for row in rows]
 
 
 def test_tasks_share_a_few_connections(server: Server) -> None:

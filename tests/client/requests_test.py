@@ -16,6 +16,7 @@ from roost.client import HandlerSocket, Index, Pool, Where
 from roost.client.conversation import Deadline, Outcomes
 from roost.client.sync import _done
 
+users: Any = Index("app", "users", "PRIMARY", ["id", "email"], filters=["visits"])
 fruit = Index("test", "fruit", "PRIMARY", ["id", "name"], ["count"])
 
 REFUSED: dict[str, Callable[[], object]] = {
@@ -45,6 +46,15 @@ REFUSED: dict[str, Callable[[], object]] = {
     "'a:70000'": lambda: HandlerSocket("a:70000"),
     "timeout": lambda: HandlerSocket("a:1", timeout=0),
     "at least one connection": lambda: Pool("a:1", size=0),
+    "is not a filter": lambda: users.find("=", 7, filters=[("visits", ">", 3)]),
+    "a list of values, not .1, 2": lambda: users.find("=", 7, in_=[1, 2]),
+    "a list of values, not 5": lambda: users.find("=", 7, in_=5),
+    "limit": lambda: users.find("=", 7, limit="3"),
+    "offset": lambda: users.find("=", 7, offset=None),
+    "None is not a name": lambda: Index("app", None, "PRIMARY", ["id"]),  # type: ignore[arg-type]
+    "1 is not a name": lambda: Index("app", "t", "PRIMARY", [1]),  # type: ignore[list-item]
+    "is no request": lambda: HandlerSocket("127.0.0.1:1").run("1\t=\t1\t1"),  # type: ignore[arg-type]
+    "None is no request": lambda: HandlerSocket("127.0.0.1:1").pipeline([None]),  # type: ignore[arg-type]
 }
 
 
@@ -110,22 +120,3 @@ def exchanged(pieces: list[bytes], sends: list[int]) -> tuple[bytes, Outcomes]:
     client._wire = wire  # type: ignore[assignment]
     outcomes = _done(client._converse(ASKED, Deadline(None)))
     return wire.sent, outcomes
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda users: users.find("=", 7, filters=[("visits", ">", 3)]),
-        lambda users: users.find("=", 7, in_=[1, 2]),
-        lambda users: users.find("=", 7, in_=5),
-        lambda users: users.find("=", 7, limit="3"),
-        lambda users: users.find("=", 7, offset=None),
-        lambda _: Index("app", None, "PRIMARY", ["id"]),  # type: ignore[arg-type]
-        lambda _: Index("app", "t", "PRIMARY", [1]),  # type: ignore[list-item]
-        lambda _: HandlerSocket("127.0.0.1:1").run("1\t=\t1\t1"),  # type: ignore[arg-type]
-        lambda _: HandlerSocket("127.0.0.1:1").pipeline([None]),  # type: ignore[arg-type]
-    ],
-)
-def test_f59_wrong_arguments_are_invalid(wrong: Callable[[Any], object]) -> None:
-    with pytest.raises(roost.Invalid):
-        wrong(Index("app", "users", "PRIMARY", ["id", "email"], filters=["visits"]))

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 import roost
 from roost.catalog.measure import Measuring
 from roost.cli import main
-from roost.console.looking import Looker
-from roost.console.samples import Samples
+from roost.console.looking import Looker, Samples
 from roost.console.wording import sql_of
 from roost.dialects.dialect import Statement
 from roost.structures.plan import each

@@ -28,11 +28,9 @@ from roost.contrib.aiocache import RoostCache as AioCache
 from roost.contrib.requests_cache import RoostCache as RequestsCache
 from roost.contrib.serializers import Signed
 from roost.contrib.starsessions import RoostStore
-from tests import servers
 from tests.suite import clients
 
 spawn = multiprocessing.get_context("spawn")
-pytestmark = pytest.mark.parametrize("database", ["sqlite", *servers.SERVERS])
 LONG = "k" * 1000
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
@@ -125,18 +125,21 @@ class LongVisit:
     note: str | None = None
 
 
-Project = Callable[..., Config]
-
-
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/app.db"
-    name = f"alembic_{abs(hash(tmp_path))}"
-    try:
-        return getattr(servers, request.param)().database(name)  # type: ignore[no-any-return]
-    except servers.NotHere as error:
-        servers.not_run(error)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with servers.own_database(request.param, f"{tmp_path}/app.db") as url:
+        yield url
+
+
+@contextmanager
+def operations(url: str) -> Iterator[Operations]:
+    """Alembic's `op` on a connection of its own, whose transaction is committed."""
+    with engine(url).begin() as connection:
+        yield Operations(MigrationContext.configure(connection))
+
+
+def engine(url: str) -> sa.Engine:
+    return sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
 
 
 @pytest.fixture
@@ -159,8 +162,7 @@ def fill(store: roost.Store) -> None:
 
 
 def tables(url: str) -> set[str]:
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
-    with engine.connect() as connection:
+    with engine(url).connect() as connection:
         inspector = sa.inspect(connection)
         return {*inspector.get_table_names(), *inspector.get_view_names()}
 
@@ -195,32 +197,43 @@ def test_a_declaration_changes_and_changes_back(config: Config, url: str) -> Non
         assert store.check() == []
 
 
-@pytest.mark.parametrize(("first", "second", "operation"), KINDS, ids=[first.name for first, _, _ in KINDS])
-def test_every_kind_goes_up_changes_and_goes_down(url: str, first: Any, second: Any, operation: Any) -> None:
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
+@pytest.mark.parametrize("way", ["threads", "asyncio"])
+def test_f123_every_kind_goes_up_changes_and_goes_down(url: str, way: str) -> None:
+    driver = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}[url.partition(":")[0]]
 
-    def migrate(change: Callable[[Any], Any]) -> None:
-        with engine.begin() as connection:
-            change(Operations(MigrationContext.configure(connection)))
+    async def migrating(change: Callable[[Any, Any], Any], structure: Any) -> None:
+        async with create_async_engine(alchemy_url(url, driver), poolclass=sa.NullPool).begin() as connection:
+            await connection.run_sync(lambda below: change(Operations(MigrationContext.configure(below)), structure))
 
-    migrate(lambda op: contrib.create(op, first))
-    with roost.Store(url) as store:
-        store.create(first)  # nothing is missing, nothing differs
-        store.run(operation(first))
-        if second is not None:
-            migrate(lambda op: contrib.alter(op, second))
-            store.run(operation(second))
-            assert [each.definition for each in store.structures()] == [second.definition]
-        assert store.check() == []
-    migrate(lambda op: contrib.drop(op, second or first))
+    def migrate(change: Callable[[Any, Any], Any], structure: Any) -> None:
+        if way == "asyncio":
+            asyncio.run(migrating(change, structure))
+        else:
+            with operations(url) as op:
+                change(op, structure)
+
+    for first, second, operation in KINDS:
+        migrate(contrib.create, first)
+        with roost.Store(url) as store:
+            store.create(first)  # nothing is missing, nothing differs
+            store.run(operation(first))
+            if second is not None:
+                migrate(contrib.alter, second)
+                store.run(operation(second))
+                assert [each.definition for each in store.structures()] == [second.definition]
+            assert store.check() == []
+        migrate(contrib.drop, second or first)
     assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
+    with engine(url).begin() as connection:
+        connection.execute(sa.text("CREATE TABLE roost_pageviews_rows (id INT PRIMARY KEY)"))
+        connection.execute(sa.text("INSERT INTO roost_pageviews_rows VALUES (1)"))
+    with pytest.raises((roost.StatementFailed, roost.Invalid), match="roost_pageviews_rows"):
+        migrate(contrib.create, pageviews)
 
 
 def test_f120_the_way_back_keeps_an_added_column(url: str) -> None:
     longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        op = Operations(MigrationContext.configure(connection))
+    with operations(url) as op:
         contrib.create(op, visits)
         assert contrib.alter(op, longer) == ["column note (text(1000000)?) added"]
         with pytest.raises(roost.Invalid, match="column note cannot be dropped"):
@@ -229,31 +242,6 @@ def test_f120_the_way_back_keeps_an_added_column(url: str) -> None:
     with roost.Store(url) as store:
         assert store.run_all(visits.push(Visit(1, 2)), longer.latest(1))[1] == [LongVisit(1, 2)]
         assert store.check() == []
-
-
-def test_f123_every_kind_over_a_driver_of_asyncio(url: str) -> None:
-    driver = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}[url.partition(":")[0]]
-    engine = create_async_engine(alchemy_url(url, driver), poolclass=sa.NullPool)
-
-    async def migrate(change: Callable[[Any, Any], Any], structure: Any) -> None:
-        async with engine.begin() as connection:
-            await connection.run_sync(lambda below: change(Operations(MigrationContext.configure(below)), structure))
-
-    for first, second, operation in KINDS:
-        asyncio.run(migrate(contrib.create, first))
-        with roost.Store(url) as store:
-            store.run(operation(first))
-            if second is not None:
-                asyncio.run(migrate(contrib.alter, second))
-                store.run(operation(second))
-            assert store.check() == []
-        asyncio.run(migrate(contrib.drop, second or first))
-    assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
-    with sa.create_engine(alchemy_url(url), poolclass=sa.NullPool).begin() as connection:
-        connection.execute(sa.text("CREATE TABLE roost_pageviews_rows (id INT PRIMARY KEY)"))
-        connection.execute(sa.text("INSERT INTO roost_pageviews_rows VALUES (1)"))
-    with pytest.raises((roost.StatementFailed, roost.Invalid), match="roost_pageviews_rows"):
-        asyncio.run(migrate(contrib.create, pageviews))
 
 
 def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url: str) -> None:
@@ -269,8 +257,7 @@ def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url
 
 def test_the_statements_of_store_ddl_can_be_given_to_op_execute(url: str) -> None:
     statements = roost.Store(url).ddl(pageviews, visits, baskets, likes)
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
-    with engine.begin() as connection:
+    with engine(url).begin() as connection:
         for sql in statements:
             connection.execute(sa.text(sql.replace(":", r"\:")))
     with roost.Store(url) as store:
@@ -297,9 +284,7 @@ def test_the_examples_of_the_page_on_migrations_run(config: Config, url: str, tm
         assert store.structures()[1].definition == roost.Ring("visits", Visit, per="uid", keep=12).definition
     command.downgrade(config, "base")
     names: dict[str, Any] = {"roost": roost, "sqlalchemy": sa, "pageviews": pageviews, "visits": visits}
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        names["op"] = Operations(MigrationContext.configure(connection))
+    with operations(url) as names["op"]:
         exec(statements.replace("postgresql://", url), names)
         names["upgrade"]()
     with roost.Store(url) as store:
@@ -311,10 +296,9 @@ def test_autogenerate_sees_nothing_of_ours(config: Config, url: str) -> None:
     command.upgrade(config, "1")
     metadata = sa.MetaData()
     sa.Table("orders", metadata, sa.Column("id", sa.Integer, primary_key=True))
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
 
     def found(**options: Any) -> list[Any]:
-        with engine.connect() as connection:
+        with engine(url).connect() as connection:
             return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
 
     assert found(include_name=ignoring(pageviews, visits, baskets, likes)) == []
@@ -326,12 +310,11 @@ def test_f114_autogenerate_sees_nothing_of_roost_cap(url: str) -> None:
     for name in ("orders", "entries"):
         at = sa.Column("at", sa.DateTime, nullable=False)
         sa.Table(name, metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("uid", sa.Integer), at)
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
-    metadata.create_all(engine)
+    metadata.create_all(engine(url))
     capping = [["orders", "--per", "uid", "--keep", "2"], ["entries", "--older-than", "90d", "--by", "at"]]
     for arguments in capping:
         assert CliRunner().invoke(main, ["cap", *arguments, "--yes", "--store", url]).exit_code == 0
-    with engine.connect() as connection:
+    with engine(url).connect() as connection:
         context = MigrationContext.configure(connection, opts={"include_name": ignoring()})
         assert compare_metadata(context, metadata) == []
         assert compare_metadata(MigrationContext.configure(connection), metadata) != []
@@ -345,22 +328,15 @@ def test_the_rule_leaves_what_is_not_ours_to_the_applications_own() -> None:
     assert rule(None, "schema", {})
 
 
-def test_in_a_transaction_of_its_own_postgresql_takes_it_back(tmp_path: Path) -> None:
-    try:
-        url = servers.postgresql().database(f"alembic_{abs(hash(tmp_path))}")
-    except servers.NotHere as error:
-        servers.not_run(error)
-
-    engine = sa.create_engine(alchemy_url(url), poolclass=sa.NullPool)
-    with closing(engine.connect()) as connection:
-        op = Operations(MigrationContext.configure(connection))
-        contrib.create(op, visits)
-        connection.rollback()
-    assert tables(url) == set()
+def test_in_a_transaction_of_its_own_postgresql_takes_it_back() -> None:
+    with servers.own_database("postgresql") as url:
+        with closing(engine(url).connect()) as connection:
+            contrib.create(Operations(MigrationContext.configure(connection)), visits)
+            connection.rollback()
+        assert tables(url) == set()
 
 
 def test_another_engine_is_refused() -> None:
-
     op = Operations(MigrationContext.configure(dialect_name="oracle", opts={"as_sql": True}))
     with pytest.raises(roost.Invalid, match="not oracle"):
         contrib.create(op, visits)

@@ -15,15 +15,12 @@ import pytest
 
 import roost
 import roost.contrib.dogpile
-from tests import servers
 from tests.campaigns import library_suites
 from tests.contrib.applications import CODE, application, codes
 
 spawn = multiprocessing.get_context("spawn")
-everywhere = pytest.mark.parametrize("database", ["sqlite", *servers.SERVERS])
 
 
-@everywhere
 def test_processes_share_the_limit(any_url: str) -> None:
     with spawn.Pool(3) as pool:
         found = pool.starmap(codes, [(any_url, 25)] * 3, chunksize=1)
@@ -31,7 +28,6 @@ def test_processes_share_the_limit(any_url: str) -> None:
         assert Counter(code for each in answers for code in each) == {200: 20, 429: 55}
 
 
-@everywhere
 def test_a_session_of_flask_is_everywhere(any_url: str) -> None:
     first, second = (application(any_url, "app = ") for _ in "ab")
     clients = [each["app"].test_client(use_cookies=False) for each in (first, second)]
@@ -78,7 +74,6 @@ def test_workers_of_celery_in_processes_store_results(any_url: str, tmp_path: Pa
         assert store.check() == []
 
 
-@everywhere
 def test_the_other_blocks_of_the_page_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = application(any_url, "region = ", "pages = ", "site = ", "http = ", "LocalCache(")

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,16 @@ import pytest
 import sqlalchemy
 
 import roost
-from tests import servers
 from tests.campaigns.foreign import held
 from tests.docs_test import ROOT, blocks
 
+BLOCKING = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}
 DRIVERS = {"sqlite": "aiosqlite", "mysql": "asyncmy", "postgresql": "asyncpg"}
 
 
-@pytest.fixture(params=["sqlite", *servers.SERVERS])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with servers.own_database(request.param, f"{tmp_path}/app.db") as url:
-        yield url
-
-
-def with_driver(url: str, driver: str) -> str:
+def with_driver(url: str, drivers: dict[str, str]) -> str:
     scheme, _, rest = url.partition("://")
-    return f"{scheme}+{driver}://{rest}"
+    return f"{scheme}+{drivers[scheme]}://{rest}"
 
 
 def page(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -44,23 +38,22 @@ def page(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     return names
 
 
-def make_orders(url: str) -> None:
-    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[url.partition(":")[0]]
-    engine = sqlalchemy.create_engine(with_driver(url, blocking))
+def executed(url: str, *statements: str) -> None:
+    engine = sqlalchemy.create_engine(with_driver(url, BLOCKING))
     with engine.begin() as connection:
-        connection.execute(sqlalchemy.text("CREATE TABLE orders (id INT PRIMARY KEY)"))
+        for sql in statements:
+            connection.execute(sqlalchemy.text(sql))
     engine.dispose()
+
+
+def make_orders(url: str) -> None:
+    executed(url, "CREATE TABLE orders (id INT PRIMARY KEY)")
 
 
 def fill(url: str, key: str) -> None:
     """Put as much into each slot of a counter's key as 64 bits can hold."""
-    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[url.partition(":")[0]]
-    engine = sqlalchemy.create_engine(with_driver(url, blocking))
-    with engine.begin() as connection:
-        for slot in range(16):
-            row = f"('{key}', {slot}, {2**63 - 1})"
-            connection.execute(sqlalchemy.text(f"INSERT INTO roost_pageviews_rows VALUES {row}"))
-    engine.dispose()
+    rows = [f"('{key}', {slot}, {2**63 - 1})" for slot in range(16)]
+    executed(url, f"INSERT INTO roost_pageviews_rows VALUES {', '.join(rows)}")
 
 
 def asked(names: dict[str, Any], work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]]) -> None:
@@ -80,9 +73,9 @@ def asked(names: dict[str, Any], work: Callable[[httpx.AsyncClient], Coroutine[A
     asyncio.run(main())
 
 
-def test_f64_the_application_on_the_page_of_fastapi(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_orders(database)
-    names = page("fastapi.md", with_driver(database, DRIVERS[database.partition(":")[0]]), monkeypatch)
+def test_f64_the_application_on_the_page_of_fastapi(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_orders(any_url)
+    names = page("fastapi.md", with_driver(any_url, DRIVERS), monkeypatch)
 
     async def work(client: httpx.AsyncClient) -> None:
         answers = await asyncio.gather(*[client.post("/profiles/5/views", params={"visitor": n}) for n in range(1, 21)])
@@ -96,7 +89,7 @@ def test_f64_the_application_on_the_page_of_fastapi(database: str, monkeypatch: 
         assert await store.run(names["pageviews"].total("/thanks")) == 1
         assert (await client.post("/orders/7")).status_code == 500  # the id is taken: rolled back with the view
         assert await store.run(names["pageviews"].total("/thanks")) == 1
-        fill(database, "/profiles/6")
+        fill(any_url, "/profiles/6")
         assert (await client.post("/profiles/6/views", params={"visitor": 1})).status_code == 409
 
     asked(names, work)
@@ -134,10 +127,9 @@ def test_f64_what_is_busy_is_answered_503_and_a_cancelled_request_takes_nothing_
     asked(names, work)
 
 
-def test_f64_the_application_on_the_page_of_flask(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_orders(database)
-    blocking = {"sqlite": "pysqlite", "mysql": "pymysql", "postgresql": "psycopg"}[database.partition(":")[0]]
-    names = page("flask.md", with_driver(database, blocking), monkeypatch)
+def test_f64_the_application_on_the_page_of_flask(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_orders(any_url)
+    names = page("flask.md", with_driver(any_url, BLOCKING), monkeypatch)
     app, store, pageviews = names["app"], names["store"], names["pageviews"]
     ran = app.test_cli_runner().invoke(args=["create-structures"])
     assert (ran.exit_code, ran.output) == (0, "")
@@ -154,7 +146,7 @@ def test_f64_the_application_on_the_page_of_flask(database: str, monkeypatch: py
     assert client.get("/profiles/5/summary").json == {"views": 20}
     client.post("/profiles/5/views?visitor=1")
     assert client.get("/profiles/5/summary").json == {"views": 20}  # of the cache
-    fill(database, "/profiles/6")
+    fill(any_url, "/profiles/6")
     assert client.post("/profiles/6/views?visitor=1").status_code == 409
     assert store.check() == []
     names["engine"].dispose()

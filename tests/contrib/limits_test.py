@@ -26,8 +26,6 @@ DATABASES = ["sqlite", *servers.SERVERS]
 STRATEGIES: Any = limits.strategies.STRATEGIES
 spawn = multiprocessing.get_context("spawn")
 
-pytestmark = pytest.mark.parametrize("database", DATABASES)
-
 
 @pytest.fixture
 def statements() -> list[str]:
@@ -188,9 +186,7 @@ def test_tasks_share_the_limit_and_the_loop_goes_on(any_url: str) -> None:
     asyncio.run(main())
 
 
-def test_what_random_calls_answer_is_what_a_list_answers(database: str, tmp_path: Path) -> None:
-    if database != "sqlite":  # whose clock cannot be turned
-        return
+def test_what_random_calls_answer_is_what_a_list_answers(tmp_path: Path) -> None:
     now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     windows: Windows[str] = Windows("windows")
     dice, taken, moment = random.Random(3), dict[str, list[int]](), 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import roost
 from roost.contrib.prometheus import StoreCollector, StructureCollector
-from tests import servers
 from tests.faults.messages import committing
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
@@ -113,12 +110,6 @@ def measured(store: roost.Store | roost.AsyncStore) -> dict[tuple[str, str], flo
         for family in text_string_to_metric_families(generate_latest(registry).decode())
         for sample in family.samples
     }
-
-
-@pytest.fixture(params=["sqlite", *servers.SERVERS])
-def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with servers.own_database(request.param, f"{tmp_path}/test.db") as found:
-        yield found
 
 
 def test_how_full_structures_are(any_url: str) -> None:

@@ -17,8 +17,7 @@ import pytest
 
 import roost
 from roost.contrib.cachelib import RoostCache
-from roost.contrib.serializers import Signed
-from roost.contrib.stored import Codec
+from roost.contrib.serializers import Codec, Signed
 
 KINDS: dict[str, Any] = {
     "json": "json",

@@ -10,11 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import roost
-from roost import Invalid
-from roost.server.settings import load
 from tests.campaigns.processes import until
 from tests.server.conftest import Serve
 from tests.server.serving import Serving
@@ -81,17 +77,3 @@ def test_the_console_ends_when_the_server_is_killed(serve: Serve) -> None:
     assert b"geheim" not in command_of(pid)
     served.stop(signal.SIGKILL)
     until(lambda: not Path(f"/proc/{pid}/exe").exists(), "the end of the console")
-
-
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ({"console": "0.0.0.0:8808"}, "can be reached from other machines"),
-        ({"console": "unix:/run/console.sock"}, "take a port"),
-        ({"console": "127.0.0.1:9998"}, "named twice"),
-    ],
-)
-def test_where_the_console_is_not_served(said: dict[str, object], why: str) -> None:
-    with pytest.raises(Invalid, match=why):
-        load(None, {}, {"url": "sqlite:///app.db", **said})
-    load(None, {}, {"url": "sqlite:///app.db", "console": "0.0.0.0:8808", "console_secret": "geheim"})

@@ -92,6 +92,7 @@ def test_an_answer_beyond_the_limit_is_refused_and_its_neighbours_have_theirs(db
         "a value": (f"0\t=\t1\t{LONG}", too_long(db)),
         "a row": (f"0\t=\t1\t{PAIR}", "2\t1\tlimit"),
         "a range": (f"0\t>=\t1\t{FIRST}\t{BIG}\t0", "2\t1\tlimit"),
+        "a range that begins with it": (f"0\t>=\t1\t{LONG}\t5\t0", too_long(db)),
         "a list": (f"0\t=\t1\t{FIRST}\t3\t0\t@\t0\t3\t{FIRST}\t{FIRST + 1}\t{FIRST + 2}", "2\t1\tlimit"),
         "with a filter": (f"0\t>=\t1\t{FIRST}\t{BIG}\t0\tF\t>\t0\t1", "2\t1\tlimit"),
     }
@@ -99,7 +100,7 @@ def test_an_answer_beyond_the_limit_is_refused_and_its_neighbours_have_theirs(db
         for what, (asked, answer) in refused.items():
             other.send(good[0])
             assert client.ask(asked) == [answer], (what, served.log)
-            assert client.ask(good[0], asked, good[0], asked) == [good[1], answer, good[1], answer], what
+            assert client.ask(good[0], asked, good[0], asked, asked) == [good[1], answer, good[1], answer, answer], what
             assert other.answer() == good[1]
         (found,) = client.ask(f"0\t=\t1\t{FIRST}")
         assert found == f"0\t3\t{FIRST}\t{'x' * MIB}\tw"

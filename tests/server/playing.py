@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,5 +110,15 @@ def bench(where: Path | Database, role: Role, **more: Any) -> Bench:
         return name in ("main", "app", *database.names) and settings.allows(table)
 
     codec = HandlerSocket(Openings(may_open, writes=writes, looks=database.looks))
-    path = Path(settings.path) if settings.is_file else Path()
+    path = Path(settings.url.removeprefix("sqlite:///")) if settings.is_file else Path()
     return Bench(path, Turn(database, codec, Counters()), database, role, settings, where)
+
+
+@contextmanager
+def played(folder: Path, script: str, role: Role = "write") -> Iterator[Bench]:
+    """Turns on a file that a script has made."""
+    with closing(sqlite3.connect(folder / "app.db")) as connection:
+        connection.executescript(f"PRAGMA journal_mode = WAL;{script}")
+        connection.commit()
+    with closing(bench(folder / "app.db", role)) as made:
+        yield made

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roost.protocols.handlersocket.opened import Opened, Session
+from roost.server.settings import Role
 from roost.structures.index.finds import Texts
-from tests.server.playing import Bench, bench
+from tests.server.playing import Bench, bench, played
 
 SCHEMA = """
 CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT COLLATE NOCASE UNIQUE, n INT, r REAL, b BLOB, CHECK (n <> 7));
@@ -48,7 +50,7 @@ odd = st.sampled_from(
         "é",
         "a\x07",
         "-",
-        "99999999999999999999",
+        "9" * 20,
         "4611686018427387905",
         "007",
         " 3",
@@ -122,7 +124,10 @@ def _with(tokens: list[str], value: str) -> list[str]:
     return [*tokens[:3], value, *tokens[4:]]
 
 
-def make(path: Path, rows: list[tuple[object, ...]]) -> None:
+@contextmanager
+def made_of(folder: Path, rows: list[tuple[object, ...]], role: Role) -> Iterator[Bench]:
+    """Turns on a file with these rows."""
+    path = folder / "app.db"
     for end in ("", "-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as connection:
@@ -131,6 +136,8 @@ def make(path: Path, rows: list[tuple[object, ...]]) -> None:
         pairs = [(n % 3, a if isinstance(a, str) else "z", id) for id, a, n, *_ in rows if isinstance(n, int)]
         connection.executemany("INSERT OR IGNORE INTO two VALUES (?, ?, ?)", pairs)
         connection.commit()
+    with closing(bench(path, role)) as made:
+        yield made
 
 
 def opened(made: Bench) -> Session:
@@ -155,16 +162,15 @@ rows = st.one_of(
     st.lists(st.tuples(st.integers(-1, 9), plain, counts, reals, st.none()), max_size=12),
     st.lists(st.tuples(st.integers(-1, 9), texts, counts, reals, st.none() | st.binary(max_size=3)), max_size=12),
 )
+ONE_AND_TWO: list[tuple[object, ...]] = [(1, "one", 10, None, None), (2, "two", 20, None, None)]
 often = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @often
 @given(rows, st.lists(repeated(asked), min_size=1, max_size=4))
 def test_finds_of_many_connections(tmp_path: Path, rows: list[tuple[object, ...]], chunks: list[list[str]]) -> None:
-    path = tmp_path / "app.db"
-    make(path, [row for row in rows if row[2] != "x"] if len(rows) % 2 else rows)
-    made = bench(path, "read")
-    try:
+    some = [row for row in rows if row[2] != "x"] if len(rows) % 2 else rows
+    with made_of(tmp_path, some, "read") as made:
         sessions = [opened(made) for _ in chunks]
         arrived = [(session, "\n".join(lines)) for session, lines in zip(sessions, chunks, strict=True)]
         answers = made.play(*arrived).texts
@@ -172,8 +178,6 @@ def test_finds_of_many_connections(tmp_path: Path, rows: list[tuple[object, ...]
             assert answers == [
                 "".join(made.play((session, line)).texts[0] for line in text.split("\n")) for session, text in arrived
             ]
-    finally:
-        made.database.close()
 
 
 @pytest.mark.parametrize(
@@ -187,20 +191,11 @@ def test_finds_of_many_connections(tmp_path: Path, rows: list[tuple[object, ...]
     ],
 )
 def test_sums_of_one_row_do_not_pass_by_a_value_that_is_refused(tmp_path: Path, schema: str, word: str) -> None:
-    path = tmp_path / "app.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(schema)
-        connection.executescript("INSERT INTO t (id, n) VALUES (1, 4)")
-        if word == "121":
-            connection.executescript("INSERT INTO t (id, n) VALUES (2, 7)")
-        connection.commit()
-    made = bench(path, "write")
-    try:
+    more = ", (2, 7)" if word == "121" else ""
+    with played(tmp_path, f"{schema}; INSERT INTO t (id, n) VALUES (1, 4){more}") as made:
         answers = made.say(made.session(), "\n".join(["P\t0\tmain\tt\tPRIMARY\tn"] + ["0\t=\t1\t1\t1\t0\t+\t3"] * 3))
         assert answers == ["0\t1"] + [f"1\t1\t{word}"] * 3
         assert made.sql("SELECT n FROM t WHERE id = 1") == [(4,)]
-    finally:
-        made.database.close()
 
 
 @often
@@ -208,10 +203,7 @@ def test_sums_of_one_row_do_not_pass_by_a_value_that_is_refused(tmp_path: Path, 
 def test_changes_in_one_turn(tmp_path: Path, rows: list[tuple[object, ...]], lines: list[str]) -> None:
     outcomes = []
     for together in (True, False):
-        path = tmp_path / "app.db"
-        make(path, rows)
-        made = bench(path, "write")
-        try:
+        with made_of(tmp_path, rows, "write") as made:
             session = opened(made)
             if together:
                 answers = made.say(session, "\n".join(lines))
@@ -219,8 +211,6 @@ def test_changes_in_one_turn(tmp_path: Path, rows: list[tuple[object, ...]], lin
                 with mock.patch.object(Opened, "form", return_value=None):
                     answers = [made.say(session, line)[0] for line in lines]
             outcomes.append((answers, contents(made)))
-        finally:
-            made.database.close()
     assert outcomes[0] == outcomes[1]
 
 
@@ -232,10 +222,7 @@ def test_changes_in_one_turn(tmp_path: Path, rows: list[tuple[object, ...]], lin
     ],
 )
 def test_ranges_are_searched_in_their_index_and_never_sorted(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "app.db"
-    make(path, [(1, "one", 5, None, None), (4, "two", 20, None, None)])
-    made = bench(path, "read")
-    try:
+    with made_of(tmp_path, [(1, "one", 5, None, None), (4, "two", 20, None, None)], "read") as made:
         session = opened(made)
         assert made.say(session, line)[0].count("\t") >= 1
         target: Any = session.opened[line[0]].target
@@ -246,20 +233,13 @@ def test_ranges_are_searched_in_their_index_and_never_sorted(tmp_path: Path, lin
         plan = [row[-1] for row in made.file._connection.fetch(f"EXPLAIN QUERY PLAN {run.template.sql}", values)]
         assert [step.split()[0] for step in plan if step.split()[1] in ("t", "two")] == ["SEARCH"]
         assert not [step for step in plan if "TEMP B-TREE" in step]
-    finally:
-        made.database.close()
 
 
 def test_an_update_that_moves_a_row_is_done_once(tmp_path: Path) -> None:
-    path = tmp_path / "app.db"
-    make(path, [(1, "one", 10, None, None), (2, "two", 20, None, None)])
-    made = bench(path, "write")
-    try:
+    with made_of(tmp_path, ONE_AND_TWO, "write") as made:
         lines = ["0\t=\t1\t1\t1\t0\tU\t11", "0\t=\t1\t9\t1\t0\tU\t12", "0\t=\t1\t11\t1\t0\tU\t1"]
         assert made.say(opened(made), "\n".join(lines)) == ["0\t1\t1", "0\t1\t0", "0\t1\t1"]
         assert made.sql("SELECT id FROM t") == [(1,), (2,)]
-    finally:
-        made.database.close()
 
 
 @pytest.mark.parametrize(
@@ -272,10 +252,5 @@ def test_an_update_that_moves_a_row_is_done_once(tmp_path: Path) -> None:
     ],
 )
 def test_lines_that_look_alike(tmp_path: Path, lines: list[str], answers: list[str]) -> None:
-    path = tmp_path / "app.db"
-    make(path, [(1, "one", 10, None, None), (2, "two", 20, None, None)])
-    made = bench(path, "read")
-    try:
+    with made_of(tmp_path, ONE_AND_TWO, "read") as made:
         assert made.say(opened(made), "\n".join(lines)) == answers
-    finally:
-        made.database.close()

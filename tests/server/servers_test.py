@@ -87,12 +87,19 @@ def locking(db: Database, text: str = LOCK) -> Iterator[Any]:
         connection.commit()
 
 
-def test_finds_by_themselves_are_one_message_to_the_database(db: Database, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def counted(db: Database, folder: Path, role: str = "write") -> Iterator[tuple[Proxy, Client]]:
+    """A client of `roost serve`, and what counts the server's messages to the database."""
     with (
         Proxy(urlsplit(db.url).port or 0) as proxy,
-        serving(tmp_path, proxy.url(db.url), "--workers", "1", "--connections", "2", module="roost.cli") as served,
-        connect(served, db, "read") as client,
+        serving(folder, proxy.url(db.url), "--workers", "1", "--connections", "2", module="roost.cli") as served,
+        connect(served, db, role) as client,
     ):
+        yield proxy, client
+
+
+def test_finds_by_themselves_are_one_message_to_the_database(db: Database, tmp_path: Path) -> None:
+    with counted(db, tmp_path, "read") as (proxy, client):
         for lines, answers in [
             (["0\t=\t1\t1"], ["0\t3\t1\tone\t10"]),
             (["0\t>=\t1\t2\t1\t1"], ["0\t3\t3\tthree\t30"]),
@@ -112,11 +119,7 @@ def test_finds_by_themselves_are_one_message_to_the_database(db: Database, tmp_p
 def test_a_modification_by_itself_is_two_or_three_messages_to_the_database(db: Database, tmp_path: Path) -> None:
     with roost.Store(db.url) as store:
         store.create(roost.Counter("pageviews", key=int))
-    with (
-        Proxy(urlsplit(db.url).port or 0) as proxy,
-        serving(tmp_path, proxy.url(db.url), "--workers", "1", "--connections", "2", module="roost.cli") as served,
-        connect(served, db) as client,
-    ):
+    with counted(db, tmp_path) as (proxy, client):
         assert client.ask(opening(db, "pageviews").replace("P\t0", "P\t1").replace("id,v,n", "key,total")) == ["0\t1"]
         for line, messages in [
             ("0\t+\t3\t\0\tnew\t1", 2),
@@ -132,8 +135,7 @@ def test_a_modification_by_itself_is_two_or_three_messages_to_the_database(db: D
 
 
 def test_the_last_attempt_refuses_only_the_lines_whose_lock_is_held(db: Database) -> None:
-    played = bench(db, "write")
-    try:
+    with contextlib.closing(bench(db, "write")) as played:
         sessions = [played.session() for _ in range(4)]
         for session in sessions:
             assert played.say(session, opening(db)) == ["0\t1"]
@@ -143,8 +145,6 @@ def test_the_last_attempt_refuses_only_the_lines_whose_lock_is_held(db: Database
         assert answered.texts == ["0\t1\t1\n", "1\t1\t146\n", "0\t1\t1\n", "1\t1\t146\n"]
         assert not answered.blocked
         assert db.sql("SELECT n FROM t ORDER BY id") == [(10,), (21,), (31,)]
-    finally:
-        played.close()
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,7 @@ def test_what_several_clients_ask_of_a_structure_is_done_together(db: Database, 
     with roost.Store(db.url) as store:
         store.create(roost.Ring("visits", Visit, per="uid", keep=3))
     opens = opening(db, "visits").replace("id,v,n", "uid,visitor")
-    with (
-        Proxy(urlsplit(db.url).port or 0) as proxy,
-        serving(tmp_path, proxy.url(db.url), "--workers", "1", "--connections", "2", module="roost.cli") as served,
-        served.connect("write") as client,
-    ):
+    with counted(db, tmp_path) as (proxy, client):
         for number in range(3):  # as three clients would
             assert client.ask(opens.replace("P\t0", f"P\t{number}")) == ["0\t1"]
         lines = [f"{number}\t+\t2\t{number}\t5" for number in range(3)]

@@ -163,8 +163,12 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         ({"ROOST_SERVE_URL": "sqlite:///a.db?mode=ro"}, "read only: set write = none"),
         ({"ROOST_SERVE_URL": "sqlite:///a.db?sync=1"}, "sync is not an option"),
         ({"ROOST_SERVE_HTTP": "unix:/run/h"}, "http unix:/run/h: /metrics and /healthz take a port"),
+        ({"ROOST_SERVE_CONSOLE": "unix:/run/c"}, "console unix:/run/c: the pages take a port"),
+        ({"ROOST_SERVE_CONSOLE": "0.0.0.0:8808"}, "console 0.0.0.0:8808 can be reached from other machines"),
         ({"ROOST_SERVE_READ": "127.0.0.1:9999"}, "127.0.0.1:9999 is named twice"),
+        ({"ROOST_SERVE_READ": "127.0.0.1:7001,127.0.0.1:7001"}, "127.0.0.1:7001 is named twice"),
         ({"ROOST_SERVE_HTTP": "127.0.0.1:9998"}, "127.0.0.1:9998 is named twice"),
+        ({"ROOST_SERVE_CONSOLE": "127.0.0.1:9998"}, "127.0.0.1:9998 is named twice"),
         ({"ROOST_SERVE_READ": "unix:/run/r", "ROOST_SERVE_WRITE": "unix:/run/w,unix:/run/r"}, "unix:/run/r is named "),
     ],
 )
@@ -178,9 +182,23 @@ def test_several_listeners_may_leave_their_port_to_the_system() -> None:
     assert len([*settings.read, *settings.write]) == 3
 
 
-@pytest.mark.parametrize("more", [{"write_secret": "s"}, {"tls_cert": "c.pem"}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"write": "0.0.0.0:1", "write_secret": "s"}, {"write": "0.0.0.0:1", "tls_cert": "c.pem"}),
+        {"console": "0.0.0.0:8808", "console_secret": "geheim"},
+    ],
+)
 def test_beyond_loopback_with_a_secret_or_tls(more: dict[str, str]) -> None:
-    assert load(None, {}, {"url": URL, "write": "0.0.0.0:1", **more}).write == (Address("0.0.0.0", 1),)
+    load(None, {}, {"url": URL, **more})
+
+
+@pytest.mark.parametrize("secret", ["a\tb", "a\nb", "ab\r", "\0", "a\x01"])
+def test_f59_a_secret_that_cannot_be_said_is_refused(tmp_path: Path, secret: str) -> None:
+    (tmp_path / "secret").write_bytes(f"{secret}\r\r\n".encode())
+    for said in ({"write_secret": secret}, {"write_secret_file": str(tmp_path / "secret")}):
+        with pytest.raises(Invalid, match="cannot be sent"):
+            load(None, {}, said)
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,14 @@ from roost.server.settings import Role, Settings
 
 class StandIn:
     def __init__(self, settings: Settings, role: Role, counters: dict[str, Counters]) -> None:
-        with open(f"{settings.path}.started", "a") as file:
+        path = settings.url.removeprefix("sqlite:///")
+        with open(f"{path}.started", "a") as file:
             file.write("x")
-        if os.path.exists(f"{settings.path}.broken"):
-            raise CannotOpen(f"{settings.path}: broken")
-        if os.path.exists(f"{settings.path}.mistake"):
+        if os.path.exists(f"{path}.broken"):
+            raise CannotOpen(f"{path}: broken")
+        if os.path.exists(f"{path}.mistake"):
             raise ZeroDivisionError("division by zero")
-        while os.path.exists(f"{settings.path}.hang"):
+        while os.path.exists(f"{path}.hang"):
             time.sleep(0.01)
         self.role = role
         self.settings, self.counters = settings, counters["handlersocket"]

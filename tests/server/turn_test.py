@@ -13,7 +13,7 @@ import pytest
 
 from roost.protocols.handlersocket.opened import Session
 from tests.index.databases import Database, db
-from tests.server.playing import Bench, bench
+from tests.server.playing import Bench, bench, played
 
 __all__ = ["db"]  # a fixture
 
@@ -76,15 +76,6 @@ def opened(made: Bench) -> Session:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    file = tmp_path / "app.db"
-    connection = sqlite3.connect(file)
-    connection.executescript("PRAGMA journal_mode = WAL;" + SCHEMA["sqlite"])
-    connection.close()
-    return file
-
-
-@pytest.fixture
 def made(db: Database) -> Database:
     """Each database in turn, with the tables."""
     if db.name == "sqlite":
@@ -108,8 +99,8 @@ def read(made: Database) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def write_file(path: Path) -> Iterator[Bench]:
-    with closing(bench(path, "write")) as found:
+def write_file(tmp_path: Path) -> Iterator[Bench]:
+    with played(tmp_path, SCHEMA["sqlite"]) as found:
         yield found
 
 
@@ -119,9 +110,9 @@ def test_lookups_of_many_connections_are_answered_each_its_own(read: Bench) -> N
     lines = [f"0\t=\t1\t{id}" for id in ids]
     rows = {"1": "1\tone\t10", "2": "2\ttwo\t20", "3": "3\t\0\t30", "1.0": "1\tone\t10"}
     wanted = [f"0\t3\t{rows[str(id)]}" if str(id) in rows else "0\t3" for id in ids]
-    played = read.play((one, "\n".join(lines)), (other, "\n".join(reversed(lines))))
-    assert played.texts[0].split("\n")[:-1] == wanted
-    assert played.texts[1].split("\n")[:-1] == wanted[::-1]
+    turn = read.play((one, "\n".join(lines)), (other, "\n".join(reversed(lines))))
+    assert turn.texts[0].split("\n")[:-1] == wanted
+    assert turn.texts[1].split("\n")[:-1] == wanted[::-1]
     for line, answer in zip(lines, wanted, strict=True):  # alone, they go another way
         assert read.say(one, line) == [answer]
 
@@ -205,8 +196,8 @@ def test_one_that_fails_costs_itself_alone(write: Bench) -> None:
 def test_what_undoes_the_whole_transaction_costs_itself_alone(write: Bench) -> None:
     one, other = opened(write), opened(write)
     assert write.say(one, "P\t5\tmain\tstrict_one\tPRIMARY\tid") == ["0\t1"]
-    played = write.play((other, "0\t+\t2\t5\tfive"), (one, "5\t+\t1\t12\n5\t+\t1\t13\n5\t+\t1\t14"))
-    assert played.texts == ["0\t1\t0\n", "0\t1\t0\n1\t1\ttrigger\n0\t1\t0\n"]
+    turn = write.play((other, "0\t+\t2\t5\tfive"), (one, "5\t+\t1\t12\n5\t+\t1\t13\n5\t+\t1\t14"))
+    assert turn.texts == ["0\t1\t0\n", "0\t1\t0\n1\t1\ttrigger\n0\t1\t0\n"]
     assert write.sql("SELECT id FROM strict_one ORDER BY id") == [(12,), (14,)]
     assert write.sql("SELECT v FROM t WHERE id = 5") == [("five",)]
 
@@ -272,8 +263,8 @@ def test_names_that_are_not_there(read: Bench, name: str, caplog: pytest.LogCapt
         (f"P\t7\tapp\tt\tPRIMARY\tid,{name}", "2\t1\tfld"),
         (f"P\t7\tapp\tt\tPRIMARY\tid\t{name}", "2\t1\tfld"),
     ]:
-        played = read.play((session, line), (session, "0\t=\t1\t1"))
-        assert played.texts == [f"{answer}\n", "0\t3\t1\tone\t10\n"], line
+        turn = read.play((session, line), (session, "0\t=\t1\t1"))
+        assert turn.texts == [f"{answer}\n", "0\t3\t1\tone\t10\n"], line
     assert not caplog.records
 
 
@@ -322,9 +313,9 @@ def test_the_secret(made: Database) -> None:
     found = bench(made, "read", read_secret="geheim")
     session = found.session()
     assert found.say(session, "P\t0\tmain\tt\tPRIMARY\tid\n0\t=\nX") == ["3\t1\tunauth"] * 2 + ["2\t1\tcmd"]
-    played = found.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
+    turn = found.play((session, "A\t2\tgeheim\nA\t1\twrong\nA\t1\tgeheim\nP\t0\tmain\tt\tPRIMARY\tid"))
     rest = f"A\t1\tgeheim\nP\t0\t{found.database.names[0]}\tt\tPRIMARY\tid"
-    assert (played.texts, played.late, played.rest) == (["3\t1\tauthtype\n"], {0: "3\t1\tunauth\n"}, {0: rest})
+    assert (turn.texts, turn.late, turn.rest) == (["3\t1\tauthtype\n"], {0: "3\t1\tunauth\n"}, {0: rest})
     assert found.say(session, rest) == ["0\t1", "0\t1"]
     assert found.say(session, "0\t=\t1\t1") == ["0\t1\t1"]
     found.close()
@@ -332,18 +323,12 @@ def test_the_secret(made: Database) -> None:
 
 def test_another_writer_is_waited_for_and_then_told(write_file: Bench) -> None:
     session = opened(write_file)
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
-            "print('held', flush=True); sys.stdin.read()",
-            str(write_file.path),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    program = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
+        "print('held', flush=True); sys.stdin.read()"
     )
+    command = [sys.executable, "-c", program, str(write_file.path)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     write_file.file.wait_for(0.1)
@@ -366,51 +351,35 @@ def test_text_that_is_no_utf8_is_read_all_the_same(write_file: Bench) -> None:
     assert write_file.say(session, "0\t>=\t1\t2") == wanted
 
 
-def test_a_row_that_cannot_be_read_costs_its_own_request_alone(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.executescript(
+def test_a_row_that_cannot_be_read_costs_its_own_request_alone(tmp_path: Path) -> None:
+    script = (
         "CREATE TABLE odd (id INTEGER PRIMARY KEY, n INT);"
         "INSERT INTO odd (id, n) VALUES (1, -5), (2, -9223372036854775808), (3, 7);"  # whose abs is no integer
         "ALTER TABLE odd ADD COLUMN m INT GENERATED ALWAYS AS (abs(n)) VIRTUAL"
     )
-    connection.close()
-    made = bench(path, "read")
-    try:
-        session = made.session()
-        assert made.say(session, "P\t0\tmain\todd\tPRIMARY\tid,m") == ["0\t1"]
-        one, two, three = made.say(session, "0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3")
-        assert (one, three) == ("0\t2\t1\t5", "0\t2\t3\t7")
-        assert two.startswith("1\t1\t")
-    finally:
-        made.database.close()
+    with played(tmp_path, script, "read") as made:
+        opened, one, two, three = made.say(
+            made.session(), "P\t0\tmain\todd\tPRIMARY\tid,m\n0\t=\t1\t1\n0\t=\t1\t2\n0\t=\t1\t3"
+        )
+        assert (opened, one, two[:4], three) == ("0\t1", "0\t2\t1\t5", "1\t1\t", "0\t2\t3\t7")
 
 
 def test_what_a_trigger_fails_is_undone_wholly(tmp_path: Path) -> None:
-    path = tmp_path / "app.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            "CREATE TABLE t (id INTEGER PRIMARY KEY, n INT);"
-            "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3);"
-            "CREATE TABLE log (id INT);"
-            "CREATE TRIGGER u AFTER UPDATE ON t BEGIN INSERT INTO log VALUES (new.id);"
-            " SELECT RAISE(FAIL, 'no') WHERE new.id = 3; END;"
-            "CREATE TRIGGER d AFTER DELETE ON t BEGIN SELECT RAISE(FAIL, 'no'); END;"
-            "CREATE TRIGGER i AFTER INSERT ON t BEGIN SELECT RAISE(FAIL, 'no'); END;"
-        )
-    made = bench(path, "write")
-    try:
-        lines = [
-            "P\t0\tmain\tt\tPRIMARY\tn",
-            "0\t>=\t1\t1\t9\t0\tU\t7",
-            "0\t=\t1\t3\t1\t0\tU\t7",
-            "0\t=\t1\t1\t1\t0\tD",
-            "0\t+\t1\t9",
-        ]
-        assert made.say(made.session(), "\n".join(lines)) == ["0\t1"] + ["1\t1\ttrigger"] * 4
+    script = (
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, n INT);"
+        "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3);"
+        "CREATE TABLE log (id INT);"
+        "CREATE TRIGGER u AFTER UPDATE ON t BEGIN INSERT INTO log VALUES (new.id);"
+        " SELECT RAISE(FAIL, 'no') WHERE new.id = 3; END;"
+        "CREATE TRIGGER d AFTER DELETE ON t BEGIN SELECT RAISE(FAIL, 'no'); END;"
+        "CREATE TRIGGER i AFTER INSERT ON t BEGIN SELECT RAISE(FAIL, 'no'); END;"
+    )
+    with played(tmp_path, script) as made:
+        changes = ("0\t>=\t1\t1\t9\t0\tU\t7", "0\t=\t1\t3\t1\t0\tU\t7", "0\t=\t1\t1\t1\t0\tD", "0\t+\t1\t9")
+        lines = "\n".join(["P\t0\tmain\tt\tPRIMARY\tn", *changes])
+        assert made.say(made.session(), lines) == ["0\t1"] + ["1\t1\ttrigger"] * 4
         assert made.sql("SELECT id, n FROM t") == [(1, 1), (2, 2), (3, 3)]
         assert made.sql("SELECT * FROM log") == []
-    finally:
-        made.database.close()
 
 
 def test_f138_a_line_that_cannot_be_answered_closes_its_connection_alone(
@@ -423,32 +392,27 @@ def test_f138_a_line_that_cannot_be_answered_closes_its_connection_alone(
 
     monkeypatch.setattr(Session, "authorize", defect)
     find = "0\t=\t1\t1"
-    played = write.play((one, find), (bad, f"{find}\n0\t+\t1\t9\nA\t1\tx\n{find}"), (other, f"{find}\n{find}"))
+    turn = write.play((one, find), (bad, f"{find}\n0\t+\t1\t9\nA\t1\tx\n{find}"), (other, f"{find}\n{find}"))
     found = "0\t3\t1\tone\t10\n"
-    assert [found, found * 2] == [played.texts[0], played.texts[2]]
-    assert played.texts[1] in (f"{found}0\t1\t0\n", f"{found}0\t1\n")
+    assert [found, found * 2] == [turn.texts[0], turn.texts[2]]
+    assert turn.texts[1] in (f"{found}0\t1\t0\n", f"{found}0\t1\n")
     assert [each.foreign for each in (one, bad, other)] == [False, True, False]
-    assert (played.rest, played.late) == ({}, {})
+    assert (turn.rest, turn.late) == ({}, {})
     assert write.say(one, "0\t=\t1\t9") == ["0\t3\t9\t\0\t\0"]
     assert "its connection is closed" in caplog.text
 
 
 def test_a_turn_that_is_run_again_finds_sessions_as_they_were(tmp_path: Path) -> None:
-    path = tmp_path / "app.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            "CREATE TABLE a (id INTEGER PRIMARY KEY, v); CREATE TABLE b (id INTEGER PRIMARY KEY, v);"
-            "CREATE TABLE c (v); CREATE UNIQUE INDEX PRIMARY_c ON c (v);"
-            "CREATE TRIGGER t BEFORE INSERT ON c BEGIN SELECT RAISE(ROLLBACK, 'no'); END;"
-        )
-    made = bench(path, "write")
-    try:
+    script = (
+        "CREATE TABLE a (id INTEGER PRIMARY KEY, v); CREATE TABLE b (id INTEGER PRIMARY KEY, v);"
+        "CREATE TABLE c (v); CREATE UNIQUE INDEX PRIMARY_c ON c (v);"
+        "CREATE TRIGGER t BEFORE INSERT ON c BEGIN SELECT RAISE(ROLLBACK, 'no'); END;"
+    )
+    with played(tmp_path, script) as made:
         one, other = made.session(), made.session()
         assert made.say(one, "P\t1\tmain\ta\tPRIMARY\tid,v") == ["0\t1"]
         assert made.say(other, "P\t1\tmain\tc\tPRIMARY_c\tv") == ["0\t1"]
-        played = made.play((one, "1\t+\t2\t2\tfor-a\nP\t1\tmain\tb\tPRIMARY\tid,v"), (other, "1\t+\t1\tx"))
-        assert played.texts == ["0\t1\t0\n0\t1\n", "1\t1\ttrigger\n"]
+        found = made.play((one, "1\t+\t2\t2\tfor-a\nP\t1\tmain\tb\tPRIMARY\tid,v"), (other, "1\t+\t1\tx"))
+        assert found.texts == ["0\t1\t0\n0\t1\n", "1\t1\ttrigger\n"]
         assert made.sql("SELECT * FROM a") == [(2, "for-a")]
         assert made.sql("SELECT * FROM b") == []
-    finally:
-        made.database.close()

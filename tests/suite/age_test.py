@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import pickle
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 
 import roost
-from roost.structures.registry import from_definition
 from tests.model.operations import Points
 from tests.suite.clients import Client
 from tests.suite.passing import Jumping, passes
+from tests.suite.shapes import Make, in_threads, rows
+from tests.suite.views import insert, remove
 from tests.suite.ways import App
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("counter", "second store")
 
 MINUTE, DAY = 60, 86_400
@@ -104,34 +103,6 @@ def size(sql: Client, structure: Any) -> int:
 
 
 @each_kind
-def test_rows_leave_by_themselves(open_store: Make, sql: Client, kind: Kind) -> None:
-    recent = kind.declare()
-    store = open_store(recent)
-    store.run_all(kind.put(recent, (5, 0), (5, 7)), kind.put(recent, (6, 0)))
-    passes(sql, recent, 3 * MINUTE)
-    store.run(kind.put(recent, (5, 2)))
-    assert kind.numbers(store, recent, 5) == [0, 2, 7]
-    passes(sql, recent, 3 * MINUTE)
-    assert (kind.numbers(store, recent, 5), kind.numbers(store, recent, 6)) == ([2], [])
-    store.run(kind.put(recent, (5, 0)))  # it is not there, so it is no duplicate, and nothing is full
-    assert kind.numbers(store, recent, 5) == [0, 2]
-    assert store.run_all(recent.clear(6), recent.clear(5)) == (0, 2)
-    store.run(kind.put(recent, (6, 1)))
-    assert kind.numbers(store, recent, 6) == [1]
-
-
-@kinds("refreshing", "members", "few_members")
-def test_what_is_added_again_stays_longer(open_store: Make, sql: Client, kind: Kind) -> None:
-    recent = kind.declare()
-    store = open_store(recent)
-    store.run_all(kind.put(recent, (5, 0)), kind.put(recent, (5, 1)))
-    for _ in range(2):
-        passes(sql, recent, 3 * MINUTE)
-        store.run(kind.put(recent, (5, 0)))
-    assert kind.numbers(store, recent, 5) == [0]
-
-
-@each_kind
 def test_writes_remove_what_has_expired(open_store: Make, sql: Client, kind: Kind) -> None:
     recent = kind.declare()
     store = open_store(recent)
@@ -147,9 +118,8 @@ def test_writes_remove_what_has_expired(open_store: Make, sql: Client, kind: Kin
     assert size(sql, recent) <= 15 + 60 - 2 * 8
 
 
-def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], sql: Client, store_url: str) -> None:
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
+@pytest.mark.ways("server")
+def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], sql: Client) -> None:
     tried = [kind for kind in KINDS if kind.name != "rejecting"]
     store, one = open_store(*[kind.declare() for kind in tried], timeout=2.0), app()
     for kind in tried:
@@ -170,33 +140,16 @@ def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], 
         assert size(sql, recent) == sum(living) + 40, kind.name
 
 
-def test_nobody_waits_for_who_adds_another_member(open_store: Make, app: Callable[..., App], store_url: str) -> None:
+@pytest.mark.ways("server")
+def test_nobody_waits_for_who_adds_another_member(open_store: Make, app: Callable[..., App]) -> None:
     kind = of["members"]
     recent = kind.declare()
     store, one = open_store(recent, timeout=2.0), app()
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
     one.run(recent.add(5, 1))
     assert store.run(recent.add(5, 2)) == 1
     assert kind.numbers(store, recent, 5) == [2]
     one.commit()
     assert kind.numbers(store, recent, 5) == [1, 2]
-
-
-def test_in_the_applications_transaction(open_store: Make, app: Callable[..., App], sql: Client) -> None:
-    store, one = open_store(*[kind.declare() for kind in KINDS]), app()
-    for kind in KINDS:
-        recent = kind.declare()
-        one.run_all(kind.put(recent, (5, 1)), kind.put(recent, (5, 2)))
-        one.rollback()
-        one.run(kind.put(recent, (5, 2)))
-        one.commit()
-        assert kind.numbers(store, recent, 5) == [2], kind.name
-        passes(sql, recent, 6 * MINUTE)
-        assert one.run(recent.clear(5)) == 0, kind.name
-        one.run_all(kind.put(recent, (5, 2)), kind.put(recent, (5, 3)))
-        assert one.run(recent.clear(5)) == 2, kind.name
-        one.commit()
 
 
 @each_kind
@@ -256,50 +209,39 @@ def test_columns_are_added(open_store: Make) -> None:
 
 @each_kind
 @pytest.mark.needs("readable views")
-def test_sql_clients_see_add_and_remove(open_store: Make, sql: Any, store_url: str, kind: Kind) -> None:
+def test_sql_clients_see_add_and_remove(open_store: Make, sql: Any, kind: Kind) -> None:
     recent = kind.declare()
     store = open_store(recent)
-    mariadb = store_url.startswith("mysql")
-    is_set = kind.kind is roost.Set
-    columns = ("`key`, member" if mariadb else "key, member") if is_set else "uid, visitor, points"
+    number = "member" if kind.kind is roost.Set else "visitor"
+    key = {"key": 5} if kind.kind is roost.Set else {"uid": 5}
 
-    def insert(n: int) -> None:
-        values = (5, n) if is_set else (5, n, n)
-        sql.execute(f"INSERT INTO {kind.name}{'_in' * mariadb} ({columns}) VALUES ({', '.join(map(str, values))})")
-
-    def remove(n: int) -> None:
-        mine = f"{'member' if is_set else 'visitor'} = {n}"
-        if not mariadb:
-            sql.execute(f"DELETE FROM {kind.name} WHERE {mine}")
-        elif kind.kind is roost.Ring:
-            (sequence,) = sql.execute(f"SELECT sequence FROM {kind.name} WHERE {mine}").fetchone()
-            sql.execute(f"INSERT INTO {kind.name}_out (uid, sequence) VALUES (5, {sequence})")
-        else:
-            some = ", ".join(columns.split(", ")[:2])
-            sql.execute(f"INSERT INTO {kind.name}_out ({some}) VALUES (5, {n})")
+    def put(n: int) -> None:
+        insert(sql, kind.name, **key, **{number: n}, **({} if kind.kind is roost.Set else {"points": n}))
 
     def shown() -> int:
-        found: int = sql.execute(f"SELECT count(*) FROM {kind.name}").fetchone()[0]
-        return found
+        return int(rows(sql, f"SELECT count(*) FROM {kind.name}")[0][0])
 
     store.run(kind.put(recent, (5, 0), (5, 1), (5, 2)))
     assert shown() == 3
     passes(sql, recent, 6 * MINUTE)
     assert shown() == 0
     for n in (0, 3, 4):
-        insert(n)
+        put(n)
     assert (shown(), kind.numbers(store, recent, 5)) == (3, [0, 3, 4])
     if kind.options.get("on_full") == "reject":
-        with pytest.raises(Exception, match="is full"):
-            insert(5)
+        with pytest.raises(sql.Error, match="is full"):
+            put(5)
     elif kind.kind is roost.Capped and not kind.renews:
-        with pytest.raises(Exception, match="is there already"):
-            insert(3)
-    remove(3)
+        with pytest.raises(sql.Error, match="is there already"):
+            put(3)
+    mine = {number: 3}
+    if kind.kind is roost.Ring:
+        mine = {"sequence": rows(sql, f"SELECT sequence FROM {kind.name} WHERE {number} = 3")[0][0]}
+    remove(sql, kind.name, **key, **mine)
     assert kind.numbers(store, recent, 5) == [0, 4]
     passes(sql, recent, 3 * MINUTE)
     if kind.renews:
-        insert(4)
+        put(4)
     passes(sql, recent, 3 * MINUTE)
     assert kind.numbers(store, recent, 5) == [4] * kind.renews
 
@@ -310,33 +252,10 @@ def test_many_threads_write_while_rows_leave(open_store: Make, sql: Client, kind
     stores = [open_store(recent) for _ in range(3)]
     stores[0].run(kind.put(recent, *[(key, n) for key in range(30) for n in range(3)]))
     passes(sql, recent, 6 * MINUTE)
-    start = threading.Barrier(3)
-    errors: list[Exception] = []
 
     def work(place: int) -> None:
-        start.wait()
-        try:
-            for n in range(40):
-                stores[place].run(kind.put(recent, (n * (place + 1) % 7, place * 100 + n)))
-        except Exception as error:
-            errors.append(error)
+        for n in range(40):
+            stores[place].run(kind.put(recent, (n * (place + 1) % 7, place * 100 + n)))
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    in_threads(*[partial(work, place) for place in range(3)])
     assert size(sql, recent) == sum([len(kind.numbers(stores[0], recent, key)) for key in range(7)])
-
-
-@each_kind
-def test_a_declaration_is_a_value(kind: Kind) -> None:
-    recent = kind.declare()
-    made: Any = from_definition(recent.definition)
-    assert made == recent == pickle.loads(pickle.dumps(recent)) == kind.declare(dt.timedelta(minutes=5))
-    assert made.keep_for == 5 * MINUTE
-    assert made != kind.declare(6 * MINUTE)
-    for bad in (0, -1, "5m", True, dt.timedelta(), 1.5, dt.timedelta(days=400 * 365), float("nan")):
-        with pytest.raises(roost.Invalid, match=f"{kind.name}: keep_for"):
-            kind.declare(bad)

@@ -331,6 +331,7 @@ class Boundaries:
         self._is_postgresql = url.startswith("postgresql")
         structures = [case.structure for case in cases]
         self.other = roost.Store(url, **{"timeout": 0.3, "lock_wait": 0.05, **second})
+        self._calm = roost.Store(url, timeout=60)  # prepares keys and reads them, however busy the machine is
         self.models = [roost.Store("sqlite://") for _ in range(2)]
         for each in (self.other, *self.models):
             each.create(*structures)
@@ -347,7 +348,7 @@ class Boundaries:
 
     def close(self) -> None:
         self._connection.close()
-        for store in (self.one, self.other, *self.models):
+        for store in (self.one, self.other, self._calm, *self.models):
             store.close()
 
     def _trace(self, sql: str, _: Any) -> None:
@@ -359,7 +360,7 @@ class Boundaries:
         """Return what no order of two operations explains, for each boundary of the first one."""
         for boundary in self.boundaries():
             key = next(self._keys)
-            ours, theirs = self._prepared(self.other, key, state, first, second)
+            ours, theirs = self._prepared(self._calm, key, state, first, second)
             found = self.play(boundary, way, ours, theirs)
             self.tried += 1
             if found is None:
@@ -367,7 +368,7 @@ class Boundaries:
                     return
                 continue
             mine, other = plain(found[0], ours), plain(found[1], theirs)
-            whole = [mine, other, *self._after(self.other, case, key)]
+            whole = [mine, other, *self._after(self._calm, case, key)]
             possible = [self._in_order(n, case, key, (state, first, second), (mine, other)) for n in range(2)]
             if whole not in possible:
                 yield f"boundary {boundary}: {whole}, not one of {possible}"

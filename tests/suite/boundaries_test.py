@@ -12,12 +12,10 @@ from tests.suite.gates import Gates, gated
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.needs("second store", "application")
+@pytest.mark.needs("programs for SQL")
 def test_f86_an_operation_beside_another_one_of_its_key_is_before_or_after_it(name: str, store_url: str) -> None:
     # What removes, of a key that has nothing yet, beside what adds (F89: of a cache); `tests/campaigns/boundaries.py`
     # tries everything.
-    if store_url.startswith("sqlite"):
-        pytest.skip("one writer")
     case = CASES[name]
     found = Boundaries(store_url, [case])
     try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import uuid
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -14,9 +12,7 @@ import pytest
 
 import roost
 from roost.batching.atoms import Atom
-from tests.suite.shapes import Egg, Place, Visit, baskets, inner, likes, pageviews, visits
-
-Make = Callable[..., Any]
+from tests.suite.shapes import Egg, Make, Place, Visit, baskets, inner, likes, pageviews, visits
 
 # More than the rows of one text on SQLite, and not a multiple of them.
 MANY = 333
@@ -100,13 +96,6 @@ def test_members_of_types_that_are_stored_otherwise(make: Make) -> None:
     assert store.run(by_day.members(day)) == {member}
 
 
-def test_counts_are_added_to_many_keys(make: Make) -> None:
-    store = make(pageviews)
-    words = [f"/{n % 100}" for n in range(MANY)]
-    store.run_all(pageviews.add("/1", 5), pageviews.add_all(Counter(words)), pageviews.add_all({"/1": -2}))
-    assert store.run(pageviews.totals(["/0", "/1", "/99"])) == {"/0": 4, "/1": 7, "/99": 3}
-
-
 def test_one_count_that_would_leave_64_bits_refuses_all_of_them(make: Make) -> None:
     hits = roost.Counter("hits", slots=1)
     store = make(hits)
@@ -120,21 +109,6 @@ def test_one_count_that_would_leave_64_bits_refuses_all_of_them(make: Make) -> N
     )
     assert other.error is None
     assert store.run(hits.total("/home")) == 1
-
-
-def test_in_the_applications_own_transaction(open_store: Make, app: Callable[..., Any]) -> None:
-    store = open_store(visits, baskets, likes, pageviews)
-    one = app()
-    rows = [Egg(basket, 1) for basket in range(20)]
-    one.run(baskets.add_all(rows))
-    assert one.run(visits.push_all([Visit(5, n) for n in range(20)])) == list(range(1, 21))
-    assert one.run(likes.add_all([(n, "ada") for n in range(20)])) == [True] * 20
-    one.run(pageviews.add_all({f"/{n}": 2 for n in range(20)}))
-    with pytest.raises(roost.Duplicate):
-        one.run(baskets.add_all([Egg(50, 1), *rows]))
-    one.commit()
-    assert store.run_all(baskets.count(3), baskets.count(50), likes.size(3), pageviews.total("/3")) == (1, 0, 1, 2)
-    assert [visit.visitor for visit in store.run(visits.latest(5))] == [19, 18, 17, 16, 15]
 
 
 @dataclass(frozen=True)
@@ -203,18 +177,6 @@ def test_its_rows_count_as_operations_of_a_batch() -> None:
     assert atom.size == 9
 
 
-def test_the_heads_that_many_rows_lock(open_store: Make) -> None:
-    store = open_store(visits, baskets, likes, pageviews)
-    heads = inner(store)._core.known.heads
-    for operation in [
-        visits.push_all([Visit(1, 1), Visit(2, 1), Visit(1, 2)]),
-        baskets.add_all([Egg(1, 1), Egg(2, 1), Egg(1, 2)]),
-        likes.add_all([(1, "ada"), (2, "ada"), (1, "bob")]),
-    ]:
-        assert heads(Atom((operation,))) == {(operation.structure.name, (1,)), (operation.structure.name, (2,))}
-    assert heads(Atom((pageviews.add_all({"/a": 1, "/b": 1}),))) == {("pageviews", ("/a",)), ("pageviews", ("/b",))}
-
-
 @pytest.mark.needs("counter", "ring", "second store")
 def test_a_declaration_that_is_not_the_stored_one(open_store: Make) -> None:
     old, new = open_store(visits), open_store()
@@ -241,15 +203,6 @@ def test_a_declaration_that_is_not_the_stored_one(open_store: Make) -> None:
     with pytest.raises(roost.Duplicate, match=r"LongEgg\(basket=1, egg=2, colour='white', weight=0\)\): 2 is there"):
         new.run(longer_eggs.add_all([LongEgg(1, 3), LongEgg(1, 2)]))
     assert old.run(baskets.count(1)) == 2
-
-
-@pytest.mark.needs("counter", "ring", "no nul in text")
-def test_a_nul_is_told_with_its_column(make: Make) -> None:
-    store = make(notes, likes)
-    with pytest.raises(roost.Invalid, match=r"^notes\.text: 'a\\x00' has a NUL"):
-        store.run(notes.push_all([Note(1), Note(2, "a\0")]))
-    with pytest.raises(roost.Invalid, match=r"^likes\.member: 'a\\x00' has a NUL"):
-        store.run(likes.add_all([(1, "a"), (2, "a\0")]))
 
 
 def run_each(store: Any, atoms: list[Atom]) -> None:

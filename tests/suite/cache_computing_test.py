@@ -12,9 +12,9 @@ import pytest
 import roost
 from tests.suite.clients import Client
 from tests.suite.passing import passes
+from tests.suite.shapes import Make
 from tests.suite.ways import App
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("cache")
 
 pages = roost.Cache("pages", value=str)
@@ -122,6 +122,35 @@ def test_others_take_what_ends_soon(open_store: Make, sql: Client) -> None:
 
     assert store.get_or_set(pages, "/", slow, ttl=60, stale=20) == "new"
     assert store.get_or_set(pages, "/", lambda: "another", ttl=60, stale=20) == "new"
+
+
+@pytest.mark.needs("second store")
+@pytest.mark.parametrize("stale", [0, 20])
+def test_who_is_late_stores_nothing_over_what_another_has_stored(open_store: Make, sql: Client, stale: int) -> None:
+    store = open_store(pages)
+    if stale:
+        store.run(pages.set("/", "former", 10))
+
+    def late() -> str:
+        passes(sql, pages, 6)
+        assert store.get_or_set(pages, "/", lambda: "new", ttl=60, stale=stale, lease=5) == "new"
+        return "old"
+
+    assert store.get_or_set(pages, "/", late, ttl=60, stale=stale, lease=5) == "old"
+    assert store.run(pages.get("/")) == "new"
+
+
+@pytest.mark.needs("second store")
+def test_what_expires_while_it_is_computed_anew_is_stored(open_store: Make, sql: Client) -> None:
+    store = open_store(pages)
+    store.run(pages.set("/", "former", 10))
+
+    def slow() -> str:
+        passes(sql, pages, 11)
+        return "new"
+
+    assert store.get_or_set(pages, "/", slow, ttl=60, stale=20) == "new"
+    assert store.run(pages.get("/")) == "new"
 
 
 def test_in_asyncio_make_may_be_awaited(store_url: str) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 
 import roost
-from tests.suite.clients import Client
-from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, by_hand, inner, rows
+from tests.suite.shapes import Egg, Make, Place, Seen, Visit, baskets, by_hand, in_threads, inner, rows
+from tests.suite.views import insert, remove
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("capped")
 
 
@@ -78,15 +76,6 @@ def test_source_text_thirteen_eggs_into_basket_42_leave_2_to_13(make: Make) -> N
     assert store.run(baskets.count(42)) == 12
 
 
-def test_the_best_are_kept_and_add_says_whether_a_row_is_among_them(make: Make) -> None:
-    store = make(best)
-    found = [store.run(op) for op in scored(best, (1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (7, 10))]
-    assert found == [True, True, True, False, True, True]
-    assert store.run_all(*[best.rank("go", player) for player in (7, 2, 3, 5)]) == (1, 2, 3, None)
-    assert [row.player for row in store.run(best.latest("go"))] == [7, 3, 2]  # in the order of adding
-    assert store.run(best.add_all([Score("go", 1, 8), Score("chess", 1, 1), Score("go", 2, 4)])) == [True, True, False]
-
-
 def test_pitfall_random_ids_within_one_second_lose_nothing(make: Make) -> None:
     """A single writer lost 149 of 200 acknowledged inserts when ties of the clock fell to the id."""
     store = make(small)
@@ -107,15 +96,6 @@ def test_what_is_refused_is_told_with_the_row_and_the_limit(make: Make) -> None:
     with pytest.raises(roost.Duplicate):
         store.run_all(small.add(Egg(1, 8)), small.add(Egg(1, 3)))
     assert store.run(small.latest(1)) == [Egg(1, 3), Egg(1, 2), Egg(1, 1)]
-
-
-def test_pitfall_an_id_evicted_earlier_in_the_batch_is_no_duplicate(make: Make) -> None:
-    store = make(small)
-    store.run_all(*[small.add(Egg(1, n)) for n in (1, 2, 3)])
-    store.run_all(*[small.add(Egg(1, n)) for n in (4, 5, 1)])
-    assert eggs(store, small, 1) == [4, 5, 1]
-    with pytest.raises(roost.Duplicate):
-        store.run_all(small.add(Egg(1, 6)), small.add(Egg(1, 1)))
 
 
 def test_pitfall_one_insistent_visitor_does_not_fill_the_collection(make: Make) -> None:
@@ -156,36 +136,18 @@ def test_many_callers_at_once_keep_the_best(open_store: Make, store_url: str) ->
     if store_url != "sqlite://":
         stores.append(open_store(random=random.Random(8)))
     scores = [[Score("go", player * 50 + n, (player * 53 + n * 7919) % 1009) for n in range(25)] for player in range(6)]
-    start = threading.Barrier(6)
 
     def work(me: int) -> None:
-        start.wait()
         for row in scores[me]:
             stores[me % len(stores)].run(best.add(row))
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(work, me) for me in range(6)])
     wanted = sorted([row.points for mine in scores for row in mine], reverse=True)[:3]
     assert [row.points for row in stores[0].run(best.top("go"))] == wanted
     assert stores[0].run(best.count("go")) == 3
 
 
 # --- what somebody else has done to the rows ---------------------------------------------------------------------
-
-
-@pytest.mark.needs("sqlite3")
-def test_pitfall_truncate_by_somebody_else_heals_at_the_next_add(make: Make) -> None:
-    """A count that is too high must not evict the new row; under the lock it is counted anew."""
-    store = make(small)
-    store.run_all(*[small.add(Egg(1, n)) for n in (1, 2, 3)])
-    raw(store).execute("DELETE FROM roost_small_rows")
-    assert [violation.rule for violation in store.check()] == ["count"]
-    store.run(small.add(Egg(1, 4)))
-    assert eggs(store, small, 1) == [4]
-    assert store.run(small.count(1)) == 1
 
 
 @pytest.mark.needs("sqlite3")
@@ -204,15 +166,6 @@ def test_pitfall_rows_deleted_by_somebody_else_never_cost_one_of_the_newest_keep
         assert [each for each in there if each > n - 3] == [each for each in found if each > n - 3]
     assert found == [9, 10, 11]
     assert store.run(small.count(1)) == 3
-
-
-@pytest.mark.needs("sqlite3")
-def test_a_full_collection_is_counted_anew_before_it_rejects(make: Make) -> None:
-    store = make(rejecting)
-    store.run_all(*[rejecting.add(Egg(1, n)) for n in (1, 2, 3)])
-    raw(store).execute("DELETE FROM roost_rejecting_rows WHERE egg = 2")
-    store.run(rejecting.add(Egg(1, 4)))
-    assert eggs(store, rejecting, 1) == [1, 3, 4]
 
 
 @pytest.mark.needs("sqlite3")
@@ -236,57 +189,27 @@ def test_a_wrong_count_of_the_best_heals_within_keep_adds(make: Make) -> None:
 
 
 @pytest.mark.needs("application", "capped tables")
-def test_sql_clients_see_and_keep_the_best(open_store: Make, sql: Client, store_url: str) -> None:
+def test_sql_clients_see_and_keep_the_best(open_store: Make, sql: Any) -> None:
     store = open_store(best, replacing, unequal)
-    mariadb = store_url.startswith("mysql")
 
-    def insert(structure: Any, *pairs: tuple[int, int]) -> None:
-        values = ", ".join(f"('go', {player}, {points})" for player, points in pairs)
-        sql.execute(f"INSERT INTO {structure.name}{'_in' * mariadb} (board, player, points) VALUES {values}")
+    def put(structure: Any, *pairs: tuple[int, int]) -> None:
+        for player, points in pairs:
+            insert(sql, structure.name, board="go", player=player, points=points)
 
     for structure in (best, replacing, unequal):
-        for pair in [(1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (6, 4), (7, 10)]:
-            insert(structure, pair)
+        put(structure, (1, 5), (2, 9), (3, 7), (4, 5), (5, 6), (6, 4), (7, 10))
         shown = f"SELECT player FROM {structure.name} WHERE board = 'go' ORDER BY points DESC, sequence"
         assert [player for (player,) in rows(sql, shown)] == [7, 2, 3]
         assert store.run_all(structure.count("go"), structure.rank("go", 3)) == (3, 3)
     for structure in (best, replacing):
         for points in (3, 12):
-            insert(structure, (3, points))
+            put(structure, (3, points))
             assert store.run(structure.get("go", 3)).points == (7 if structure is best and points == 3 else points)
-    with pytest.raises(Exception, match="is there already"):
-        insert(unequal, (3, 12))
-    gone = "INSERT INTO best_out (board, player) VALUES ('go', 7)" if mariadb else "DELETE FROM best WHERE player = 7"
-    sql.execute(gone)
-    insert(best, (8, 1), (9, 1), (10, 2))
+    with pytest.raises(sql.Error, match="is there already"):
+        put(unequal, (3, 12))
+    remove(sql, "best", board="go", player=7)
+    put(best, (8, 1), (9, 1), (10, 2))
     assert top(store, best) == [3, 2, 10]
     by_hand(store, "DELETE FROM roost_best_rows WHERE player = 2", "UPDATE roost_best_head SET n = 3")
-    insert(best, (4, 1))  # a count that is wrong heals
+    put(best, (4, 1))  # a count that is wrong heals
     assert top(store, best) == [3, 10, 4]
-
-
-# --- what can be declared ----------------------------------------------------------------------------------------
-
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({}, "keep says how many rows a key has, keep_for how old they get"),
-    ({"order": "seconds", "keep_for": 60}, "keep says how many"),
-    ({"keep_for": 60, "on_full": "reject"}, "without it no key is ever full"),
-    ({"keep": 3, "order": "seconds", "on_full": "reject"}, "on_full='reject' does not go with order"),
-    ({"keep": 3, "on_duplicate": "best"}, "on_duplicate='best' goes with order"),
-    ({"keep": 3, "order": "runner"}, "order names a field .*not in per"),
-    ({"keep": 3, "order": "nothing"}, "order names a field .*not in per"),
-    ({"keep": 3, "order": "note"}, "note is text"),
-    ({"keep": 3, "order": 5}, "not 5"),
-]
-
-
-@pytest.mark.parametrize(("options", "why"), REFUSED, ids=[str(options) for options, _ in REFUSED])
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], why: str) -> None:
-    with pytest.raises(roost.Invalid, match=why):
-        roost.Capped("runs", Run, per=Level, unique="runner", **options)
-
-
-@pytest.mark.parametrize("verb", ["top", "rank"])
-def test_what_needs_an_order_says_so(verb: str) -> None:
-    with pytest.raises(roost.Invalid, match=f"small: {verb} goes with order="):
-        small.top(1) if verb == "top" else small.rank(1, 2)

@@ -24,29 +24,23 @@ MORE_SQL = {
     "mysql": "0; CREATE TABLE of_others (n int); -- ",
     "postgresql": "(SELECT 1000000 + setval('called', 5))",
 }
-WRONG: list[dict[str, Any]] = [
-    {"keep": None},
-    {"keep": "3"},
-    {"keep": 0},
-    {"keep": True},
-    {"keep": 2.5},
-    {"keep": 2**31},
-    {"per": "uid"},
-    {"per": []},
-    {"per": [5]},
-    {"per": ["uid", ""]},
-    {"id": None},
-    {"id": [["id"]]},
-    {"id": []},
-    {"by": 5},
-    {"by": ["at"]},
-    {"by": ""},
-    {"index": "yes"},
-    {"index": 1},
-    {"name": "visits\0"},
-    {"name": ""},
-    {"name": "others"},
-]
+WRONG = {
+    "keep": [None, "3", 0, True, 2.5, 2**31],
+    "per": ["uid", [], [5], ["uid", ""]],
+    "id": [None, [["id"]], []],
+    "by": [5, ["at"], ""],
+    "index": ["yes", 1],
+    "name": ["visits\0", "", "others"],
+}
+AGES = {
+    "older_than": ["1 day'; DROP TABLE visits; --", 0, 10**12, True],
+    "offset": ["0", 10_000],
+    "time": ["now()", None],
+    "by": ["", ["at"]],
+    "id": ["id", []],
+    "index": [None],
+    "name": ["others"],
+}
 
 
 @pytest.fixture
@@ -54,6 +48,11 @@ def visits(application: Application) -> Application:
     application(VISITS)
     application(INDEX)
     return application
+
+
+def each_of(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Return each fact with each of its values."""
+    return ((fact, value) for fact, values in facts.items() for value in values)
 
 
 @contextmanager
@@ -96,32 +95,14 @@ def test_r2_a_cap_that_no_command_could_have_made_is_refused(open_store: Open, v
     store = open_store()
     cap(store, keep=2)
     read = roost.Capped.of("visits")
-    for facts in WRONG:
-        with written(visits, "visits", **facts):
+    for fact, value in each_of(WRONG):
+        with written(visits, "visits", **{fact: value}):
             for asked in (read.count(5), read.latest(5), read.keys()):
                 with pytest.raises(roost.Invalid):
                     store.run(asked)
-            assert [(each.structure, each.rule) for each in store.check()] == [("visits", "catalog")], facts
+            assert [(each.structure, each.rule) for each in store.check()] == [("visits", "catalog")], (fact, value)
             with pytest.raises(roost.Invalid):
                 bursts.uncap(store, "visits")
-
-
-AGES: list[dict[str, Any]] = [
-    {"older_than": "1 day'; DROP TABLE visits; --"},
-    {"older_than": 0},
-    {"older_than": 10**12},
-    {"older_than": True},
-    {"offset": "0"},
-    {"offset": 10_000},
-    {"time": "now()"},
-    {"time": None},
-    {"by": ""},
-    {"by": ["at"]},
-    {"id": "id"},
-    {"id": []},
-    {"index": None},
-    {"name": "others"},
-]
 
 
 @pytest.mark.needs("application", "capped tables")
@@ -129,9 +110,9 @@ def test_an_age_that_no_command_could_have_said_is_refused(open_store: Open, vis
     visits("ALTER TABLE visits ADD COLUMN seen INT")
     store = open_store()
     list(bursts.cap(store, bursts.inspect(store, "visits", by="seen", older_than=60, epoch="s")))
-    for facts in AGES:
-        with written(visits, "visits", **facts):
-            assert [(each.structure, each.rule) for each in store.check()] == [("visits", "catalog")], facts
+    for fact, value in each_of(AGES):
+        with written(visits, "visits", **{fact: value}):
+            assert [(each.structure, each.rule) for each in store.check()] == [("visits", "catalog")], (fact, value)
             for refused in (lambda: bursts.uncap(store, "visits"), lambda: bursts.inspect(store, "visits")):
                 with pytest.raises(roost.Invalid):
                     refused()
@@ -146,17 +127,8 @@ def test_r2_alter_believes_no_definition_that_no_declaration_could_have_made(
             store.alter(roost.Counter("hits", slots=2))
 
 
-BROKEN = [
-    "",
-    "not json",
-    "[]",
-    "5",
-    "{}",
-    '{"kind": 5}',
-    '{"kind": "counter"}',
-    '{"kind": "ring", "columns": 5}',
-    "[" * 5000,
-]
+BROKEN = ["", "not json", "[]", "5", "{}", '{"kind": 5}', '{"kind": "counter"}', '{"kind": "ring", "columns": 5}']
+BROKEN.append("[" * 5000)
 
 
 def test_a_definition_that_is_none_is_an_error_of_roosts_whoever_reads_it(

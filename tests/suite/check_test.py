@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
@@ -15,7 +14,6 @@ import pytest
 import roost
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("sqlite3", "file")
 
 

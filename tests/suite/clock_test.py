@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,11 +21,11 @@ from roost.types.columns import Column
 from tests.suite.clients import Client
 from tests.suite.engines import Engine
 from tests.suite.passing import Hand, passes
+from tests.suite.shapes import Make, in_threads
 from tests.suite.ways import App
 
 pytestmark = pytest.mark.needs("counter", "second store")
 
-Make = Callable[..., Any]
 
 HOUR = 3600
 
@@ -187,11 +187,10 @@ def test_another_store_of_sqlite_that_starts_with_an_earlier_clock_goes_on(open_
     assert second.run(ticks.get()) == noon + 6 * SECOND
 
 
-def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client, store_url: str) -> None:
+@pytest.mark.needs("programs for SQL")
+def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client) -> None:
     store = open_store(ticks, timeout=2.0)
     first = store.run(ticks.read())
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
     passes(sql, ticks, HOUR)
     sql.execute("BEGIN")
     sql.execute("SELECT 1 FROM roost_ticks_clock WHERE id = 0 FOR UPDATE")
@@ -202,12 +201,9 @@ def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client, sto
     assert (row(sql) or (0,))[0] == written
 
 
-def test_the_applications_transaction_holds_no_lock_on_time(
-    open_store: Make, app: Callable[..., App], store_url: str
-) -> None:
+@pytest.mark.ways("server")
+def test_the_applications_transaction_holds_no_lock_on_time(open_store: Make, app: Callable[..., App]) -> None:
     store, one = open_store(ticks), app()
-    if store_url.startswith("sqlite"):
-        return  # there is one writer
     assert one.run(ticks.read()) > 0
     assert store.run(ticks.read()) > 0
     one.rollback()
@@ -215,19 +211,11 @@ def test_the_applications_transaction_holds_no_lock_on_time(
 
 def test_many_threads_begin_at_once(open_store: Make, sql: Client) -> None:
     stores = [open_store(ticks) for _ in range(4)]
-    start = threading.Barrier(4)
-    moments: list[list[int]] = [[] for _ in stores]
 
-    def work(store: roost.Store, mine: list[int]) -> None:
-        start.wait()
-        for _ in range(20):
-            mine += [store.run(ticks.read()), store.run(ticks.get())]
+    def work(store: roost.Store) -> list[int]:
+        return [store.run(each) for _ in range(20) for each in (ticks.read(), ticks.get())]
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(stores, moments, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    moments = in_threads(*[partial(work, store) for store in stores])
     assert all(len(mine) == 40 and mine == sorted(mine) for mine in moments)
     assert (row(sql) or (0, 1))[1] == 0
 

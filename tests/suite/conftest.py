@@ -17,10 +17,8 @@ from tests.lengths import WHOLE
 from tests.suite import clients
 from tests.suite.application import Application
 from tests.suite.engines import ENGINES, Engine
-from tests.suite.shapes import baskets, likes, pageviews, visits
+from tests.suite.shapes import Open, baskets, likes, pageviews, visits
 from tests.suite.ways import WAYS, App, Way
-
-Open = Callable[..., roost.Store]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import roost
 from roost.catalog.catalog import drop_ddl
-from tests.suite.shapes import Egg, Visit, baskets, by_hand, likes, pageviews, visits
+from tests.suite.shapes import Egg, Make, Visit, baskets, by_hand, likes, pageviews, visits
 
-Make = Callable[..., Any]
 ALL = (pageviews, visits, baskets, likes)
 
 

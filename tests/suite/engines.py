@@ -26,104 +26,25 @@ class Engine:
     sets: Callable[..., Any] = roost.Set  # declares a set
 
 
+KINDS = frozenset(["cache", "counter", "ring", "capped", "set", "sets"])
+SHARED = KINDS | {"second store", "application", "capped tables", "readable views"}
+IN_PLACE = SHARED | {"views"}  # the relation itself takes what SQL clients write
+INLETS = SHARED | {"inlets", "nul in text", "programs for SQL", "trims in passes"}
+
 ENGINES = [
     Engine(
         "sqlite-file",
         lambda folder: f"sqlite:///{folder}/suite.db?synchronous=off",
-        frozenset(
-            [
-                "cache",
-                "counter",
-                "ring",
-                "capped",
-                "set",
-                "sets",
-                "views",
-                "file",
-                "second store",
-                "sqlite3",
-                "nul in text",
-                "application",
-                "capped tables",
-                "readable views",
-            ]
-        ),
+        IN_PLACE | {"file", "sqlite3", "nul in text"},
     ),
     Engine(
         "postgresql",
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
-        frozenset(
-            [
-                "cache",
-                "counter",
-                "ring",
-                "capped",
-                "set",
-                "sets",
-                "views",
-                "second store",
-                "psycopg",
-                "no nul in text",
-                "application",
-                "programs for SQL",
-                "capped tables",
-                "readable views",
-                "trims at commit",
-            ]
-        ),
+        IN_PLACE | {"psycopg", "no nul in text", "programs for SQL", "trims at commit"},
     ),
-    Engine(
-        "mariadb",
-        lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
-        frozenset(
-            [
-                *(
-                    "cache",
-                    "counter",
-                    "ring",
-                    "capped",
-                    "set",
-                    "sets",
-                    "second store",
-                    "pymysql",
-                    "inlets",
-                    "nul in text",
-                    "application",
-                    "programs for SQL",
-                    "capped tables",
-                    "readable views",
-                ),
-                "trims in passes",
-            ]
-        ),
-    ),
-    Engine(
-        "mysql",
-        lambda folder: servers.mysql().database(f"t{next(_numbers)}"),
-        frozenset(
-            [
-                "cache",
-                "counter",
-                "ring",
-                "capped",
-                "set",
-                "sets",
-                "second store",
-                "nul in text",
-                "application",
-                "programs for SQL",
-                "inlets",
-                "capped tables",
-                "readable views",
-                "trims in passes",
-            ]
-        ),
-    ),
-    Engine(
-        "sqlite-memory",
-        lambda _: "sqlite://",
-        frozenset(["cache", "counter", "ring", "capped", "set", "sets", "nul in text"]),
-    ),
+    Engine("mariadb", lambda folder: servers.mariadb().database(f"t{next(_numbers)}"), INLETS | {"pymysql"}),
+    Engine("mysql", lambda folder: servers.mysql().database(f"t{next(_numbers)}"), INLETS),
+    Engine("sqlite-memory", lambda _: "sqlite://", KINDS | {"nul in text"}),
     Engine(
         "memcached",
         lambda _: servers.emptied(servers.memcached()),

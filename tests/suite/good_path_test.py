@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -194,6 +195,7 @@ def test_f97_refused_takes_and_acquires_write_nothing(
 ) -> None:
     monkeypatch.setattr(replicas, "ROLE", 0.0)  # as long after the last batch as can be
     limit, jobs = roost.RateLimit("limit", limit=2, within=HOUR), roost.Lease("jobs")
+    over = roost.Grant("a", "ada", 7, OVER.expires)
     store = open_store(limit, jobs)
     for _ in range(4):
         store.run(limit.take("a"))
@@ -205,6 +207,10 @@ def test_f97_refused_takes_and_acquires_write_nothing(
         assert (taken.allowed, taken.remaining) == (False, 0)
         assert store.run(jobs.acquire("a", "bob", HOUR)) is None
     assert [sql for sql in statements if not sql.startswith("SELECT") and "PREPARE" not in sql] == []
+    assert store.run_all(jobs.acquire("a", "bob", HOUR), jobs.renew(over, 1), jobs.release(over)) == (None, None, False)
+    assert [each.allowed for each in store.run_all(limit.take("a"), limit.take("a", 2))] == [False, False]
+    rows = [sql for sql in statements if re.search("roost_(limit|jobs)_rows", sql)]
+    assert [sql for sql in rows if re.search("INSERT|UPDATE|DELETE|FOR SHARE", sql)] == []
     store.run(limit.clear("a"))
     assert store.run(limit.take("a")).allowed
     store.run(jobs.clear("a"))

@@ -13,8 +13,7 @@ import pytest
 
 import roost
 from tests.lengths import length
-
-Make = Callable[..., Any]
+from tests.suite.shapes import Make
 
 jobs = roost.Lease("jobs")
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
 import roost
+from tests.suite.shapes import Make
 from tests.suite.ways import App, Way
 
-Make = Callable[..., Any]
 Connect = Callable[..., App]
 
 MARIADB = (

@@ -10,6 +10,8 @@ import importlib
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
@@ -28,10 +30,9 @@ from tests.suite.application import Application
 from tests.suite.capping.tables import VISITS, cap
 from tests.suite.clients import WAITS
 from tests.suite.joined_test import ROW, WHO, comes_back, everything
-from tests.suite.shapes import Egg, Place, Seen, Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Egg, Make, Place, Seen, Visit, baskets, in_threads, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
-Make = Callable[..., Any]
 Connect = Callable[..., App]
 ALL = (pageviews, visits, baskets, likes)
 pytestmark = pytest.mark.ways("server")
@@ -136,36 +137,6 @@ def locking_app(app: Connect, way: Way) -> Connect:
     return lambda: app(**options)
 
 
-def in_threads(*works: Callable[[], Any]) -> list[BaseException]:
-    errors: list[BaseException] = []
-
-    def caught(work: Callable[[], Any]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=caught, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
-
-
-def test_of_two_transactions_that_wait_for_each_other_one_is_a_conflict(
-    store: Any, locking_app: Connect, way: Way
-) -> None:
-    one, two = locking_app(), locking_app()
-    one.run(visits.push(Visit(1, 1)))
-    two.run(visits.push(Visit(2, 2)))
-    sent: list[str] = []
-    one.on_statement = two.on_statement = sent.append
-    assert [type(error) for error in crosswise(one, two)] == [roost.Conflict]
-    # After MariaDB's 1213 there is none to go back to. Only the way back tells, since a trigger may raise that number.
-    assert any("ROLLBACK TO SAVEPOINT roost_joined" in text for text in sent)
-
-
 @pytest.mark.ways("pymysql")
 def test_a_transaction_that_the_server_rolled_back_by_itself_is_a_conflict(store: Any, app: Connect) -> None:
     one = app()
@@ -183,25 +154,30 @@ def test_a_transaction_that_the_server_rolled_back_by_itself_is_a_conflict(store
     assert store.run_all(pageviews.total("/home"), visits.latest(1)) == (0, [])
 
 
-def crosswise(one: App, two: App) -> list[BaseException]:
+def crosswise(one: App, two: App) -> list[roost.Conflict]:
     """Let each ask for what the other holds, and end its transaction as an application does."""
 
-    def ask(app: App, key: int) -> None:
+    def ask(app: App, key: int) -> list[roost.Conflict]:
         try:
             app.run(visits.push(Visit(key, 3)))
-        except roost.Conflict:
+        except roost.Conflict as error:
             app.rollback()
-            raise
+            return [error]
         app.commit()
+        return []
 
-    return in_threads(lambda: ask(one, 2), lambda: ask(two, 1))
+    return [error for found in in_threads(partial(ask, one, 2), partial(ask, two, 1)) for error in found]
 
 
 def test_a_conflict_loses_the_transaction_and_nothing_of_it_stays(store: Any, locking_app: Connect) -> None:
     one, two = locking_app(), locking_app()
     one.run_all(pageviews.add("/one"), visits.push(Visit(1, 1)))
     two.run_all(pageviews.add("/two"), visits.push(Visit(2, 2)))
+    sent: list[str] = []
+    one.on_statement = two.on_statement = sent.append
     assert len(crosswise(one, two)) == 1
+    # After MariaDB's 1213 there is none to go back to. Only the way back tells, since a trigger may raise that number.
+    assert any("ROLLBACK TO SAVEPOINT roost_joined" in text for text in sent)
     totals = store.run(pageviews.totals(["/one", "/two"]))
     assert sorted(totals.values()) == [0, 1]
     winner = 1 if totals["/one"] else 2
@@ -224,8 +200,9 @@ def test_joined_transactions_in_any_order_and_batches_only_the_joined_see_a_conf
     done = threading.Event()
     counts = {"joined": 0, "conflicts": 0, "batches": 0}
     lock = threading.Lock()
+    numbers = count()  # which is atomic
 
-    def count(what: str) -> None:
+    def counted(what: str) -> None:
         with lock:
             counts[what] += 1
 
@@ -233,14 +210,8 @@ def test_joined_transactions_in_any_order_and_batches_only_the_joined_see_a_conf
         return [
             op
             for key in keys
-            for op in (visits.push(Visit(key, who)), baskets.add(Egg(key, counts_up())), likes.add(key, str(who)))
+            for op in (visits.push(Visit(key, who)), baskets.add(Egg(key, next(numbers))), likes.add(key, str(who)))
         ]
-
-    numbers = iter(range(10**9))
-
-    def counts_up() -> int:
-        with lock:
-            return next(numbers)
 
     def joins(one: App, seed: int) -> None:
         chosen = random.Random(seed)
@@ -252,10 +223,10 @@ def test_joined_transactions_in_any_order_and_batches_only_the_joined_see_a_conf
                         one.run_all(*operations([key], seed))
                     one.run(pageviews.add("/joined"))
                     one.commit()
-                    count("joined")
+                    counted("joined")
                 except roost.Conflict:
                     one.rollback()
-                    count("conflicts")
+                    counted("conflicts")
         finally:
             done.set()
 
@@ -263,13 +234,12 @@ def test_joined_transactions_in_any_order_and_batches_only_the_joined_see_a_conf
         chosen = random.Random(seed)
         while not done.is_set():
             store.run_all(*operations(chosen.sample(range(4), 3), seed), pageviews.add("/batches"))
-            count("batches")
+            counted("batches")
 
-    errors = in_threads(
-        *[lambda one=one, seed=seed: joins(one, seed) for seed, one in enumerate(apps)],
-        *[lambda seed=seed: batches(seed) for seed in range(10, 13)],
+    in_threads(
+        *[partial(joins, one, seed) for seed, one in enumerate(apps)],
+        *[partial(batches, seed) for seed in range(10, 13)],
     )
-    assert errors == []
     assert counts["joined"] + counts["conflicts"] == 60
     assert counts["conflicts"] > 0
     assert store.run(pageviews.totals(["/joined", "/batches"])) == {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 import roost
 from tests.suite.engines import Engine
-from tests.suite.shapes import Egg, baskets, pageviews
+from tests.suite.shapes import Egg, Make, baskets, pageviews
 from tests.suite.ways import alchemy_url
 
-Make = Callable[..., Any]
 pytestmark = pytest.mark.needs("second store")
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import roost
-from tests.suite.shapes import Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Make, Visit, baskets, likes, pageviews, visits
 
-Make = Callable[..., Any]
 ALL = (pageviews, visits, baskets, likes)
 pytestmark = pytest.mark.needs("sqlite3", "file")
 
@@ -114,17 +113,6 @@ def test_a_lock_that_is_not_had_by_who_has_read_is_a_conflict(store: Any, connec
     store.on(connection).run(pageviews.add("/home"))
     connection.execute("COMMIT")
     assert store.run(pageviews.total("/home")) == 1 + old
-
-
-def test_a_lock_that_is_not_had_is_busy(store: Any, connect: Any) -> None:
-    other, connection = connect(isolation_level=None), connect(timeout=0)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(roost.Busy):
-        store.on(connection).run(pageviews.add("/home"))
-    other.execute("ROLLBACK")
-    store.on(connection).run(pageviews.add("/home"))
-    connection.commit()
-    assert store.run(pageviews.total("/home")) == 1
 
 
 def test_with_asyncio(store: Any, store_url: str, connect: Any) -> None:

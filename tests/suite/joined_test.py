@@ -11,16 +11,18 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
 
 import roost
+from tests.latest import Latest
 from tests.lengths import length
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.boundaries import outcome, plain
+from tests.suite.shapes import Egg, Make, Visit, baskets, in_threads, likes, pageviews, visits
 from tests.suite.ways import App, Way
 
-Make = Callable[..., Any]
 Connect = Callable[..., App]
 ALL = (pageviews, visits, baskets, likes)
 
@@ -48,17 +50,6 @@ def test_it_commits_and_rolls_back_with_the_application(store: Any, app: Connect
     assert one.sql("SELECT * FROM orders") == [(1,)]
 
 
-def test_an_increment_answers_what_the_transaction_makes_of_the_total(store: Any, app: Connect) -> None:
-    one = app()
-    store.run(pageviews.add("/home", 10))
-    assert one.run(pageviews.increment("/home")) == 11
-    assert one.run_all(pageviews.add("/home"), pageviews.increment("/home", 2)) == (None, 14)
-    one.rollback()
-    assert one.run(pageviews.increment("/home")) == 11
-    one.commit()
-    assert store.run(pageviews.increment("/home")) == 12
-
-
 def test_a_failed_operation_leaves_the_transaction_usable(store: Any, app: Connect) -> None:
     one = app()
     one.run(baskets.add(Egg(1, 1)))
@@ -73,16 +64,6 @@ def test_a_failed_operation_leaves_the_transaction_usable(store: Any, app: Conne
     assert store.run_all(pageviews.totals(["/home", "/x"]), baskets.count(1), likes.size(1)) == (
         {"/home": 0, "/x": 0}, 1, 1,
     )  # fmt: skip
-
-
-def test_a_statement_of_a_call_that_fails_is_undone_and_those_before_it_too(store: Any, app: Connect) -> None:
-    one = app()
-    store.run(pageviews.add("/full", 2**63 - 1))
-    one.run(pageviews.add("/before"))
-    with pytest.raises(roost.Overflow):
-        one.run_all(visits.push(Visit(1, 1)), *(pageviews.add("/full", 2**63 - 1) for _ in range(2)))
-    one.commit()
-    assert store.run_all(pageviews.total("/before"), visits.latest(1)) == (1, [])
 
 
 def test_what_store_on_returned_serves_one_transaction_after_the_other(store: Any, app: Connect) -> None:
@@ -120,6 +101,38 @@ def test_joined_adds_take_other_slots_than_batches(open_store: Make, app: Connec
     slots = {slot for (slot,) in one.sql("SELECT slot FROM roost_spread_rows")}
     assert len(slots) == 2 or slots == {0}  # a file of SQLite has one writer, and uses one
     assert len([slot for slot in slots if slot >= 4]) == len(slots) - 1
+
+
+windowed = roost.Counter("windowed", window="day", keep=2)
+words = roost.Cache("words", key=int, value=roost.text(30))
+few = roost.Cache("few", key=int, value=int, max_items=4)
+logins = roost.RateLimit("logins", limit=3, within=86_400)
+jobs = roost.Lease("jobs")
+moods = Latest("moods", key=int, value=roost.text(20))
+# What is there before, what is written, how it is read, and what is read before and after.
+WRITTEN: list[tuple[list[Any], list[Any], Any, Any, Any]] = [
+    ([windowed.add("/")], [windowed.add("/", 2), windowed.increment("/")], windowed.total("/"), 1, 4),
+    ([words.set(1, "one", ttl=60)], [words.set(1, "two"), words.append(1, "!")], words.get(1), "one", "two!"),
+    ([few.set_many(dict.fromkeys(range(4), 5))], [few.set(9, 5)], few.keys(), [0, 1, 2, 3], [1, 2, 3, 9]),
+    ([], [logins.take("ada", 2), logins.take("ada", 2)], logins.peek("ada"), (True, 3), (True, 1)),
+    ([], [jobs.acquire("daily", "ada", 60), jobs.acquire("daily", "bob", 60)], jobs.holder("daily"), None, "ada"),
+    ([moods.set(1, "calm")], [moods.set(1, "glad")], moods.get(1), "calm", "glad"),
+]
+
+
+@pytest.mark.needs("cache", "second store")
+def test_every_structure_is_part_of_the_applications_transaction(open_store: Make, app: Connect) -> None:
+    store, one = open_store(windowed, words, few, logins, jobs, moods), app()
+    for before, writes, read, unchanged, changed in WRITTEN:
+        store.run_all(*before)
+        for end in (one.rollback, one.commit):
+            one.run_all(*writes)
+            assert plain((one.run(read), store.run(read)), (read, read)) == (changed, unchanged)
+            end()
+            assert plain((store.run(read),), (read,)) == (changed if end == one.commit else unchanged,)
+    assert one.run(words.cas(1, "three", one.run(words.gets(1)).token)) is True
+    one.commit()
+    assert store.run(words.get(1)) == "three"
 
 
 class Colour(enum.Enum):
@@ -194,28 +207,22 @@ def test_a_lock_that_is_not_had_in_time_is_busy_and_the_transaction_goes_on(stor
 @pytest.mark.ways("driver")
 def test_mixed_with_batches_from_threads_nothing_is_lost(store: Any, app: Connect, way: Way) -> None:
     done = threading.Event()
-    errors: list[BaseException] = []
 
     def batches() -> None:
-        try:
-            while not done.is_set():
-                store.run_all(pageviews.add("/batch"), visits.push(Visit(5, 1)))
-        except BaseException as error:
-            errors.append(error)
+        while not done.is_set():
+            store.run_all(pageviews.add("/batch"), visits.push(Visit(5, 1)))
 
-    threads = [threading.Thread(target=batches) for _ in range(3)]
-    one = app(**({"timeout": 60} if way.engine == "sqlite-file" else {}))
-    for thread in threads:
-        thread.start()
-    try:
-        for n in range(60):
-            one.run_all(pageviews.add("/joined"), visits.push(Visit(5, 2)))
-            one.commit() if n % 2 else one.rollback()
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-    assert errors == []
+    one = app(**({"timeout": 60, "check_same_thread": False} if way.engine == "sqlite-file" else {}))
+
+    def joins() -> None:
+        try:
+            for n in range(60):
+                one.run_all(pageviews.add("/joined"), visits.push(Visit(5, 2)))
+                one.commit() if n % 2 else one.rollback()
+        finally:
+            done.set()
+
+    in_threads(batches, batches, batches, joins)
     totals = store.run(pageviews.totals(["/batch", "/joined"]))
     assert totals["/joined"] == 30
     assert store.run(visits.entries(5))[-1].sequence == sum(totals.values())
@@ -320,26 +327,17 @@ def test_f88_the_failure_of_a_call_does_not_undo_another_one_on_the_same_connect
             found += await asyncio.gather(joined.run_all(*good), joined.run_all(*bad), return_exceptions=True)
         return found
 
-    def in_a_thread(calls: list[Any], answers: list[Any]) -> None:
-        for each in calls:
-            try:
-                answers.append(joined.run_all(*each))
-            except BaseException as error:
-                answers.append(error)
+    def one_after_the_other(calls: list[Any]) -> list[Any]:
+        return [outcome(joined.run_all, each) for each in calls]
 
     if way.awaited:
         answers = one.wait(at_once())
-        good, bad = answers[::2], answers[1::2]
+        good, bad = answers[::2], [type(each).__name__ for each in answers[1::2]]
     else:
-        good, bad = [], []
-        threads = [threading.Thread(target=in_a_thread, args=each) for each in ((succeeds, good), (fails, bad))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        good, bad = in_threads(partial(one_after_the_other, succeeds), partial(one_after_the_other, fails))
     one.commit()
     assert good == [(None, 1, n + 1) for n in rounds]
-    assert {type(each) for each in bad} == {roost.Duplicate}
+    assert set(bad) == {"Duplicate"}
     assert store.run_all(pageviews.total("/"), likes.size(1), likes.size(2), visits.latest(2)) == (
         *(len(rounds), len(rounds), 0),
         [],

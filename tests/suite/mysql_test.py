@@ -23,21 +23,13 @@ from tests.suite.shapes import Visit, pageviews, visits
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    try:
-        servers.mysql()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database("mysql") as made:
+    with servers.own_database("mysql") as made:
         yield made
 
 
 @pytest.fixture
 def of_mariadb() -> Iterator[str]:
-    try:
-        servers.mariadb()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with servers.database("mariadb") as made:
+    with servers.own_database("mariadb") as made:
         yield made
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
-import pickle
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,10 +17,7 @@ from roost.structures.registry import from_definition
 from tests import servers
 from tests.latest import Latest, LatestConsole, LatestPlan
 from tests.suite.clients import Client
-from tests.suite.shapes import pageviews
-from tests.suite.ways import App
-
-Make = Callable[..., Any]
+from tests.suite.shapes import Make, pageviews
 
 moods = Latest("moods", key=int, value=roost.text(20))
 seen = Latest("seen", key=roost.text(40), value=dt.datetime)
@@ -92,39 +87,6 @@ def test_an_operation_of_several_rows_is_refused_whole_in_a_batch_of_others(any_
     asyncio.run(main())
 
 
-def test_what_random_operations_answer_is_what_a_dict_answers(make: Make) -> None:
-    store, model, dice = make(moods), dict[int, str](), random.Random(11)
-    for _ in range(30):
-        atom: list[Any] = []
-        wanted: list[Any] = []
-        for _ in range(dice.randrange(1, 12)):
-            key = dice.randrange(5)
-            match dice.randrange(4):
-                case 0 | 1:
-                    model[key] = f"{dice.random():.6f}"
-                    atom.append(moods.set(key, model[key]))
-                    wanted.append(None)
-                case 2:
-                    atom.append(moods.get(key))
-                    wanted.append(model.get(key))
-                case _:
-                    atom.append(moods.clear(key))
-                    wanted.append(int(model.pop(key, None) is not None))
-        assert store.run_all(*atom) == tuple(wanted)
-
-
-def test_it_is_part_of_the_applications_transaction(open_store: Make, app: Callable[..., App]) -> None:
-    store, one = open_store(moods), app()
-    store.run(moods.set(1, "calm"))
-    one.run(moods.set(1, "glad"))
-    assert one.run_all(moods.get(1), moods.clear(1), moods.get(1)) == ("glad", 1, None)
-    assert store.run(moods.get(1)) == "calm"
-    one.rollback()
-    one.run(moods.set(1, "sad"))
-    one.commit()
-    assert store.run(moods.get(1)) == "sad"
-
-
 @pytest.mark.needs("views", "counter")
 def test_plain_sql_reads_and_writes_it(open_store: Make, sql: Client) -> None:
     store = open_store(moods, seen)
@@ -153,15 +115,6 @@ def test_the_catalog_knows_it_and_check_verifies_it(open_store: Make) -> None:
         store.alter(other)
     assert store.alter(moods) == []
     assert store.check(moods) == []
-
-
-def test_operations_and_declarations_are_values() -> None:
-    operation = moods.set(7, "calm")
-    assert repr(operation) == "moods.set(7, 'calm')"
-    assert pickle.loads(pickle.dumps(operation)) == operation
-    assert from_definition(moods.definition) == moods
-    with pytest.raises(roost.Invalid, match=r"moods\.value"):
-        moods.set(7, "longer than twenty characters")
 
 
 def test_a_kind_that_is_not_imported_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,26 +1,25 @@
 """What the source texts, and first correct attempts, get wrong, as far as no other file of the suite has it.
 
-Elsewhere: capped_test (ids within one second, TRUNCATE, rows deleted by somebody else, one insistent visitor, an id
-evicted in the same batch), ring_test (the same second, the clock going back, an empty ring, REPLACE and LOCK TABLES,
-the contradicting listings, a tinyint), counter_test (collations, NULL, ids per add, 64 bits), alter_test (shrinking).
+Elsewhere: capped_test (ids within one second, rows deleted by somebody else, one insistent visitor), views_test
+(TRUNCATE), tests/faults/culprit_test (a culprit among many), ring_test (the same second, the clock going back, an empty
+ring, REPLACE and LOCK TABLES, the contradicting listings, a tinyint), counter_test (collations, NULL, ids per add, 64
+bits), alter_test (shrinking).
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
 import roost
 from roost.batching.atoms import Atom
-from tests.suite.shapes import Egg, Visit, baskets, inner, likes, pageviews, visits
+from tests.suite.shapes import Egg, Make, Visit, baskets, in_threads, inner, likes, pageviews, visits
 
-Make = Callable[..., Any]
 MOST = 2**63 - 1
 
 
@@ -31,25 +30,6 @@ def together(store: Any, *operations: Any) -> list[Any]:
     return [type(atom.error) if atom.error else atom.results[0] for atom in atoms]
 
 
-def in_threads(number: int, work: Callable[[int], object]) -> None:
-    errors: list[BaseException] = []
-    start = threading.Barrier(number)
-
-    def run(me: int) -> None:
-        try:
-            start.wait()
-            work(me)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(me,)) for me in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-
-
 def test_capped_eight_writers_on_one_basket_lose_nothing(open_store: Make) -> None:
     """846-1039 of 1200 inserts failed with a deadlock."""
     store = open_store(baskets)
@@ -58,7 +38,7 @@ def test_capped_eight_writers_on_one_basket_lose_nothing(open_store: Make) -> No
         for n in range(50):
             store.run(baskets.add(Egg(1, hen * 1000 + n)))
 
-    in_threads(8, lay)
+    in_threads(*[partial(lay, hen) for hen in range(8)])
     assert store.run(baskets.count(1)) == 12
     assert [entry.sequence for entry in store.run(baskets.entries(1))] == list(range(389, 401))
 
@@ -75,7 +55,7 @@ def test_capped_one_duplicate_does_not_abort_its_neighbours(open_store: Make) ->
 def test_ring_five_visitors_at_once_into_an_empty_ring_are_all_there(open_store: Make) -> None:
     """A SELECT without a lock left 1.07 rows on average."""
     store = open_store(visits)
-    in_threads(5, lambda me: store.run(visits.push(Visit(5, me))))
+    in_threads(*[partial(store.run, visits.push(Visit(5, me))) for me in range(5)])
     assert sorted(visit.visitor for visit in store.run(visits.latest(5))) == [0, 1, 2, 3, 4]
 
 
@@ -130,20 +110,6 @@ def test_structures_of_a_batch_go_in_the_order_of_their_names(open_store: Make, 
     ]
     assert sorted(set(touched)) == order
     assert [touched.index(name) for name in order] == sorted(touched.index(name) for name in order)
-
-
-@pytest.mark.needs("sqlite3")
-def test_a_culprit_among_many_callers_of_one_batch_is_told_alone(open_store: Make) -> None:
-    """Somebody's trigger refuses one value; its neighbours commit, and the batch is halved to find it."""
-    store = open_store(visits, pageviews)
-    store._core._writer.connection.raw.executescript("""
-        CREATE TRIGGER foreign_rule BEFORE INSERT ON roost_visits_rows WHEN NEW.visitor = 13
-        BEGIN SELECT RAISE(ABORT, 'unlucky'); END""")
-    answers = together(store, *[visits.push(Visit(uid, 10 + uid)) for uid in range(8)])
-    assert answers == [1, 1, 1, roost.StatementFailed, 1, 1, 1, 1]
-    with pytest.raises(roost.StatementFailed, match="unlucky"):
-        store.run_all(pageviews.add("/home"), visits.push(Visit(1, 13)))
-    assert store.run(pageviews.total("/home")) == 0
 
 
 def test_a_multi_operation_atom_that_fails_in_company_undoes_only_itself(open_store: Make) -> None:

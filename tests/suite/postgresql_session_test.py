@@ -17,9 +17,8 @@ from roost.databases.server import MOST_PREPARED, USES
 from roost.databases.urls import redacted
 from tests import servers
 from tests.suite.application import Application
+from tests.suite.shapes import Open
 from tests.suite.ways import App
-
-Open = Callable[..., roost.Store]
 
 
 @dataclass(frozen=True)

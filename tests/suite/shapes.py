@@ -1,12 +1,18 @@
-"""Declarations that the suite shares."""
+"""Declarations that the suite shares, and small helpers."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import roost
 from roost.dialects.dialect import Statement, Template
+
+Make = Callable[..., Any]  # of stores of either kind
+Open = Callable[..., roost.Store]
 
 
 @dataclass(frozen=True)
@@ -59,3 +65,15 @@ def rows(sql: Any, query: str, *values: Any) -> list[Any]:
 def inner(store: Any) -> Any:
     """The store itself, also where a test holds it `InAsyncio`."""
     return getattr(store, "_store", store)
+
+
+def in_threads(*works: Callable[[], Any]) -> list[Any]:
+    """Run works at once, each in a thread of its own; return what they return, or raise what one has raised."""
+    start = threading.Barrier(len(works))
+
+    def run(work: Callable[[], Any]) -> Any:
+        start.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [each.result() for each in [pool.submit(run, work) for work in works]]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import roost
+from roost.structures.registry import from_definition
 from tests.campaigns.processes import until
 from tests.lengths import length
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.age_test import KINDS
+from tests.suite.shapes import Egg, Make, Place, Visit, baskets, in_threads, likes, pageviews, visits
 
-Make = Callable[..., Any]
 ALL = (pageviews, visits, baskets, likes)
 
 
@@ -102,21 +104,6 @@ def test_ddl_is_exactly_what_create_runs(open_store: Make, statements: list[str]
     assert sorted(made) == sorted(store.ddl(*ALL))
 
 
-@pytest.mark.needs("sqlite3")
-def test_ddl_run_by_a_migration_makes_the_same(open_store: Make, store_url: str, tmp_path: Path) -> None:
-    import sqlite3
-
-    with roost.Store(store_url) as store:
-        script = store.ddl(*ALL)
-    connection = sqlite3.connect(tmp_path / "suite.db")
-    for sql in script:
-        connection.execute(sql)
-    connection.commit()
-    connection.close()
-    store = open_store(*ALL)
-    assert store.run_all(visits.push(Visit(1, 2)), pageviews.add("a"), likes.add(1, "a")) == (1, None, 1)
-
-
 def test_an_atom_over_several_structures_is_all_or_nothing(make: Make) -> None:
     store = make(*ALL)
     store.run(baskets.add(Egg(1, 1)))
@@ -180,28 +167,17 @@ def test_closing_twice_and_using_afterwards(store_url: str) -> None:
 
 def test_threads_get_each_its_own_answer(open_store: Make) -> None:
     store = open_store(*ALL)
-    wrong: list[Any] = []
-    start, rounds = threading.Barrier(16), length(15, 40)
+    rounds = length(15, 40)
 
     def work(me: int) -> None:
-        start.wait()
         for n in range(1, rounds + 1):
-            if store.run(visits.push(Visit(me, n))) != n:
-                wrong.append(("push", me, n))
-            if store.run(likes.add(0, f"{me}-{n}")) != 1:
-                wrong.append(("add", me, n))
+            assert store.run(visits.push(Visit(me, n))) == n
+            assert store.run(likes.add(0, f"{me}-{n}")) == 1
             store.run(pageviews.add("/home"))
-            if store.run(visits.latest(me, 1)) != [Visit(me, n)]:
-                wrong.append(("latest", me, n))
-            if store.run_all(pageviews.add(f"/{me}"), pageviews.total(f"/{me}"))[1] != n:
-                wrong.append(("total", me, n))
+            assert store.run(visits.latest(me, 1)) == [Visit(me, n)]
+            assert store.run_all(pageviews.add(f"/{me}"), pageviews.total(f"/{me}"))[1] == n
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    in_threads(*[partial(work, me) for me in range(16)])
     assert store.run_all(pageviews.total("/home"), likes.size(0)) == (16 * rounds, 16 * rounds)
 
 
@@ -286,21 +262,6 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
         roost.Store("sqlite://", **options)
 
 
-@pytest.mark.needs("ring")
-def test_a_field_called_by_a_word_of_sql(make: Make) -> None:
-    @dataclass
-    class Odd:
-        select: int
-        order: str
-        Group: int
-
-    odd = roost.Ring("order", Odd, per=("select", "order"), keep=2)
-    store = make(odd)
-    store.run(odd.push(Odd(1, "by", 3)))
-    assert store.run(odd.latest((1, "by"))) == [Odd(1, "by", 3)]
-    assert store.run(odd.keys()) == [(1, "by")]
-
-
 def test_declarations_that_are_equal_answer_with_rows_of_their_own_class(make: Make) -> None:
     @dataclass(frozen=True)
     class Other:
@@ -329,25 +290,6 @@ def test_a_connection_that_failed_is_dropped_and_the_log_says_so(
     assert store.run(pageviews.total("/home")) == 2
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("mysql://ada:s3:cret@db/app", "mysql://ada:***@db/app"),
-        (
-            "postgresql://ada:secret@db/app?sslmode=require&password=other",
-            "postgresql://ada:***@db/app?sslmode=require&password=***",
-        ),
-        ("postgresql://ada@db/app", "postgresql://ada@db/app"),
-        ("sqlite:////srv/a:b@c.db", "sqlite:////srv/a:b@c.db"),
-    ],
-)
-def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    store = roost.Store(url)
-    assert store.url == shown
-    assert "secret" not in repr(store)
-    assert "s3" not in repr(store)
-
-
 @pytest.mark.needs("counter", "ring")
 def test_who_reads_all_keys_sees_none_that_a_later_operation_makes(open_store: Make) -> None:
     counted, pushed = roost.Counter("counted"), roost.Ring("pushed", Visit, per="uid", keep=2)
@@ -357,3 +299,43 @@ def test_who_reads_all_keys_sees_none_that_a_later_operation_makes(open_store: M
         [("b", 1), ("a", -3)],
     )
     assert store.run_all(pushed.keys(), pushed.push(Visit(1, 1)), pushed.keys()) == ([], 1, [1])
+
+
+# --- declarations and operations are values ----------------------------------------------------------------------
+
+logins = roost.RateLimit("logins", limit=3, within=86_400)
+jobs = roost.Lease("jobs")
+GRANT = roost.Grant("daily", "ada", 7, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+DECLARED: list[Any] = [
+    *ALL,
+    *[kind.declare() for kind in KINDS],
+    roost.Set("short", keep=3),
+    roost.Counter("hourly", window="hour", keep=2),
+    roost.Cache("numbers", key=Place, value=int),
+    roost.Cache("few", max_items=3, max_bytes=5_000),
+    logins,
+    jobs,
+]
+PRINTED = {
+    "logins.take('ada', 2)": logins.take("ada", 2),
+    "logins.peek('ada')": logins.peek("ada"),
+    "jobs.acquire('daily', 'ada', 2000000)": jobs.acquire("daily", "ada", 2),
+    "jobs.release('daily', 7)": jobs.release(GRANT),
+}
+
+
+def test_declarations_come_back_from_the_catalog_as_they_were() -> None:
+    with roost.Store("sqlite://") as store:
+        store.create(*DECLARED)
+        assert store.structures() == sorted(DECLARED, key=lambda each: each.name)
+    for each in DECLARED:
+        again = from_definition(each.definition)
+        assert again == each == pickle.loads(pickle.dumps(each))
+        assert type(again) is type(each)
+    assert len(set(DECLARED)) == len(DECLARED)
+    assert logins == roost.RateLimit("logins", limit=3, within=dt.timedelta(days=1))
+    assert logins != roost.RateLimit("logins", limit=3, within=86_400.5)
+    for printed, operation in PRINTED.items():
+        assert repr(operation) == printed
+        assert pickle.loads(pickle.dumps(operation)) == operation
+    assert pickle.loads(pickle.dumps(GRANT)) == GRANT

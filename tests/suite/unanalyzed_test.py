@@ -25,12 +25,8 @@ def leave_unanalyzed(url: str) -> None:
 
 
 def test_reads_go_by_index_on_postgresql() -> None:
-    try:
-        servers.postgresql()
-    except servers.NotHere as error:
-        servers.not_run(error)
     asked: list[tuple[str, tuple[object, ...]]] = []
-    with servers.database("postgresql") as url:
+    with servers.own_database("postgresql") as url:
         with roost.Store(url) as store:
             store.create(pageviews, visits, likes, baskets)
             leave_unanalyzed(url)
@@ -55,12 +51,8 @@ def test_reads_go_by_index_on_postgresql() -> None:
 
 
 def test_what_is_over_is_found_by_index_on_postgresql() -> None:
-    try:
-        servers.postgresql()
-    except servers.NotHere as error:
-        servers.not_run(error)
     caches = [roost.Cache("plain"), roost.Cache("bounded", max_items=KEYS)]
-    with servers.database("postgresql") as url:
+    with servers.own_database("postgresql") as url:
         with roost.Store(url) as store:
             store.create(*caches)
             leave_unanalyzed(url)

@@ -141,7 +141,16 @@ def newest_first(sql: Any, before: str = "") -> str:
 
 def into(sql: Any, name: str) -> str:
     """Return what a client inserts into: the view, or on MariaDB and MySQL its inlet."""
-    return f"{name}_in" if isinstance(sql, MariaDBClient) else name
+    return f"{name}_in" if isinstance(sql, MariaDBClient) else f'"{name}"'
+
+
+def insert(sql: Any, name: str, **row: Any) -> Any:
+    """Insert a row through the view, or through the inlet."""
+    quote = "`" if isinstance(sql, MariaDBClient) else '"'
+    columns = ", ".join(f"{quote}{each}{quote}" for each in row)
+    return sql.execute(
+        f"INSERT INTO {into(sql, name)} ({columns}) VALUES ({', '.join('?' * len(row))})", [*row.values()]
+    )
 
 
 def remove(sql: Any, name: str, **row: Any) -> Any:
@@ -149,8 +158,8 @@ def remove(sql: Any, name: str, **row: Any) -> Any:
     if isinstance(sql, MariaDBClient):
         columns = ", ".join(f"`{each}`" for each in row)
         return sql.execute(f"INSERT INTO {name}_out ({columns}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
-    condition = " AND ".join(f"{each} = ?" for each in row)
-    return sql.execute(f"DELETE FROM {name} WHERE {condition}", [*row.values()])
+    condition = " AND ".join(f'"{each}" = ?' for each in row)
+    return sql.execute(f'DELETE FROM "{name}" WHERE {condition}', [*row.values()])
 
 
 def empty(sql: Any, name: str) -> None:

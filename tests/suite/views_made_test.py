@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +10,11 @@ import pytest
 import roost
 from tests.suite.clients import MariaDBClient, PostgreSQLClient
 from tests.suite.engines import Engine
-from tests.suite.shapes import Visit, likes, pageviews, rows, visits
+from tests.suite.shapes import Open, Visit, likes, pageviews, rows, visits
 from tests.suite.views import baskets, both, into, refreshing, remove, slotted
 
 pytestmark = pytest.mark.needs("readable views")
 
-Open = Callable[..., roost.Store]
 ALL = (visits, baskets, pageviews, likes)
 nine = roost.Ring("visits", Visit, per="uid", keep=9)
 

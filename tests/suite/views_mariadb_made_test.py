@@ -15,11 +15,10 @@ from roost.structures.registry import plan_for
 from roost.structures.views.making import view_of
 from tests.suite import clients
 from tests.suite.clients import is_mariadb
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, rows, visits
+from tests.suite.shapes import Egg, Open, Visit, baskets, likes, pageviews, rows, visits
 
 pytestmark = pytest.mark.needs("inlets")
 
-Open = Callable[..., roost.Store]
 
 MINE = "CREATE TRIGGER mine AFTER INSERT ON visits_in FOR EACH ROW INSERT INTO log VALUES (NEW.visitor)"
 VISITS = ["roost_visits_in", "roost_visits_out", "visits", "visits_in", "visits_out"]

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, likes
+from tests.suite.shapes import Egg, Open, Visit, likes
 from tests.suite.views import (
     FILL,
     baskets,
     refreshing,
-    slotted,
 )
 
 pytestmark = pytest.mark.needs("inlets")
-
-Open = Callable[..., roost.Store]
-USED = "already used by statement"
-THREE = "(SELECT 1 AS seq UNION SELECT 2 UNION SELECT 3) q"
 
 
 def test_what_a_client_says_the_time_is_removes_nothing(open_store: Open, sql: Any) -> None:
@@ -42,12 +36,6 @@ def test_what_a_client_says_the_time_is_removes_nothing(open_store: Open, sql: A
     sql.execute("SET timestamp = DEFAULT")
     assert sql.execute("SELECT count(*) FROM online").fetchone() == (8,)
     assert store.check() == []
-
-
-def told(error: pytest.ExceptionInfo[Any]) -> tuple[int, str]:
-    """Return number and text of an error of MariaDB's."""
-    number, text = error.value.args
-    return number, text
 
 
 def test_duplicates_inside_one_statement(open_store: Open, sql: Any) -> None:
@@ -81,20 +69,3 @@ def test_a_delete_by_anybody_keeps_the_count(open_store: Open, sql: Any) -> None
     assert store.run_all(baskets.count(42), likes.size(7)) == (3, 1)
     store.run_all(baskets.clear(42), likes.clear(7), likes.add(7, "z"), baskets.forget(43))
     assert store.run_all(baskets.count(42), likes.size(7)) == (0, 1)
-
-
-def test_slots_are_one_total_and_a_sum_beyond_64_bits_is_refused(open_store: Open, sql: Any) -> None:
-    store = open_store(slotted, roost.Counter("single", slots=1))
-    store.run(slotted.add("a", 10))
-    for name in ("slotted", "single"):
-        for form in ("INSERT", "INSERT IGNORE", "REPLACE"):
-            sql.execute(f"{form} INTO {name}_in VALUES ('a', 5), ('a', -1)")
-        sql.execute(f"INSERT INTO {name}_in VALUES ('b', ?)", (2**62,))
-        with pytest.raises(sql.Error) as error:
-            sql.execute(f"INSERT IGNORE INTO {name}_in VALUES ('a', 1), ('b', ?)", (2**62,))
-        assert told(error) == (1644, f"{name}: the sum would leave 64 bits")
-    assert store.run(slotted.totals(["a", "b"])) == {"a": 22, "b": 2**62}
-    assert sql.execute("SELECT * FROM slotted ORDER BY `key`").fetchall() == (("a", 22), ("b", 2**62))
-    for name in ("slotted", "single"):
-        sql.execute(f"INSERT INTO {name}_out VALUES ('b')")
-    assert store.run(slotted.total("b")) == 0

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-import roost
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Egg, Open, Visit, baskets, likes, pageviews, visits
 from tests.suite.views import Colour, Everything, Level, ring
 from tests.suite.views_values_test import MOMENT, SETTINGS, UUID, set_by_client
 
 pytestmark = pytest.mark.needs("inlets")
 
-Open = Callable[..., roost.Store]
 ID = uuid.UUID(UUID)
 
 # Column, what a SQL client writes as SQL, what Python reads.

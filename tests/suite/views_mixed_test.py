@@ -18,7 +18,7 @@ import roost
 from tests.lengths import length
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
+from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, rows, visits
 from tests.suite.views import into, remove
 
 pytestmark = pytest.mark.needs("programs for SQL")
@@ -27,7 +27,6 @@ by_options = pytest.mark.parametrize(
     ("on_full", "on_duplicate"), [(full, same) for full in ("evict", "reject") for same in ("error", "refresh")]
 )
 
-Open = Callable[..., roost.Store]
 Work = Callable[[Any, int], Iterator[Any]]  # a store or a client, and the worker's number; yields what it was told
 TURNS = length(40, 300)
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 import pytest
 
 import roost
-from tests import servers
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.shapes import Egg, Visit, likes, pageviews, rows, visits
-from tests.suite.views import WRITES, Everything, baskets, refreshing, rejecting, ring, slotted
+from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, rows, visits
+from tests.suite.views import WRITES, Everything, baskets, refreshing, rejecting, ring
 
 pytestmark = pytest.mark.needs("psycopg")
 
-Open = Callable[..., roost.Store]
 
 ALL = (pageviews, visits, baskets, likes)
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
@@ -87,7 +84,7 @@ def test_every_isolation_level_writes(open_store: Open, sql: PostgreSQLClient, l
     )  # fmt: skip
 
 
-def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: str) -> list[Any]:
+def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str | Callable[[], object], late: str) -> list[Any]:
     """Run a statement that has to wait for another client's open transaction; return its answer, or its error."""
     found: list[Any] = []
 
@@ -98,7 +95,7 @@ def waiting(sql: PostgreSQLClient, other: PostgreSQLClient, first: str, late: st
             found.append(error)
 
     with other.transaction():
-        other.execute(first)
+        other.execute(first) if isinstance(first, str) else first()
         thread = Thread(target=run)
         thread.start()
         blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
@@ -197,18 +194,13 @@ def test_a_delete_ends_the_lease_that_it_has_found_and_no_later_one(
     store = open_store(jobs)
     grant = store.run(jobs.acquire("nightly", "worker 1", 60))
     assert grant is not None
-    found: list[Any] = []
     late = "DELETE FROM jobs WHERE holder = 'worker 1' RETURNING holder"
-    with other.transaction():
+
+    def changes_hands() -> None:
         store.on(other).run(jobs.release(grant))
         assert store.on(other).run(jobs.acquire("nightly", "worker 2", 60)) is not None
-        thread = Thread(target=lambda: found.extend(rows(sql, late)))
-        thread.start()
-        blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = ? AND wait_event_type = 'Lock'"
-        while not rows(other, blocked, sql.info.backend_pid):
-            other.execute("SELECT pg_stat_clear_snapshot()")
-    thread.join()
-    assert found == []
+
+    assert waiting(sql, other, changes_hands, late) == [[]]
     assert store.run(jobs.holder("nightly")) == "worker 2"
     assert rows(sql, late.replace("1", "2")) == [("worker 2",)]
     assert store.run(jobs.holder("nightly")) is None
@@ -225,49 +217,6 @@ def test_an_update_of_a_total_loses_no_add(open_store: Open, sql: PostgreSQLClie
 
 
 # Objects of the application's own
-
-
-def test_columns_of_any_name(open_store: Open, sql: PostgreSQLClient) -> None:
-    """The triggers have variables and aliases of their own."""
-
-    @dataclass(frozen=True)
-    class Line:
-        it: int
-        last: int
-        gone: int
-        made: int
-        found: int
-        new: int
-        old: int
-        s: int
-
-    class Key(NamedTuple):
-        it: int
-        had: int
-        made: int
-        s: int
-        r: int
-
-    lines = roost.Capped("lines", Line, per=("it", "new", "s"), keep=2, unique=("last", "made"))
-    ticks = roost.Ring("ticks", Line, per=("it", "new", "s"), keep=2)
-    counts = roost.Counter("counts", key=Key)
-    pairs = roost.Set("pairs", key=Key, member=str)
-    store = open_store(lines, ticks, counts, pairs)
-    for name in ("lines", "ticks"):
-        for n in range(4):
-            sql.execute(
-                f"INSERT INTO {name} (it, last, gone, made, found, new, old, s) VALUES (1, {n}, 3, 4, 5, 6, 7, 8)"
-            )
-        sql.execute(f"UPDATE {name} SET found = found + 1, gone = 0")
-        sql.execute(f"DELETE FROM {name} WHERE last = 2")
-    left = [Line(1, 3, 0, 4, 6, 6, 7, 8)]
-    assert store.run_all(lines.latest((1, 6, 8)), ticks.latest((1, 6, 8))) == (left, left)
-    sql.execute("INSERT INTO counts VALUES (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 7)")
-    sql.execute("UPDATE counts SET total = total + 1")
-    sql.execute("INSERT INTO pairs VALUES (1, 2, 3, 4, 5, 'a'), (1, 2, 3, 4, 5, 'a')")
-    assert store.run_all(counts.total(Key(1, 2, 3, 4, 5)), pairs.size(Key(1, 2, 3, 4, 5))) == (14, 1)
-    for name in ("counts", "pairs"):
-        sql.execute(f"DELETE FROM {name}")
 
 
 def test_what_the_application_added_to_a_view_stays(open_store: Open, sql: PostgreSQLClient, role: str) -> None:
@@ -332,26 +281,6 @@ def test_a_comment_of_one_s_own_hides_no_view(open_store: Open, sql: PostgreSQLC
     assert store.check() == []
 
 
-def test_a_dump_that_was_restored_has_the_same_views(open_store: Open, store_url: str, sql: PostgreSQLClient) -> None:
-    try:
-        dumps, restores = [
-            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
-        ]
-    except servers.NotHere as error:
-        servers.not_run(error)
-    store = open_store(*ALL)
-    store.run(visits.push(Visit(5, 7)))
-    sql.execute(f"CREATE DATABASE {sql.info.dbname}_restored")
-    dump = subprocess.run([dumps, store_url], check=True, capture_output=True).stdout
-    subprocess.run([restores, "-q", f"{store_url}_restored"], input=dump, check=True, capture_output=True)
-    with roost.Store(f"{store_url}_restored") as restored:
-        restored.create(*ALL)
-        assert restored.check() == []
-        with clients.connect(f"{store_url}_restored") as client:
-            client.execute("INSERT INTO visits (uid, visitor) VALUES (5, 8)")
-        assert restored.run(visits.latest(5)) == [Visit(5, 8), Visit(5, 7)]
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -374,24 +303,6 @@ def test_a_value_that_python_has_not_is_found(open_store: Open, sql: PostgreSQLC
 
 
 # What it tells
-
-
-def test_a_total_beyond_64_bits_is_shown_and_can_be_repaired(open_store: Open, sql: PostgreSQLClient) -> None:
-    store = open_store(slotted)
-    held = [("a", slot, 2**62) for slot in range(4)] + [("b", slot, -5) for slot in range(4)]
-    sql.executemany("INSERT INTO roost_slotted_rows VALUES (?, ?, ?)", held)
-    assert store.run(slotted.total("a")) == 2**64
-    assert rows(sql, "SELECT * FROM slotted ORDER BY key") == [("a", 2**64), ("b", -20)]
-    for total in (2**63 - 1, -(2**63)):
-        assert rows(sql, "UPDATE slotted SET total = ? WHERE key = 'a' RETURNING total", total) == [(total,)]
-        assert rows(sql, "SELECT total FROM slotted WHERE key = 'a'") == [(total,)]
-    for beyond in (2**63, 1.5, "NaN"):
-        with pytest.raises(psycopg.errors.CheckViolation, match=r"slotted\.total: it takes an integer"):
-            sql.execute("INSERT INTO slotted VALUES ('a', ?)", (beyond,))
-    with pytest.raises(psycopg.errors.NumericValueOutOfRange, match="out of range"):
-        sql.execute("INSERT INTO slotted VALUES ('a', -1)")
-    assert len(rows(sql, "DELETE FROM slotted RETURNING total")) == 2
-    assert store.run(slotted.totals(["a", "b"])) == {"a": 0, "b": 0}
 
 
 def test_what_was_set_comes_back(open_store: Open, sql: PostgreSQLClient) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import psycopg
 import pytest
 
 import roost
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.shapes import Visit, likes, pageviews, rows, visits
+from tests.suite.shapes import Open, Visit, likes, pageviews, rows, visits
 from tests.suite.views import WRITES, baskets, ring
 
 pytestmark = pytest.mark.needs("psycopg")
 
-Open = Callable[..., roost.Store]
 
 ALL = (pageviews, visits, baskets, likes)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import roost
 from tests.suite.clients import MariaDBClient, PostgreSQLClient, SQLiteClient
 from tests.suite.engines import Engine
-from tests.suite.shapes import likes, pageviews, rows, visits
+from tests.suite.shapes import Open, likes, pageviews, rows, visits
 from tests.suite.views import FORMS, HELD, LIKED, WRITES, baskets, filled
 
-Open = Callable[..., roost.Store]
 Cell = tuple[str, str, str, list[Any], Any]
 
 PAGE = Path(__file__).parents[2] / "docs/sql-views.md"

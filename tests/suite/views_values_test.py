@@ -5,22 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import sqlite3
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import roost
 from tests.suite.clients import Client, MariaDBClient, is_mariadb
 from tests.suite.engines import Engine
-from tests.suite.shapes import rows
-from tests.suite.views import Colour, Everything, Level, forms, into, remove, ring
-
-Open = Callable[..., roost.Store]
+from tests.suite.shapes import Open, rows
+from tests.suite.views import Colour, Everything, Level, forms, insert, into, remove, ring
 
 
 @dataclass(frozen=True)
@@ -265,23 +262,6 @@ def test_only_what_an_update_changes_is_judged(open_store: Open, sql: sqlite3.Co
     assert store.run(ring.latest(1)) == [Everything(1, i=7, s="é\0é")]
 
 
-@pytest.mark.parametrize("raw", [b"caf\xe9", b"\xff", b"\xed\xa0\x80", b"a\xc3"])
-def test_a_text_that_python_could_not_read_is_refused_and_found(make_store: Any, tmp_path: Path, raw: bytes) -> None:
-    texts = roost.Ring("texts", Text, per="k", keep=3)
-    store = roost.Store(f"sqlite:///{tmp_path}/texts.db")
-    store.create(texts)
-    sql = sqlite3.connect(tmp_path / "texts.db", isolation_level=None)
-    for word in ("INSERT", "INSERT OR REPLACE"):
-        with pytest.raises(sqlite3.IntegrityError, match=r"texts\.s: it takes a text"):
-            sql.execute(f"{word} INTO texts (k, s) VALUES (1, CAST(? AS TEXT))", (raw,))
-    sql.execute("INSERT INTO texts (k, s) VALUES (1, ?)", ("a \ufffd is a character",))
-    assert store.check() == []
-    sql.execute("UPDATE roost_texts_rows SET s = CAST(? AS TEXT)", (raw,))
-    assert [(each.rule, each.key) for each in store.check()] == [("value", 1)]
-    sql.close()
-    store.close()
-
-
 def test_a_database_in_utf16(tmp_path: Path) -> None:
     path = tmp_path / "utf16.db"
     sql = sqlite3.connect(path, isolation_level=None)
@@ -299,21 +279,63 @@ def test_a_database_in_utf16(tmp_path: Path) -> None:
     sql.close()
 
 
-@pytest.mark.needs("views")
-def test_names_that_sql_has_words_for(open_store: Open, sql: Client) -> None:
-    @dataclass(frozen=True)
-    class Line:
-        group: int
-        order: int
-        select: str | None = None
+@dataclass(frozen=True)
+class Words:
+    """Names that SQL has words for, and that triggers and functions use themselves."""
 
-    lines = roost.Capped("index", Line, per="group", keep=2, unique="order", on_duplicate="refresh")
-    table = roost.Ring("table", Line, per="group", keep=2)
-    store = open_store(lines, table)
+    group: int
+    order: int
+    select: str | None
+    it: int
+    last: int
+    gone: int
+    made: int
+    found: int
+    new: int
+    old: int
+    s: int
+    Group_: int = 0
+
+
+class Key(NamedTuple):
+    it: int
+    had: int
+    made: int
+    s: int
+    r: int
+
+
+lines = roost.Capped("index", Words, per=("group", "new", "s"), keep=2, unique=("order", "made"))
+table = roost.Ring("table", Words, per=("group", "new", "s"), keep=2)
+counts = roost.Counter("select", key=Key)
+pairs = roost.Set("pairs", key=Key, member=str)
+
+
+@pytest.mark.needs("readable views")
+def test_columns_and_structures_of_any_name(open_store: Open, sql: Any) -> None:
+    store, in_place = open_store(lines, table, counts, pairs), not isinstance(sql, MariaDBClient)
+    quote = '"' if in_place else "`"
+    written = [Words(1, n, "x", 1, 2, 3, 4, 5, 6, 7, 8) for n in range(4)]
     for name in ("index", "table"):
-        sql.execute(
-            f'INSERT INTO "{name}" ("group", "order", "select") VALUES (1, 2, \'x\'), (1, 3, NULL), (1, 4, NULL)'
+        for row in written:
+            insert(sql, name, **asdict(row))
+        if in_place:
+            sql.execute(f'UPDATE "{name}" SET found = found + 1, gone = 0, "select" = NULL')
+        shown = f"SELECT sequence FROM {quote}{name}{quote} WHERE {quote}order{quote} = 2"
+        key = {"group": 1, "new": 6, "s": 8}
+        remove(
+            sql, name, **key, **({"order": 2, "made": 4} if name == "index" else {"sequence": rows(sql, shown)[0][0]})
         )
-        sql.execute(f'UPDATE "{name}" SET "select" = \'y\' WHERE "order" = 4')
-        sql.execute(f'DELETE FROM "{name}" WHERE "order" = 3')
-    assert store.run_all(lines.latest(1), table.latest(1)) == ([Line(1, 4, "y")], [Line(1, 4, "y")])
+    left = replace(written[3], gone=0, found=6, select=None) if in_place else written[3]
+    assert store.run_all(lines.latest((1, 6, 8)), table.latest((1, 6, 8))) == ([left], [left])
+    assert store.run_all(lines.keys(), table.keys()) == ([(1, 6, 8)],) * 2
+    insert(sql, "select", it=1, had=2, made=3, s=4, r=5, total=13)
+    for _ in range(2):
+        insert(sql, "pairs", it=1, had=2, made=3, s=4, r=5, member="a")
+    assert store.run_all(counts.total(Key(1, 2, 3, 4, 5)), pairs.size(Key(1, 2, 3, 4, 5))) == (13, 1)
+    if in_place:
+        sql.execute('UPDATE "select" SET total = total + 1')
+        assert store.run(counts.total(Key(1, 2, 3, 4, 5))) == 14
+    remove(sql, "select", it=1, had=2, made=3, s=4, r=5)
+    remove(sql, "pairs", it=1, had=2, made=3, s=4, r=5, member="a")
+    assert store.run_all(counts.total(Key(1, 2, 3, 4, 5)), pairs.size(Key(1, 2, 3, 4, 5))) == (0, 0)

@@ -35,8 +35,7 @@ class App:
         kind = roost.AsyncStore if way.awaited else roost.Store
         self.store: Any = kind(url, trace=lambda sql, _: self.on_statement(sql))
         self._closers: list[Callable[[], Any]] = [self.store.close]
-        self.connection: Any = None
-        self.connection = self.wait(way.connect(self, url, **options))
+        self.connection: Any = way.connect(self, url, **options)
 
     def wait(self, result: Any) -> Any:
         if not inspect.isawaitable(result):
@@ -93,6 +92,11 @@ class App:
     def closes(self, closer: Callable[[], Any]) -> None:
         self._closers.append(closer)
 
+    def closed(self, connection: Any) -> Any:
+        """Return a connection that is closed with the application."""
+        self.closes(connection.close)
+        return connection
+
     def close(self) -> None:
         for closer in reversed(self._closers):
             self.wait(closer())
@@ -126,16 +130,16 @@ def path_of(url: str) -> str:
     return url.removeprefix("sqlite:///").partition("?")[0]
 
 
-def _sqlite3(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
-    connection = sqlite3.connect(path_of(url), isolation_level=None if autocommit else "DEFERRED", **options)
-    app.closes(connection.close)
-    return connection
+def _sqlite(connect: Callable[..., Any]) -> Callable[..., Any]:
+    def made(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+        level = None if autocommit else "DEFERRED"
+        return app.closed(app.wait(connect(path_of(url), isolation_level=level, **options)))
+
+    return made
 
 
-async def _aiosqlite(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
-    connection = await aiosqlite.connect(path_of(url), isolation_level=None if autocommit else "DEFERRED", **options)
-    app.closes(connection.close)
-    return connection
+def _psycopg(connect: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda app, url, **options: app.closed(app.wait(connect(url, **{"autocommit": False, **options})))
 
 
 def _pymysql(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
@@ -144,29 +148,16 @@ def _pymysql(app: App, url: str, *, autocommit: bool = False, **options: Any) ->
     return connection
 
 
-async def _asyncmy(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
-    connection = await asyncmy.connect(**{**arguments(url)[0], "autocommit": autocommit, **options})
+def _asyncmy(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection: Any = app.wait(asyncmy.connect(**{**arguments(url)[0], "autocommit": autocommit, **options}))
     app.closes(lambda: connection.ensure_closed() if connection.connected else None)
     return connection
 
 
-def _psycopg(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
-    connection = psycopg.connect(url, autocommit=autocommit, **options)
-    app.closes(connection.close)
-    return connection
-
-
-async def _async_psycopg(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
-    connection = await psycopg.AsyncConnection.connect(url, autocommit=autocommit, **options)
-    app.closes(connection.close)
-    return connection
-
-
-async def _asyncpg(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
-    connection = await asyncpg.connect(url, **_for_asyncpg(options))
-    app.closes(connection.close)
+def _asyncpg(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
+    connection = app.closed(app.wait(asyncpg.connect(url, **_for_asyncpg(options))))
     if not autocommit:
-        await connection.execute("BEGIN")
+        app.wait(connection.execute("BEGIN"))
     return connection
 
 
@@ -185,60 +176,36 @@ def alchemy_url(url: str, driver: str | None = None) -> str:
     return f"{scheme}+{driver or DRIVERS[scheme]}://{rest}"
 
 
-def _alchemy(driver: str, session: bool) -> Callable[..., Any]:
+def _alchemy(driver: str, session: Any, create: Callable[..., Any]) -> Callable[..., Any]:
     def connect(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
         level = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
-        engine = sa.create_engine(alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level)
-        app.closes(engine.dispose)
-        connection = Session(engine) if session else engine.connect()
-        app.closes(connection.close)
-        return connection
-
-    return connect
-
-
-def _async_alchemy(driver: str, session: bool) -> Callable[..., Any]:
-    async def connect(app: App, url: str, *, autocommit: bool = False, **options: Any) -> Any:
-        level = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
         options = _for_asyncpg(options) if driver == "asyncpg" else options
-        engine = sa_async.create_async_engine(
-            alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level
-        )
+        engine = create(alchemy_url(url, driver), poolclass=sa.NullPool, connect_args=options, **level)
         app.closes(engine.dispose)
-        connection = sa_async.AsyncSession(engine) if session else await engine.connect()
-        app.closes(connection.close)
-        return connection
+        return app.closed(session(engine) if session else app.wait(engine.connect()))
 
     return connect
 
 
 WAYS = [
-    Way("sqlite3", "sqlite-file", _sqlite3),
-    Way("aiosqlite", "sqlite-file", _aiosqlite, awaited=True),
+    Way("sqlite3", "sqlite-file", _sqlite(sqlite3.connect)),
+    Way("aiosqlite", "sqlite-file", _sqlite(aiosqlite.connect), awaited=True),
     Way("pymysql", "mariadb", _pymysql),
     Way("asyncmy", "mariadb", _asyncmy, awaited=True),
     Way("pymysql", "mysql", _pymysql),
     Way("asyncmy", "mysql", _asyncmy, awaited=True),
-    Way("psycopg", "postgresql", _psycopg),
-    Way("psycopg-async", "postgresql", _async_psycopg, awaited=True),
+    Way("psycopg", "postgresql", _psycopg(psycopg.connect)),
+    Way("psycopg-async", "postgresql", _psycopg(psycopg.AsyncConnection.connect), awaited=True),
     Way("asyncpg", "postgresql", _asyncpg, awaited=True),
 ]
-for _session, _name in ((False, "connection"), (True, "session")):
-    for _driver, _engine in (
-        *(("pysqlite", "sqlite-file"), ("pymysql", "mariadb"), ("pymysql", "mysql")),
-        ("psycopg", "postgresql"),
+_BLOCKING = {"sqlite-file": ["pysqlite"], "mariadb": ["pymysql"], "mysql": ["pymysql"], "postgresql": ["psycopg"]}
+_AWAITED = {"sqlite-file": ["aiosqlite"], "mariadb": ["asyncmy"], "mysql": ["asyncmy"]}
+_AWAITED["postgresql"] = ["psycopg", "asyncpg"]
+for _name in ("connection", "session"):
+    for _kind, _drivers, _session, _create in (
+        ("sqlalchemy", _BLOCKING, Session, sa.create_engine),
+        ("sqlalchemy-async", _AWAITED, sa_async.AsyncSession, sa_async.create_async_engine),
     ):
-        WAYS.append(Way(f"sqlalchemy-{_name}-{_driver}", _engine, _alchemy(_driver, _session), sqlalchemy=True))
-    for _driver, _engine in (
-        *(("aiosqlite", "sqlite-file"), ("asyncmy", "mariadb"), ("asyncmy", "mysql")),
-        *(("psycopg", "postgresql"), ("asyncpg", "postgresql")),
-    ):
-        WAYS.append(
-            Way(
-                f"sqlalchemy-async-{_name}-{_driver}",
-                _engine,
-                _async_alchemy(_driver, _session),
-                awaited=True,
-                sqlalchemy=True,
-            )
-        )
+        for _engine, _driver in [(engine, driver) for engine in _drivers for driver in _drivers[engine]]:
+            _connect = _alchemy(_driver, _session if _name == "session" else None, _create)
+            WAYS.append(Way(f"{_kind}-{_name}-{_driver}", _engine, _connect, _drivers is _AWAITED, sqlalchemy=True))

@@ -18,7 +18,7 @@ from roost.cli.app import Failure, GlobalOptions, flag, must_be_there, shared, s
 from roost.databases import open_engine
 from roost.databases.addresses import Address
 from roost.server import settings as serving
-from roost.server.logs import log_to_stderr
+from roost.server.processes import log_to_stderr
 from roost.server.settings import secret_of
 
 TOKEN = "ROOST_CONSOLE_TOKEN"
@@ -69,9 +69,8 @@ def console(
     for module in MODULES:
         if importlib.util.find_spec(module) is None:
             raise Failure(f"the console needs {module}: `pip install 'roost[console]'` brings it")
-    from roost.console.app import Options, allowed  # of the extra
+    from roost.console.app import Options, allowed, serve  # of the extra
     from roost.console.looking import SECONDS
-    from roost.console.serving import serve
 
     if url is not None:
         settings.store = url

@@ -14,7 +14,6 @@ import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypedDict, TypeVar
 
 from roost.client.requests import Broken, Opening, Request
@@ -88,23 +87,17 @@ class Deadline:
 
 
 class Wire(Protocol):
-    """A connected socket."""
+    """A connected socket. Only `transfer` waits.
 
-    def is_stale(self) -> bool:
-        """Whether the other side has closed it, or it has bytes that were not requested. Does not wait."""
-        ...
+    transfer: sends some of `data`; if it is empty, or sending would block, waits to receive or send. Returns the number
+        of bytes that count as sent, and the bytes received: None if it did not receive, b"" if the server has closed
+        the connection. Raises: OSError, including the deadline's TimeoutError.
+    is_stale: whether the other side has closed it, or it has bytes that were not requested.
+    """
 
-    async def transfer(self, data: memoryview, deadline: Deadline) -> tuple[int, bytes | None]:
-        """Send some of `data`; if it is empty, or sending would block, wait to receive or send.
-
-        Returns the number of bytes that count as sent, and the bytes received: None if it did not receive, b"" if the
-        server has closed the connection. Raises: OSError, including the deadline's TimeoutError.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close it at once. Does not wait."""
-        ...
+    def is_stale(self) -> bool: ...  # noqa: D102
+    async def transfer(self, data: memoryview, deadline: Deadline) -> tuple[int, bytes | None]: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
 
 
 class Unanswered(Exception):
@@ -219,10 +212,7 @@ class Options(TypedDict, total=False):
     tls: ssl.SSLContext | None
 
 
-class _Pending(Enum):
-    PENDING = "pending"
-
-
+PENDING: Any = object()  # the outcome of a request that has none yet
 W = TypeVar("W", bound=Wire)
 
 
@@ -283,7 +273,7 @@ class Connection(ABC, Generic[W]):
 
         If the connection breaks, reads are sent once more, and so are modifications that were not sent completely.
         """
-        outcomes: Outcomes = [_Pending.PENDING] * len(requests)
+        outcomes: Outcomes = [PENDING] * len(requests)
         left = list(range(len(requests)))
         if len(self._ids) > MOST_OPEN:
             self._drop()
@@ -306,7 +296,7 @@ class Connection(ABC, Generic[W]):
             if cause is None:
                 return outcomes
             why = f"{_reason(cause)}; the connection to {self._address} was dropped"
-            pending = [place for place in left if outcomes[place] is _Pending.PENDING]
+            pending = [place for place in left if outcomes[place] is PENDING]
             left = []
             for place in pending:
                 if requests[place].changes and exchange.was_sent(place):

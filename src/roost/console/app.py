@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hmac
 import json
+import socket
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import uvicorn
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
@@ -26,10 +30,10 @@ import roost
 from roost.cli.values import key_from_text, text_parser
 from roost.console import pictures, wording
 from roost.console.guard import Guard
-from roost.console.looking import SECONDS, Looker
+from roost.console.looking import SECONDS, Looker, Samples
 from roost.console.reading import aged, expiring, key_of, keys_of
-from roost.console.samples import Samples
 from roost.contrib.prometheus import StructureCollector
+from roost.databases.addresses import Address
 from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 
@@ -80,7 +84,6 @@ class Pages:
         self.templates.filters.update({name: getattr(wording, name) for name in names})
 
     def routes(self) -> ASGIApp:
-        """Return the application behind the guard."""
         return Starlette(
             routes=[
                 Route("/", self.index),
@@ -95,15 +98,12 @@ class Pages:
         )
 
     def looker(self) -> Looker:
-        """Return what reads for a page."""
         return Looker(self.store, self.samples, self.options.seconds)
 
     def page(self, template: str, /, *, status: int = 200, **facts: Any) -> HTMLResponse:
-        """Render a template."""
         return HTMLResponse(self.templates.get_template(template).render(facts), status)
 
     def told(self, request: Request, error: Exception) -> Response:
-        """Say what is wrong."""
         if isinstance(error, HTTPException):
             return self.page("message.html", status=error.status_code, title="Not here", text=error.detail)
         status = 404 if isinstance(error, roost.Missing) else 400 if isinstance(error, roost.Invalid) else 503
@@ -216,3 +216,49 @@ def allowed(text: str) -> frozenset[str]:
     if unknown:
         raise roost.Invalid(f"--allow takes {', '.join(ALLOWED)}, not {json.dumps(unknown[0])}")
     return found
+
+
+def serve(
+    store: roost.Store,
+    options: Options,
+    address: Address,
+    announce: Callable[[str], None],
+    *,
+    browser: bool,
+    attended: bool = False,
+) -> None:
+    """Serve until a signal; `Invalid` where anybody could look, `CannotOpen` if the address is in use.
+
+    announce: called with the link when it can be opened.
+    attended: end also when standard input does, as that of a process whose parent has ended.
+    """
+    if address.path:
+        raise roost.Invalid(f"{address}: the pages take a port")
+    if options.token is None and not address.loopback:
+        raise roost.Invalid(f"{address} can be reached from other machines: without a token anybody could look")
+    family, place = address.resolve()[0]
+    try:
+        listener = socket.create_server(place, family=family)
+    except OSError as error:
+        raise roost.CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
+    pages = Pages(store, options)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            pages.guard, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
+        )
+    )
+    host, port, *_ = listener.getsockname()
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
+    base = f"http://{Address(reached, int(port))}/"
+    announce(base if options.token is None else f"{base}?token={options.token}")
+    if browser:
+        webbrowser.open(base if options.token is None else f"{base}?token={pages.guard.ticket()}")
+    if attended:
+
+        def attend() -> None:
+            sys.stdin.read()
+            server.should_exit = True
+
+        threading.Thread(target=attend, daemon=True).start()
+    with listener:
+        server.run(sockets=[listener])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,7 +12,6 @@ import roost
 from roost.catalog.catalog import listed
 from roost.catalog.measure import Measure, measure
 from roost.console.reading import WATCHED, Reading, watched
-from roost.console.samples import Sample, Samples
 from roost.errors import Error, Invalid, Missing
 from roost.structures.plan import Context
 from roost.structures.registry import from_definition
@@ -19,6 +20,59 @@ from roost.structures.structure import Structure
 T = TypeVar("T")
 
 SECONDS = 1.0  # for all that a page reads
+MINUTE, LATELY = 60.0, 10.0  # seconds, of what was written
+
+
+class Sample(NamedTuple):
+    """What was read at a moment: a structure's total, and that of each key where there are few."""
+
+    at: float
+    total: int
+    keys: Mapping[Any, int]
+
+
+class Samples:
+    """The samples of the last minute, by structure; used by several threads.
+
+    >>> samples = Samples()
+    >>> samples.add("visits", Sample(0.0, 100, {5: 90, 7: 10}))
+    >>> samples.add("visits", Sample(2.0, 120, {5: 95, 7: 25}))
+    >>> samples.rate("visits"), samples.hot("visits")
+    (10.0, [(7, 15), (5, 5)])
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, deque[Sample]] = {}
+
+    def add(self, name: str, sample: Sample) -> None:
+        """Add a sample; older ones than a minute go, and one that is less than half a second old stays alone."""
+        with self._lock:
+            kept = self._kept.setdefault(name, deque())
+            if not kept or sample.at - kept[-1].at >= 0.5:
+                kept.append(sample)
+            while sample.at - kept[0].at > MINUTE:
+                kept.popleft()
+
+    def rate(self, name: str) -> float | None:
+        """Return what was written per second lately; None before there are two samples."""
+        with self._lock:
+            kept: list[Sample] = [*self._kept.get(name, ())]
+        if len(kept) < 2:
+            return None
+        last = kept[-1]
+        first = next((each for each in kept[:-1] if last.at - each.at <= LATELY), kept[-2])
+        return max(last.total - first.total, 0) / (last.at - first.at)
+
+    def hot(self, name: str, n: int = 5) -> list[tuple[Any, int]]:
+        """Return the keys to which most was written within the minute, each with how much."""
+        with self._lock:
+            kept = self._kept.get(name)
+            if not kept:
+                return []
+            first, last = kept[0].keys, kept[-1].keys
+        grown = [(key, total - first.get(key, 0)) for key, total in last.items() if first]
+        return sorted([each for each in grown if each[1] > 0], key=lambda each: -each[1])[:n]
 
 
 class Listed(NamedTuple):
@@ -49,7 +103,6 @@ class Looker:
         return self.store._core.glance(reading, max(self._end - monotonic(), 0.001))
 
     def plan(self, structure: Structure) -> Any:
-        """Return a structure in the database's words."""
         return self.store._core.known.plan(structure)
 
     def catalog(self) -> list[Listed]:
@@ -67,7 +120,6 @@ class Looker:
         return found
 
     def overview(self) -> list[Listed]:
-        """Return the structures with what was measured, as far as the time goes."""
         return [self.measured(entry) for entry in self.catalog()]
 
     def measured(self, entry: Listed) -> Listed:

@@ -307,7 +307,6 @@ def _other(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
 
 
 def key_of(plan: Any, context: Context, key: Any) -> Reading[KeyPage]:
-    """Return what is known of a key."""
     found: KeyPage = yield from _LOOKS.get(plan.structure.kind, _other)(plan, context, key)
     return found
 

@@ -50,7 +50,6 @@ def shown(value: Any) -> Text:
 
 
 def key_shown(key: Any) -> Text:
-    """Return a key for a page."""
     return shown(json.dumps(plain(key), ensure_ascii=False)) if isinstance(key, tuple) else shown(key)
 
 

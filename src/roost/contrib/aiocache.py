@@ -20,7 +20,7 @@ from aiocache.serializers import BaseSerializer, NullSerializer  # type: ignore[
 
 import roost
 from roost.contrib.opened import AsyncOpened
-from roost.contrib.stored import Codec, adding, is_held, storable
+from roost.contrib.serializers import Codec, adding, is_held, storable
 
 MANY = 1_000  # keys that `clear` removes at once
 AT_ONCE = 1e-6  # seconds after which a released lock is over
@@ -81,7 +81,7 @@ class RoostCache(BaseCache):  # type: ignore[misc]
 
     async def _multi_get(self, keys: Sequence[str], encoding: str | None = "utf-8", _conn: Any = None) -> list[Any]:
         names = [storable(key) for key in keys]
-        found = await self._opened.run(self.cache.get_many(names)) if names else {}
+        found = await self._opened.run(self.cache.get_many(names))
         return [self._loads(name, found.get(name), encoding) for name in names]
 
     async def _set(
@@ -96,8 +96,7 @@ class RoostCache(BaseCache):  # type: ignore[misc]
 
     async def _multi_set(self, pairs: Iterable[tuple[str, Any]], ttl: float | None = None, _conn: Any = None) -> bool:
         rows = {storable(key): self._dumps(storable(key), value) for key, value in pairs}
-        if rows:
-            await self._opened.run(self.cache.set_many(rows, ttl or None))
+        await self._opened.run(self.cache.set_many(rows, ttl or None))
         return True
 
     async def _add(self, key: str, value: Any, ttl: float | None = None, _conn: Any = None) -> bool:

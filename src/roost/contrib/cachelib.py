@@ -7,7 +7,7 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.stored import Codec, added, is_held
+from roost.contrib.serializers import Codec, added, is_held
 from roost.errors import Invalid, Overflow
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
@@ -23,8 +23,7 @@ class RoostCache(BaseCache):
     cache: the structure; its keys are texts and its values bytes, as in `roost.Cache("pages")`.
     default_timeout: seconds, for calls without a timeout; 0 means that values never expire.
 
-    serializer: "json", "msgpack", "pickle", `Signed(secret)`, or an object of your own (`roost.contrib.serializers`). A
-        value that another one has written is a miss. Ints are stored in digits.
+    serializer: "json", "msgpack", "pickle", `Signed(secret)`, or an object of your own (`roost.contrib.serializers`).
 
     >>> import roost
     >>> from roost.contrib.cachelib import RoostCache
@@ -53,7 +52,7 @@ class RoostCache(BaseCache):
         return None if found is None else self.codec.loads(key, found)
 
     def get_many(self, *keys: str) -> list[Any]:
-        found = self.store.run(self.cache.get_many(keys)) if keys else {}
+        found = self.store.run(self.cache.get_many(keys))
         return [self.codec.loads(key, found[key]) if key in found else None for key in keys]
 
     def has(self, key: str) -> bool:
@@ -65,9 +64,8 @@ class RoostCache(BaseCache):
 
     def set_many(self, mapping: dict[str, Any], timeout: Timeout = None) -> list[str]:
         """Store values, all or none; return their keys."""
-        if mapping:
-            values = {key: self.codec.dumps(key, value) for key, value in mapping.items()}
-            self.store.run(self.cache.set_many(values, self._ttl(timeout)))
+        values = {key: self.codec.dumps(key, value) for key, value in mapping.items()}
+        self.store.run(self.cache.set_many(values, self._ttl(timeout)))
         return list(mapping)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:

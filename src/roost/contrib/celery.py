@@ -1,7 +1,4 @@
-"""`RoostBackend`: Celery's results in a `Cache` of Roost's: `result_backend = "roost+postgresql://user@host/app"`.
-
-A result expires by itself, after `result_expires`: no `celery beat` is needed for it.
-"""
+"""`RoostBackend`: Celery's results in a `Cache` of Roost's: `result_backend = "roost+postgresql://user@host/app"`."""
 
 from __future__ import annotations
 
@@ -12,17 +9,14 @@ from celery.backends.base import KeyValueStoreBackend  # type: ignore[import-unt
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.stored import adding
+from roost.contrib.serializers import adding
 
 LARGEST = 8_000_000  # bytes of a result
 Key = str | bytes
 
 
 class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
-    """A result backend; `result_backend_transport_options` may have `name` ("celery_results") and `create` (True).
-
-    Chords count atomically in the database, without polling.
-    """
+    """A result backend; `result_backend_transport_options` may have `name` ("celery_results") and `create` (True)."""
 
     supports_autoexpire = True
     supports_native_join = True
@@ -43,7 +37,7 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
 
     def mget(self, keys: Sequence[Key]) -> list[bytes | None]:
         names = [_name(key) for key in keys]
-        found = self._opened.run(self.cache.get_many(names)) if names else {}
+        found = self._opened.run(self.cache.get_many(names))
         return [found.get(name) for name in names]
 
     def set(self, key: Key, value: Key) -> None:

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import roost
-from roost.contrib.serializers import JSON
-from roost.contrib.stored import LONGEST_KEY, Codec, added, is_held
+from roost.contrib.serializers import JSON, LONGEST_KEY, Codec, added, is_held
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,6 +1,4 @@
-"""`RoostBackend`: a backend of dogpile.cache, `make_region().configure("roost", arguments={"url": "sqlite:///app.db"})`.
-
-By its mutex one process of all computes a value, and the others wait for it or take the old one.
+"""`RoostBackend`: a backend of dogpile.cache; by its mutex one process of all computes a value.
 
 >>> from dogpile.cache import make_region
 >>> region = make_region().configure("roost", arguments={"url": "sqlite://"})
@@ -18,7 +16,7 @@ from dogpile.cache.api import NO_VALUE, CacheBackend, CachedValue, CacheMutex
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.stored import Codec, storable
+from roost.contrib.serializers import Codec, storable
 
 ALWAYS = 10.0**9  # seconds that a caller waits for a mutex
 
@@ -51,7 +49,7 @@ class RoostBackend(CacheBackend):
 
     def get_multi(self, keys: Iterable[str]) -> Sequence[Any]:
         names = [storable(key) for key in keys]
-        found = self.opened.run(self.cache.get_many(names)) if names else {}
+        found = self.opened.run(self.cache.get_many(names))
         return [self._loads(name, found[name]) if name in found else NO_VALUE for name in names]
 
     def _loads(self, name: str, data: bytes) -> Any:
@@ -63,11 +61,10 @@ class RoostBackend(CacheBackend):
 
     def set_multi(self, mapping: Mapping[str, Any]) -> None:
         """Store values, all or none."""
-        if mapping:
-            plain = {storable(key): tuple(value) if isinstance(value, CachedValue) else value
-                     for key, value in mapping.items()}  # fmt: skip
-            rows = {name: self._codec.dumps(name, value) for name, value in plain.items()}
-            self.opened.run(self.cache.set_many(rows, self._ttl))
+        plain = {storable(key): tuple(value) if isinstance(value, CachedValue) else value
+                 for key, value in mapping.items()}  # fmt: skip
+        rows = {name: self._codec.dumps(name, value) for name, value in plain.items()}
+        self.opened.run(self.cache.set_many(rows, self._ttl))
 
     def delete(self, key: str) -> None:
         self.opened.run(self.cache.delete(storable(key)))

@@ -22,7 +22,7 @@ from limits.storage import base
 
 import roost
 from roost.contrib.opened import AsyncOpened, Opened, Work
-from roost.contrib.stored import storable
+from roost.contrib.serializers import storable
 from roost.contrib.windows import Window, Windows
 
 DATABASES = (  # as the URLs of stores name them
@@ -103,12 +103,10 @@ class _Windows:
 
 
 class RoostStorage(_Windows, base.Storage, base.MovingWindowSupport, base.SlidingWindowCounterSupport):
-    """A storage of limits in the database of a URL: `roost+sqlite:///app.db`, `roost+postgresql://…`, `roost+mysql://…`.
+    """A storage of limits in the database of a URL, exact with any number of processes.
 
     name: the structure, which is made with the first use unless `create` is False (`roost ddl` prints it).
     options: those of `roost.Store`.
-
-    Exact with any number of processes, by the database's clock; a refused acquisition writes and locks nothing.
     """
 
     STORAGE_SCHEME = [f"roost+{each}" for each in DATABASES]  # noqa: RUF012 (as limits has it)

@@ -16,7 +16,7 @@ from requests_cache.serializers import json_serializer, utf8_serializer
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.stored import storable
+from roost.contrib.serializers import storable
 
 MANY = 1_000  # keys that are read or removed at once
 LARGEST = 8_000_000  # bytes of a response

@@ -8,7 +8,7 @@ from starsessions.stores.base import SessionStore
 
 import roost
 from roost.contrib.opened import AsyncOpened
-from roost.contrib.stored import storable
+from roost.contrib.serializers import storable
 
 MONTH = 30 * 86_400  # seconds
 

@@ -53,8 +53,7 @@ class Window(NamedTuple):
 class Windows(own.Structure[own.Key]):
     """Hits of each key, counted in windows: `hit` a fixed one, `take` a moving one, `slide` a sliding one.
 
-    A limit and the time for which it holds are given with each call. Those of `take`, and of `slide`, must not differ
-    between the calls of a key: of what one no longer counts, another cannot know. `limits` has a key for each limit.
+    Limit and time must not differ between the calls of a key: of what one no longer counts, another cannot know.
 
     >>> import roost
     >>> from roost.contrib.windows import Windows

@@ -26,7 +26,6 @@ TRIES = 10  # wrong secrets in a row before a connection is closed
 
 log = logging.getLogger("roost.server")
 
-
 Codec: TypeAlias = HandlerSocket | Memcached
 Pieces = list[Piece]  # of clients of one protocol
 
@@ -42,13 +41,13 @@ class Server(Protocol):
     waiting: Pieces
     draining: bool
 
-    def hold(self, what: str, client: Any, bytes_: int) -> None: ...  # noqa: D102
-    def wrong_secret(self, client: Any) -> None: ...  # noqa: D102
-    def arrived(self, piece: Piece) -> None: ...  # noqa: D102
-    def take(self) -> Pieces: ...  # noqa: D102
-    def schedule(self) -> None: ...  # noqa: D102
-    def played(self, pieces: Pieces, seconds: float) -> None: ...  # noqa: D102
-    def failed(self, pieces: Pieces, error: BaseException) -> None: ...  # noqa: D102
+    def hold(self, what: str, client: Any, bytes_: int) -> None: ...
+    def wrong_secret(self, client: Any) -> None: ...
+    def arrived(self, piece: Piece) -> None: ...
+    def take(self) -> Pieces: ...
+    def schedule(self) -> None: ...
+    def played(self, pieces: Pieces, seconds: float) -> None: ...
+    def failed(self, pieces: Pieces, error: BaseException) -> None: ...
 
 
 def _counted(chunk: Any) -> int:
@@ -126,7 +125,6 @@ class Client(asyncio.Protocol):
             self._too_long()
 
     def limit(self) -> None:
-        """Apply the current settings' limits."""
         self._framing.limit(self.server.settings.max_line, self.server.settings.max_answer)
 
     def _hand_on(self, chunk: Any) -> None:
@@ -272,7 +270,6 @@ class Client(asyncio.Protocol):
         self._hold("answers", self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Resume reading."""
         self._stopped = False
         self._hold("answers", 0)
         if not self.gone:
@@ -296,12 +293,10 @@ class Client(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self.gone = True
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self.gone = True
         self._framing.drop()
         self._rest = []

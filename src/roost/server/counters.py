@@ -68,13 +68,11 @@ class Counters:
         self.publish()
 
     def connected(self) -> None:
-        """Count a connection that was accepted."""
         self.connections += 1
         self.open += 1
         self.publish()
 
     def disconnected(self) -> None:
-        """Count a connection that has ended."""
         self.open -= 1
         self.publish()
 
@@ -90,7 +88,6 @@ class Counters:
         _NUMBERS.pack_into(self._memory, 0, *_numbers(self))
 
     def read(self) -> Totals:
-        """Return the published counters."""
         return totals(self._memory)
 
 

@@ -54,7 +54,6 @@ class Metrics(Collector):
         self._slots = slots
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric, with a sample per worker."""
         found = [
             ([slot.role if place == 0 else protocol, str(slot.number)], slot, slot.totals(protocol))
             for slot in self._slots
@@ -102,7 +101,6 @@ class Http:
         self._server = await asyncio.start_server(self._connected, sock=made, limit=LONGEST)
 
     async def close(self) -> None:
-        """Close the port and the connections."""
         self._server.close()
         for task in self._tasks:
             task.cancel()

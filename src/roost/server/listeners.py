@@ -34,7 +34,6 @@ class Listener:
     made: os.stat_result | None = None  # the status of a unix socket's path when it was made
 
     def of(self, number: int) -> socket.socket:
-        """Return the socket for a worker."""
         return self.sockets[number % len(self.sockets)]
 
     def close(self) -> None:

@@ -29,7 +29,6 @@ LONGEST = 0.003  # seconds that a turn waits for more clients at most; never lon
 AGAIN = 0.03  # seconds between attempts to run a line that needs a lock of another session
 TRYING = 0.02  # seconds that a turn of such attempts should take at most, since it occupies a connection
 
-
 Tried = tuple[Codec, Hashable]  # what lines wait for that are tried again: the key that they modify
 
 
@@ -64,7 +63,6 @@ class InTasks:
         self._tried: Codec | None = None  # the protocol whose lines were retried last
 
     def limit(self, limits: Limits) -> None:
-        """Set the limits of turns from now on."""
         for database in self._databases:
             database.limit(limits)
 

@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,7 +45,6 @@ class Channel:
 
     @classmethod
     async def over(cls, sock: socket.socket) -> Channel:
-        """Make a channel from a connected socket."""
         return cls(*await asyncio.open_unix_connection(sock=sock, limit=LONGEST))
 
     def say(self, word: str, **facts: Any) -> None:
@@ -62,7 +62,6 @@ class Channel:
         return found
 
     async def flush(self) -> None:
-        """Let the transport send what it has buffered."""
         try:
             await self._writer.drain()
         except ConnectionError:
@@ -288,10 +287,30 @@ class Slot:
         return True
 
     def forget(self) -> None:
-        """Close the counters' files."""
         for each in self._counters:
             each.close()
 
 
 def _ending(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record).replace("\n", " | ")
+        return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def log_to_stderr(who: str) -> None:
+    """Log to stderr from now on, with the name of this process in each line.
+
+    A traceback becomes one line too. Control characters are escaped, so text from a client can neither break a line nor
+    control a terminal.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(f"%(asctime)s %(levelname)s {who}[%(process)d] %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -1,19 +1,19 @@
 """One worker's sockets: requests are collected from all connections that are ready, run as one turn, and answered.
 
 A turn is scheduled when the first bytes arrive, and runs when the loop has read every socket that was ready; requests
-that arrive while it runs belong to the next turn. The server stops reading from a client that does not read its
-answers. An endless line is answered with an error, and its connection is closed. A slow client delays only itself.
-A turn is bounded in requests, bytes of answers and seconds. The remaining requests are left to the next turns, in which
-passed-over connections and short pieces come first. How much of a pipeline runs in one turn depends on the bytes and
-the time that its last piece took, so a connection with expensive requests gets the same share as the others.
-Turns on a SQLite file run here; turns on a database server run in `players.py`, several at a time.
+that arrive while it runs belong to the next turn. A turn is bounded in requests, bytes of answers and seconds. The
+remaining requests are left to the next turns, in which passed-over connections and short pieces come first. Turns on
+a SQLite file run here; turns on a database server run in `players.py`, several at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from math import inf
 
 from roost.errors import Busy
@@ -22,9 +22,9 @@ from roost.protocols.codec import Session as MemcachedSession
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.handlersocket.opened import Openings, Session
 from roost.protocols.memcached.codec import Memcached
+from roost.protocols.memcached.values import Values
 from roost.server.client import PACE, Client, Codec, Pieces
 from roost.server.counters import Counters
-from roost.server.memcached import codec_of
 from roost.server.players import InTasks
 from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
@@ -42,6 +42,9 @@ REST = 0.5  # seconds without a turn after which the writer copies the write-ahe
 LOCK_WAIT = 5.0  # seconds that a line waits for a file's write lock before it is answered with 146
 WRONG = 1.0  # seconds from one logged wrong secret to the next
 TICKS = 4  # checks for silent connections per `idle` seconds
+
+# Clients deduce features from memcached's version; the server answers as this version does.
+VERSION = f"1.6.18-roost-{version('roost')}"
 
 log = logging.getLogger("roost.server")
 
@@ -88,7 +91,13 @@ class Server:
         openings = Openings(self.may_open, writes=self.role == "write", looks=database.looks)
         self.codecs[HandlerSocket.name] = HandlerSocket(openings)
         if Memcached.name in self.counters:
-            self.codecs[Memcached.name] = codec_of(self, database)
+            settings = self.settings
+            assert settings.cache is not None
+            values = Values(database.structure(settings.cache), time.time, nul=database.nul)
+            if settings.memcached_once:
+                database.prepare_once()
+            stats = _stats(self, min(values.most_value, settings.max_answer))
+            self.codecs[Memcached.name] = Memcached(values, stats, settings.memcached_once)
 
     def may_open(self, database: str, table: str) -> bool:
         """Whether a table may be opened, by the names of the database and the table."""
@@ -149,7 +158,6 @@ class Server:
             greediest.abort()
 
     def arrived(self, piece: Piece) -> None:
-        """Queue complete requests for the next turn."""
         self.waiting.append(piece)
         self.schedule()
 
@@ -196,7 +204,6 @@ class Server:
             piece.client.abort()
 
     def played(self, pieces: Pieces, seconds: float) -> None:
-        """Answer the connections of a turn."""
         counters = self.counters[pieces[0].client.codec.name]
         if self.settings.slow and seconds > self.settings.slow:
             counters.slow += 1
@@ -302,3 +309,30 @@ class InLoop:
 
 def _limits(settings: Settings) -> Limits:
     return Limits(settings.max_unanswered, TURN_SECONDS, settings.timeout or inf, settings.max_answer)
+
+
+def _stats(server: Server, most_value: int) -> Callable[[Sequence[bytes]], Mapping[str, object] | None]:
+    begun = time.monotonic()
+
+    def stats(words: Sequence[bytes]) -> Mapping[str, object] | None:
+        if words == [b"settings"]:
+            settings = server.settings
+            return {"maxconns": settings.max_connections, "item_size_max": most_value, "cas_enabled": "yes"}
+        if words:
+            return None
+        counters = server.counters[Memcached.name]
+        return {
+            "pid": os.getpid(),
+            "uptime": int(time.monotonic() - begun),
+            "time": int(time.time()),
+            "version": VERSION,
+            "pointer_size": 64,
+            "curr_connections": counters.open,
+            "total_connections": counters.connections,
+            "rejected_connections": counters.refused,
+            "bytes_read": counters.bytes_in,
+            "bytes_written": counters.bytes_out,
+            "threads": 1,
+        }
+
+    return stats

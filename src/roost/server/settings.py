@@ -144,8 +144,8 @@ class Settings:
     """The settings of `roost serve`. `Invalid` when they are inconsistent or unsafe.
 
     >>> settings = Settings("sqlite:///app.db", tables=("users", "log_*"))
-    >>> settings.path, settings.synchronous, settings.allows("log_2026"), settings.allows("salaries")
-    ('app.db', 'FULL', True, False)
+    >>> settings.workers_of("write"), settings.allows("log_2026"), settings.allows("salaries")
+    (1, True, False)
     """
 
     url: Text = _setting(
@@ -259,7 +259,6 @@ class Settings:
 
     @property
     def is_file(self) -> bool:
-        """Whether the database is a SQLite file."""
         return self.url.startswith("sqlite:")
 
     def workers_of(self, role: Role) -> int:
@@ -268,25 +267,11 @@ class Settings:
 
     @property
     def connections_of_one(self) -> int:
-        """The number of database connections of one process."""
         processes = sum([self.workers_of(role) for role in ROLES if self.services(role)])
         return max(1, self.connections // processes)
 
     @property
-    def path(self) -> str:
-        """The path of the database file."""
-        path, _ = self._parsed
-        assert path is not None  # __post_init__ refuses a database in memory
-        return path
-
-    @property
-    def synchronous(self) -> str:
-        """SQLite's setting: FULL unless the URL says otherwise."""
-        return str(self._parsed[1]["synchronous"])
-
-    @property
     def read_only(self) -> bool:
-        """Whether the URL says `mode=ro`."""
         return self.is_file and self._parsed[1]["mode"] == "ro"
 
     def services(self, role: Role) -> list[Service]:
@@ -295,7 +280,6 @@ class Settings:
         return [service for service in found if self.listeners(service)]
 
     def listeners(self, service: Service) -> tuple[Address, ...]:
-        """Return the addresses of a service."""
         found: tuple[Address, ...] = getattr(self, service)
         return found
 
@@ -323,11 +307,9 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Make the settings from the text that `to_json` returned."""
         return cls(**{name: SETTINGS[name].read(value) for name, value in json.loads(text).items()})
 
     def changed(self, other: Settings) -> list[str]:
-        """Return the names of the settings that differ."""
         return [name for name in SETTINGS if getattr(self, name) != getattr(other, name)]
 
 

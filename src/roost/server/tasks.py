@@ -87,7 +87,6 @@ class Watch:
         self.watched = events
 
     def ready(self, events: int) -> None:
-        """Resume the waiting task."""
         if self.task is not None:
             self._tasks.resume(self.task, events)
         elif self.watched:  # the server has sent something unrequested, or has closed the connection
@@ -147,7 +146,6 @@ class Tasks(Waits):
     # --- for the connections of tasks -----------------------------------------------------------------------------
 
     def watch(self, fd: int) -> Watch:
-        """Make the `Watch` by which tasks wait for a socket."""
         return Watch(self, fd)
 
     def see(self, watch: Watch) -> None:
@@ -169,7 +167,6 @@ class Tasks(Waits):
             self.loop.call_later(TICK, self._tick)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep; in a task, without blocking the loop."""
         task = getcurrent()
         if type(task) is not Task:
             super().sleep(seconds)

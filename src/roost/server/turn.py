@@ -65,7 +65,6 @@ class Turn:
                 piece.gather(self.codec.join)
 
     def begin(self, pieces: Sequence[Piece], budget: Budget, failed: Error | None = None) -> Responder:
-        """Make the responder of the next attempt."""
         self.undo()
         made = self._attempt = self.codec.responder(pieces, self.database.version, budget, failed)
         return made
@@ -88,7 +87,6 @@ class Turn:
         counters.rows += responder.rows
 
     def part(self, *pieces: Piece) -> Part:
-        """Return pieces as a part of the batch."""
         return Requests(self, pieces)
 
 
@@ -107,7 +105,6 @@ class Requests(Part):
 
     @property
     def writes(self) -> bool:
-        """Whether the transaction may write."""
         return self._turn.codec.writes(self._turn.pieces)
 
     def _ready(self) -> Sequence[Piece]:

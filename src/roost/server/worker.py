@@ -25,8 +25,7 @@ from roost.protocols.memcached.codec import Memcached
 from roost.server import tls
 from roost.server.counters import Counters, map_block
 from roost.server.listeners import BACKLOG
-from roost.server.logs import log_to_stderr
-from roost.server.processes import Channel
+from roost.server.processes import Channel, log_to_stderr
 from roost.server.settings import Role, Settings, protocol_of
 
 log = logging.getLogger(__name__)
@@ -111,7 +110,6 @@ class Worker:
         return self._most - len(self.entering) - sum([each.open for each in self._counters.values()])
 
     def protocol(self, name: str, admitted: bool) -> asyncio.Protocol:
-        """Make the protocol of an accepted connection, or of one that is refused."""
         if admitted:
             protocol: asyncio.Protocol = self._served.protocol(name)
             return protocol
@@ -218,7 +216,6 @@ class _Acceptor:
             self._worker.entering.discard(door)
 
     def close(self) -> None:
-        """Accept no more connections."""
         if self._socket.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()

@@ -275,23 +275,24 @@ class ProgramPlan(ReadPlan):
         return [program.tell(*found) for found in zip(before, after, strict=True)]
 
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        """Call the set form of a program on a server; return the outcomes, None for each if it gives none.
-
-        On MariaDB and MySQL it gives them as a JSON object, by the numbers of the rows from 1 on.
-        """
+        """Call the set form of a program on a server; return the outcomes, None for each if it gives none."""
         template = self._many[program.verb]
         if self.dialect.family == "postgresql":
             found = yield Statement(template, rows)
-            return [row[0] for row in found[0]] if program.gives else [None] * len(rows)
+            told = [row[0] for row in found[0]] if program.gives else [None] * len(rows)
+            return (yield from self.completed(rows, told))
         outcomes: list[Any] = []
         for text, several in in_json(rows):
-            if not program.gives:
-                yield Statement(template, [(text,)])
-                outcomes += [None] * several
-                continue
-            *_, found = yield Together((Statement(template, [(text,)]), Statement(results(1), [()])))
-            told = json.loads(found[0][0][0] or "{}")
-            outcomes += [told.get(str(place)) for place in range(1, several + 1)]
+            called = Statement(template, [(text,)])
+            answers = yield Together((called, Statement(results(1), [()]))) if program.gives else called
+            by_place = json.loads(answers[1][0][0][0] or "{}") if program.gives else {}
+            told = [by_place.get(str(place)) for place in range(1, several + 1)]
+            outcomes += yield from self.completed(rows[len(outcomes) :][:several], told)
+        return outcomes
+
+    def completed(self, rows: Sequence[Row], outcomes: list[Any]) -> Calling:
+        """Return the outcomes of the rows of one call of a set form, before the next is made."""
+        yield from ()
         return outcomes
 
     def call_each(self, verb: str, rows: Sequence[Row]) -> Calling:

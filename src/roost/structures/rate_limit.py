@@ -287,11 +287,10 @@ class RateLimitPlan(RefusingPlan):
         beyond = f"tat - {w['now']} > {self.within} + {SECOND}"
         yield Do(f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {self.within} WHERE {w.mine()} AND {beyond}")
 
-    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        found = yield from super().call_all(program, rows)
-        left = [row for row, remaining in zip(rows, found, strict=True) if remaining is None]
+    def completed(self, rows: Sequence[Row], outcomes: list[Any]) -> Calling:
+        left = [row for row, remaining in zip(rows, outcomes, strict=True) if remaining is None]
         again = iter((yield from self.call_each("take", left)) if left else ())
-        return [next(again) if remaining is None else (1, remaining, 0) for remaining in found]
+        return [next(again) if remaining is None else (1, remaining, 0) for remaining in outcomes]
 
     def _peeking(self, w: Words) -> Iterator[Step]:
         seen = self.debt(("r.part", "r.tat"), "m.moment", self.limit, self.within)

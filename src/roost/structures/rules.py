@@ -76,7 +76,8 @@ def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str)
             yield Do(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({free}))")
         case _:  # a DELETE there cannot skip rows
             this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
-            free = f"SELECT {names} FROM {table} {index}{found} FOR UPDATE SKIP LOCKED"
+            latest = found.replace(f"BY {ends}", f"BY {ends} DESC")
+            free = f"SELECT {names} FROM {table} {index}{latest} FOR UPDATE SKIP LOCKED"
             yield Each(rows_key, free, [Do(f"DELETE FROM {table} WHERE {this}")])
 
 

@@ -363,6 +363,26 @@ def test_times_without_a_zone_are_of_the_one_that_was_named(open_store: Open, ap
     assert cap(store, None, None) == 0
 
 
+@pytest.mark.needs("programs for SQL")
+@pytest.mark.parametrize("east", [True, False])
+def test_a_session_in_another_zone_changes_nothing(open_store: Open, application: Application, east: bool) -> None:
+    make(application, "zoned")
+    store, zone = open_store(), "Pacific/Kiritimati" if east else "Pacific/Niue"
+    fill(application, [3 * 3600, 3600], "zoned")
+    if application.kind == "postgresql":
+        application(f"SET TIME ZONE '{zone}'")
+    else:
+        application(f"SET GLOBAL time_zone = '{'+13:00' if east else '-12:00'}'")
+    try:
+        assert cap(store, 2 * 3600) == 1
+        fill(application, [3 * 3600, 0], "zoned", first=2)
+        settle(store)
+        assert numbers(application) == [1, 3]
+    finally:
+        if application.kind == "mysql":
+            application("SET GLOBAL time_zone = 'SYSTEM'")
+
+
 def test_names_that_sql_has_words_for(open_store: Open, application: Application) -> None:
     quote = "`" if application.kind == "mysql" else '"'
     table, by = f"{quote}Old Log's{quote}", f"{quote}or'der{quote}"

@@ -168,6 +168,44 @@ def test_several_columns_and_texts_by_names_that_sql_has_words_for(open_store: O
     bursts.uncap(store, name)
 
 
+# Names that triggers, functions and passes use themselves.
+USED = {
+    "sqlite": "excluded i r o counted damaged n rowid values select typeof uid visits",
+    "mysql": "n held cut began noted gone key q r i o new old values visits roostcap excluded counted",
+    "postgresql": "k k0 k1 n r i o v d g e f l c t x p note noted relation roost_n setting locks lock came more"
+    " part given gone deleted failed latest each roostcap new_rows new old tg_relid tg_op found excluded counted visits"
+    " values",
+}
+
+
+def write_by(application: Application, name: str) -> tuple[str, str]:
+    """Make a table of a name that has a column of that name, as its key, and return the name and the key."""
+    q = "`" if application.kind == "mysql" else '"'
+    columns = ", ".join(f"{q}{each}{q} INT" for each in dict.fromkeys([name, "new", "old", "by"]))
+    table = "as_private_tables" if name.startswith("roost_") else name
+    application(f"CREATE TABLE {q}{table}{q} (x1 {{id}}, {columns})")
+    return table, f"{name},{'old' if name == 'new' else 'new'}"
+
+
+@pytest.mark.parametrize("newest_by", ["by", None])
+def test_f30_f36_names_that_the_triggers_use_themselves(
+    open_store: Open, application: Application, newest_by: str | None
+) -> None:
+    store, q = open_store(), "`" if application.kind == "mysql" else '"'
+    for name in length(USED[application.kind].split()[newest_by is None :: 2], USED[application.kind].split()):
+        table, per = write_by(application, name)
+        assert cap(store, per, 2, newest_by, table) == 0
+        key, other = per.split(",")
+        insert = f"INSERT INTO {q}{table}{q} ({q}{key}{q}, {q}{other}{q}, {q}by{q}) VALUES"
+        application(f"{insert} (1, 1, 1), (1, 1, 2), (1, 1, 3), (7, 1, 0)")
+        application(f"UPDATE {q}{table}{q} SET {q}{key}{q} = 2 WHERE {q}{key}{q} = 1")
+        application(f"{insert} (2, 1, 4)")
+        settle(store, table)
+        assert application(f"SELECT {q}by{q} FROM {q}{table}{q} ORDER BY 1") == [(0,), (3,), (4,)], name
+        assert store.run(roost.Capped.of(table).count((2, 1))) == 2
+    assert store.check() == []
+
+
 def test_foreign_keys_that_say_what_becomes_of_others_are_obeyed(open_store: Open, visits: Application) -> None:
     visits(
         "CREATE TABLE notes (visit BIGINT PRIMARY KEY, FOREIGN KEY (visit) REFERENCES visits (id) ON DELETE CASCADE)"

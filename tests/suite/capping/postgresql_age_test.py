@@ -103,16 +103,6 @@ def test_rows_of_other_tables_that_somebody_holds_keep_only_theirs(
     assert numbers(events) == [1000, 1001]
 
 
-def test_a_session_in_another_zone_deletes_nothing_younger(open_store: Open, application: Application) -> None:
-    make(application, "zoned")
-    cap(open_store(), 2 * 3600)
-    for zone in ("Pacific/Kiritimati", "Pacific/Niue"):
-        application(f"SET TIME ZONE '{zone}'")
-        fill(application, [3600, 3 * 3600, 0], "zoned")
-        assert numbers(application) == [0, 2]
-        application("DELETE FROM events")
-
-
 def test_a_domain_tells_no_time(open_store: Open, application: Application) -> None:
     application("CREATE DOMAIN moment AS timestamptz")
     application("CREATE TABLE events (id {id}, n int, at moment)")

@@ -16,6 +16,7 @@ from tests.suite.application import Application
 from tests.suite.capping import age_test as aged
 from tests.suite.capping.age_test import DAY
 from tests.suite.capping.tables import VISITS, Connect, Open, Role, cap, count, several, visitors
+from tests.suite.shapes import Egg, baskets, likes, pageviews
 
 pytestmark = pytest.mark.needs("trims at commit")
 
@@ -415,7 +416,7 @@ def test_r7_a_table_is_emptied_behind_an_insert_when_constraints_are_immediate(
 
 
 @pytest.mark.parametrize("per", ["uid", "uid,visitor"])
-def test_r1_a_dump_of_capped_tables_is_restored_without_an_error(
+def test_r1_a_dump_of_capped_tables_and_structures_is_restored_without_an_error(
     open_store: Open, visits: Application, per: str
 ) -> None:
     try:
@@ -428,6 +429,8 @@ def test_r1_a_dump_of_capped_tables_is_restored_without_an_error(
     store = open_store()
     cap(store, per, keep=2)
     aged.cap(store)
+    store.create(pageviews, baskets, likes)
+    store.run(baskets.add(Egg(5, 7)))
     several(visits, 2)
     aged.age(visits, 5)
     restored = f"{visits.url}_restored"
@@ -438,7 +441,10 @@ def test_r1_a_dump_of_capped_tables_is_restored_without_an_error(
     application = Application(restored)
     try:
         with roost.Store(restored) as store:
+            store.create(pageviews, baskets, likes)
             assert store.check() == []
+            application("INSERT INTO baskets (basket, egg, colour) VALUES (5, 8, 'red')")
+            assert store.run(baskets.latest(5)) == [Egg(5, 8, "red"), Egg(5, 7)]
         several(application, 3, uid=2)
         application("UPDATE visits SET uid = 1, visitor = 1")
         aged.fill(application, [0], first=100)

@@ -92,9 +92,6 @@ def test_one_key_with_very_many_rows_is_cut_in_short_steps(
     assert max(steps) <= 50
 
 
-# Every shape of table
-
-
 PLAIN = "uid INT, visitor INT, at TEXT"
 ALIAS = f"id INTEGER PRIMARY KEY, {PLAIN}"
 SHAPES: dict[str, tuple[str, str, str | None]] = {  # columns and options, --per, --newest-by
@@ -147,11 +144,6 @@ def test_keys_are_compared_as_the_column_does_and_null_is_none(open_store: Open,
     assert [key.lower() for key in store.run(table.keys())] == ["a", "b", b"\0"]
     assert store.run(table.count("a")) == 2
 
-
-# What belongs to the application
-
-
-# What others do to it meanwhile and later
 
 BUSY = [
     ("ALTER TABLE visits RENAME COLUMN uid TO user_id", "made anew meanwhile|no such column"),
@@ -331,9 +323,6 @@ def test_columns_that_differ_by_the_case_of_other_letters(open_store: Open, sql:
         assert bursts.inspect(store, "visits", [given], 5, None).cap.per == (meant,)
 
 
-# Index
-
-
 @pytest.mark.parametrize("index", ["(uid DESC, at DESC)", "(uid, at) WHERE visitor > 5"])
 def test_an_index_that_does_not_lead_to_the_rows_in_their_order(
     open_store: Open, sql: sqlite3.Connection, index: str
@@ -374,9 +363,6 @@ def test_an_insert_reads_the_index_and_sorts_nothing(open_store: Open, sql: sqli
         assert not any("TEMP B-TREE" in step or step.startswith("SCAN visits") for step in steps), steps
 
 
-# Names
-
-
 @pytest.mark.parametrize("name", ["new", "NEW", "Old"])
 def test_f30_a_table_that_is_called_as_a_trigger_s_row_is_refused(
     open_store: Open, sql: sqlite3.Connection, name: str
@@ -398,32 +384,6 @@ def test_f30_a_table_of_that_name_that_an_earlier_version_has_capped_is_told(
         sql.execute("UPDATE roost_catalog SET name = 'new', definition = replace(definition, 'other', 'new')")
         assert [(each.rule, "`roost uncap new`" in each.detail) for each in store.check()] == [("tables", True)]
         bursts.uncap(store, "new")
-
-
-NAMES = ["excluded", "i", "r", "o", "counted", "damaged", "n", "rowid", "values", "select", "typeof", "uid", "visits"]
-
-
-@pytest.mark.parametrize("newest_by", ["by", None])
-def test_f30_names_that_the_triggers_use_themselves(
-    open_store: Open, sql: sqlite3.Connection, newest_by: str | None
-) -> None:
-    store = open_store()
-    for name in NAMES:
-        sql.execute(f'CREATE TABLE "{name}" (n_1 INTEGER PRIMARY KEY, "{name}" INT, "new" INT, "by" INT, "old" INT)')
-        for uid in range(10):
-            sql.execute(f'INSERT INTO "{name}" ("{name}", "new", "by") VALUES (?, 5, ?)', (uid, uid))
-        assert cap(store, f"{name},new", 3, newest_by, name) == 0
-        sql.executemany(f'INSERT INTO "{name}" ("{name}", "new", "by") VALUES (7, 5, ?)', [(n,) for n in range(10, 15)])
-        sql.execute(f'UPDATE "{name}" SET "{name}" = 7 WHERE n_1 = 1')
-        sql.execute(f'INSERT INTO "{name}" ("{name}", "new", "by") VALUES (8, 5, 20)')
-        assert rows(sql, f'SELECT "{name}", count(*) FROM "{name}" GROUP BY 1 ORDER BY 1') == [
-            *[(uid, 1) for uid in range(1, 7)],
-            *[(7, 3), (8, 2), (9, 1)],
-        ], name
-    assert store.check() == []
-
-
-# What is told
 
 
 def test_f61_check_says_that_there_are_more_keys_than_it_names(store_url: str, sql: sqlite3.Connection) -> None:
@@ -458,9 +418,6 @@ def test_f22_after_capping_a_connection_is_as_durable_as_the_store_says(tmp_path
         cap(store)
         store._core.with_writer(lambda each: found.append(each.raw.execute("PRAGMA synchronous").fetchone()[0]))
     assert found == [wanted]
-
-
-# From Python
 
 
 def test_python_is_told_what_is_wrong(open_store: Open, sql: sqlite3.Connection) -> None:

@@ -13,8 +13,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils.safestring import SafeString
 
 from roost.contrib.django.store import DjangoStore
-from roost.contrib.serializers import JSON, Signed, Tag
-from roost.contrib.stored import Codec, added, is_held
+from roost.contrib.serializers import JSON, Codec, Signed, Tag, added, is_held
 from roost.errors import Invalid, Overflow
 from roost.structures.cache.declaration import MAX_TTL, Cache
 from roost.structures.clock import SECOND
@@ -38,13 +37,7 @@ def _awaited(method: Callable[..., Any]) -> Any:
 class RoostCache(BaseCache):
     """A cache backend: `CACHES = {"default": {"BACKEND": "roost.contrib.django.cache.RoostCache", …}}`.
 
-    LOCATION: the name of the structure; "django_cache" if empty. Caches with the same name share the structure.
-    OPTIONS: DATABASE, the alias (default: "default"); MAX_ENTRIES and MAX_BYTES, the bounds (default: none); JOIN,
-        whether the cache takes part in Django's transactions (default: True), see `DjangoStore`; SERIALIZER, "json"
-        (default), "signed" (pickles, signed with SECRET_KEY: whole responses, as `cache_page` stores them, need it),
-        "msgpack", "pickle", or an object (`roost.contrib.serializers`).
-
-    `migrate` creates the structure if "roost.contrib.django" is in INSTALLED_APPS.
+    LOCATION: the name of the structure; caches with the same name share it. OPTIONS: docs/django.md.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ class DjangoExecutor(Executor):
         self._vendor = connection.vendor
         self._takes_write_lock = writes and self._vendor == "sqlite"
         self._savepoints: list[str | None] = []  # one inside the other
-        self._lost = False  # the whole transaction was rolled back, and the savepoint with it
+        self.lost = False  # the whole transaction was rolled back, and the savepoint with it
         if self._vendor == "postgresql":
             from roost.databases.postgresql.session import PlainCursor, refuse
 
@@ -92,31 +92,36 @@ class DjangoExecutor(Executor):
         """
         if self._vendor == "sqlite":
             return None
-        raw = self._connection.connection
         made: Any
+        given = (self._connection.connection, self.place, True, self, None)
         if self._vendor == "mysql":
             from roost.databases.callers.mariadb import MariaDBCaller
 
-            made = _on_django(MariaDBCaller)(raw, self.place, True, self, None, dialect=self.dialect)
+            made = _on_django(MariaDBCaller)(*given, dialect=self.dialect)
             made.where = self.place
         else:
             from roost.databases.callers.postgresql import PostgreSQLCaller
 
-            made = _on_django(PostgreSQLCaller)(raw, self.place, True, self, None)
+            made = _on_django(PostgreSQLCaller)(*given)
         row: Row | None = now(made.at_once(wanted))
         return row
 
     def answered(self, text: str) -> Sequence[Row]:
         """Send a text of several statements; return the rows of the one that has any."""
-        if self._vendor != "postgresql":
-            return self._rows(text)
-        from roost.databases.postgresql.session import BINARY, TEXT
+        cursor, rows = self._cursor, list[Row]()
+        if self._vendor == "postgresql":
+            from roost.databases.postgresql.session import BINARY, TEXT
 
-        self._cursor.cursor.format = TEXT
+            cursor.cursor.format = TEXT
         try:
-            return self._rows(text)
+            cursor.execute(text)
+            while True:
+                rows = cursor.fetchall() if cursor.description else rows
+                if not cursor.nextset():
+                    return rows
         finally:
-            self._cursor.cursor.format = BINARY
+            if self._vendor == "postgresql":
+                cursor.cursor.format = BINARY
 
     def failed_at_once(self, error: DjangoError, text: str) -> Exception:
         """Return our error for one of an operation by itself."""
@@ -127,15 +132,6 @@ class DjangoExecutor(Executor):
                 self.lose()
                 return Conflict(f"{self.place}: {GONE}")
         return self.failed(error, text)
-
-    def _rows(self, text: str) -> Sequence[Row]:
-        # The rows of the one statement in the text that returns any.
-        rows: Sequence[Row] = ()
-        self._cursor.execute(text)
-        while True:
-            rows = self._cursor.fetchall() if self._cursor.description else rows
-            if not self._cursor.nextset():
-                return rows
 
     def obey(self, word: Any) -> None:
         try:
@@ -169,7 +165,7 @@ class DjangoExecutor(Executor):
                 raise
 
     def _back(self) -> None:
-        if self._lost:
+        if self.lost:
             return
         try:
             if self._savepoints[-1] is None:  # DDL outside of a transaction: it cannot be rolled back
@@ -182,17 +178,12 @@ class DjangoExecutor(Executor):
 
     def _release(self) -> None:
         savepoint = self._savepoints.pop()
-        if savepoint is not None and not self._lost:
+        if savepoint is not None and not self.lost:
             self._connection.savepoint_commit(savepoint)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the whole transaction was rolled back."""
-        return self._lost
 
     def lose(self) -> None:
         """Abandon the transaction: Django refuses further queries in the block and rolls it back."""
-        self._lost = True
+        self.lost = True
         self._connection.needs_rollback = True
 
     def failed(self, error: DjangoError, sql: str) -> Exception:

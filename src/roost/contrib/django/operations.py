@@ -1,9 +1,7 @@
 """Operations for Django's migrations: create, alter and drop a structure.
 
-A migration is part of history: its effect must not change with the current code. So an operation stores the structure's
-definition, in the same text as the catalog, and writes that into a squashed migration. Write the declaration into the
-migration file, as Django writes the fields of a model there; a structure imported from the application would change old
-migrations whenever the module changes.
+An operation stores the structure's definition, in the same text as the catalog, and writes that into a squashed
+migration: what a migration does must not change with the application's code.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from django.db import router, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.operations.fields import FieldOperation
@@ -48,6 +45,26 @@ class StructureOperation(Operation):
     def __init__(self, structure: Declared) -> None:
         self.structure = _frozen(structure)
         self.name = self.structure.name
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Do it, or print the SQL, where the routers allow it."""
+        self._allowed(app_label, schema_editor, back=False)
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        """Do the reverse, or print the SQL, where the routers allow it."""
+        self._allowed(app_label, schema_editor, back=True)
+
+    def _allowed(self, app_label: str, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
+        if router.allow_migrate(editor.connection.alias, app_label, structure=self.name):
+            self.apply(Known(dialect_of(editor.connection)), editor, back)
+
+    def apply(self, known: Known, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
+        """Do it, or the reverse; or print the SQL."""
+        raise NotImplementedError
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         """Change nothing: structures are not models, so `makemigrations` neither creates nor deletes them."""
@@ -87,30 +104,17 @@ class _WholeStructure(StructureOperation):
         more = {} if self.view else {"view": False}
         return type(self).__name__, [], {"structure": _facts(self.structure), **more}
 
-    def make(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        """Create the structure, or print the SQL."""
-        if (known := _allowed(app_label, schema_editor, self.name)) is None:
-            return
-        plan = known.plan(self.structure)
-        if schema_editor.collect_sql:
-            _collect(schema_editor, [*ddl(known.catalog, [plan], self.view), *known.once.ddl])
+    def apply(self, known: Known, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
+        plan, makes = known.plan(self.structure), isinstance(self, CreateStructure) is not back
+        if editor.collect_sql and makes:
+            _collect(editor, [*ddl(known.catalog, [plan], self.view), *known.once.ddl])
+        elif editor.collect_sql:
+            _collect(editor, drop_ddl(known.catalog, [plan], self.view))
+        elif makes:
+            change(create(known.catalog, [plan], self.view), editor.connection)
+            change(known.once.make(known.catalog), editor.connection)
         else:
-            change(create(known.catalog, [plan], self.view), schema_editor.connection)
-            change(known.once.make(known.catalog), schema_editor.connection)
-
-    def unmake(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        """Drop the structure, or print the SQL."""
-        if (known := _allowed(app_label, schema_editor, self.name)) is None:
-            return
-        plan = known.plan(self.structure)
-        if schema_editor.collect_sql:
-            _collect(schema_editor, drop_ddl(known.catalog, [plan], self.view))
-        else:
-            change(drop(known.catalog, [plan]), schema_editor.connection)
+            change(drop(known.catalog, [plan]), editor.connection)
 
 
 class CreateStructure(_WholeStructure):
@@ -127,7 +131,6 @@ class CreateStructure(_WholeStructure):
     """
 
     word, fragment = "Create", "{}"
-    database_forwards, database_backwards = _WholeStructure.make, _WholeStructure.unmake
 
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
         if isinstance(operation, AlterStructure):
@@ -139,10 +142,8 @@ class CreateStructure(_WholeStructure):
 class AlterStructure(StructureOperation):
     """Alter the stored structure to another declaration; see `roost.Store.alter` for what can be altered.
 
-    was: the previous declaration, for reversing; None: the operation cannot be reversed. An added column stays when it
-        is reversed, since its values would be lost; rows of the previous declaration get its default.
-    defaults: the values that existing rows get in added columns, by column name; by default those of the row's
-        dataclass, if the structure has one.
+    was: the previous declaration; without it the operation cannot be reversed. An added column stays when it is.
+    defaults: of added columns, by name, for existing rows; without it those of the row's dataclass.
     view: True adds the view, False drops it; None leaves it as it is.
 
     >>> import roost
@@ -172,43 +173,21 @@ class AlterStructure(StructureOperation):
         return self.was is not None
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        made: dict[str, Any] = {"structure": _facts(self.structure)}
-        if self.was is not None:
-            made["was"] = _facts(self.was)
-        if self.defaults:
-            made["defaults"] = self.defaults
-        if self.view is not None:
-            made["view"] = self.view
-        return "AlterStructure", [], made
+        was = None if self.was is None else _facts(self.was)
+        made = {"structure": _facts(self.structure), "was": was, "defaults": self.defaults or None, "view": self.view}
+        return "AlterStructure", [], {name: value for name, value in made.items() if value is not None}
 
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        self._alter(app_label, schema_editor, self.structure, self.view, keep_columns=False)
-
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        assert self.was is not None
-        view = None if self.view is None else not self.view
-        self._alter(app_label, schema_editor, self.was, view, keep_columns=True)
-
-    def _alter(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        structure: Structure,
-        view: bool | None,
-        keep_columns: bool,
-    ) -> None:
-        if (known := _allowed(app_label, schema_editor, self.name)) is None:
-            return
+    def apply(self, known: Known, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
+        structure, view = self.structure, self.view
+        if back:
+            assert self.was is not None
+            structure, view = self.was, None if view is None else not view
         defaults = {name: _member(structure, name, value) for name, value in self.defaults.items()}
-        work = alter(known.catalog, known.plan(structure), view, defaults, keep_columns=keep_columns)
-        if schema_editor.collect_sql:
-            _Printer(schema_editor).print(work, self.name)
+        work = alter(known.catalog, known.plan(structure), view, defaults, keep_columns=back)
+        if editor.collect_sql:
+            _Printer(editor).print(work, self.name)
         else:
-            change(work, schema_editor.connection)
+            change(work, editor.connection)
 
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
         if isinstance(operation, AlterStructure):
@@ -230,7 +209,6 @@ class DropStructure(_WholeStructure):
     """
 
     word, fragment = "Drop", "drop_{}"
-    database_forwards, database_backwards = _WholeStructure.unmake, _WholeStructure.make
 
 
 class _Printer(DjangoExecutor):
@@ -266,20 +244,10 @@ def _collect(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[str])
         schema_editor.execute(sql, params=None)
 
 
-def _allowed(app_label: str, schema_editor: BaseDatabaseSchemaEditor, name: str) -> Known | None:
-    connection: BaseDatabaseWrapper = schema_editor.connection
-    if not router.allow_migrate(connection.alias, app_label, structure=name):
-        return None
-    return Known(dialect_of(connection))
-
-
 def _frozen(declared: Declared) -> Structure:
     # Rebuilt from its definition even if a structure is given, so that it holds no reference to the application's code.
-    return from_definition(declared.definition if isinstance(declared, Structure) else _text(declared))
-
-
-def _text(facts: Mapping[str, Any]) -> str:
-    return json.dumps(facts, separators=(",", ":"))
+    text = declared.definition if isinstance(declared, Structure) else json.dumps(declared, separators=(",", ":"))
+    return from_definition(text)
 
 
 def _facts(structure: Structure) -> dict[str, Any]:

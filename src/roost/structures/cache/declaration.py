@@ -336,14 +336,17 @@ def get_or_set(cache: Cache[Any, V], key: Any, ttl: Ttl, stale: float, lease: fl
     release = cache.release(key, token)
     stored = False
     try:
-        again: Item[V] | None = yield cache.gets(
-            key
-        )  # the previous holder of the lease may have stored it in the meantime
+        # The previous holder of the lease may have stored it in the meantime.
+        again: Item[V] | None = yield cache.gets(key)
         if again is not None and (item is None or again.token != item.token):
             return again.value
         value: V = yield MAKE
-        yield cache.set(key, value, ttl), release
+        # Not over what another has stored since: this caller may be late, and its lease have ended.
+        fresh = cache.add(key, value, ttl) if again is None else cache.cas(key, value, again.token, ttl)
+        outcome, _ = yield fresh, release
         stored = True
+        if outcome is None:  # the value that was to be renewed has expired
+            yield cache.add(key, value, ttl)
         return value
     finally:
         if not stored:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from roost.structures.capped.declaration import Capped
-from roost.structures.steps import DUPLICATE, Do, Leave, Let, Now, Program, Put, Refuse, Step, number
+from roost.structures.steps import DUPLICATE, Do, Each, Leave, Let, Now, Program, Put, Refuse, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from roost.structures.capped.plan import CappedPlan
 
 BOUND = number("roost_bound")
+FAR = 32  # sequences by which the bound lies behind before a full key's head is written
 FEW = 50  # rows of a key with an order that are counted with each row beyond them
 
 
@@ -187,7 +188,7 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
         ELSE (SELECT count(*) FROM {rows} r WHERE {same(key, "r.", "k.")}) - coalesce(g."its count", 0) END AS "its n"
       FROM k LEFT JOIN g ON {same(key, "g.", "k.")})
   UPDATE {head} h SET n = c."its n", roost_bound = c."its bound" FROM c
-    WHERE {same(key, "h.", "c.")} AND (h.n <> c."its n" OR c."its bound" - h.roost_bound > 32);"""
+    WHERE {same(key, "h.", "c.")} AND (h.n <> c."its n" OR c."its bound" - h.roost_bound > {FAR});"""
     return f"""\
 <<its>> DECLARE {declared} fresh bigint[]; n bigint[]; bound bigint[]; last bigint[];
 BEGIN
@@ -208,8 +209,9 @@ END"""
 
 
 def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
-    # What is deleted may be counted by a trigger of the relation, so the heads of full keys are counted anew at last;
-    # the deletion cannot read the heads, which that trigger writes.
+    # What is deleted may be counted by a trigger of the relation, so the counts are written as a whole; a deletion
+    # cannot read the heads, which that trigger writes. Rows to evict are found from the newest end, or after the bound:
+    # from the oldest end, a search would pass all that an old snapshot keeps.
     structure, rows, head = plan.structure, w.rows, w.head
     key, ids = structure.key.columns, structure.id.columns
     name_of, same = plan.dialect.name_of, plan.dialect.same
@@ -227,6 +229,9 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
         yield Now()
         over = f"{same(key, 'r.', 'k.')} AND r.until <= {w['now']}"
         yield Do(f"DELETE r FROM {keys} k STRAIGHT_JOIN {rows} r {by_index} ON {over}")
+        if structure.keep is not None:
+            left = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
+            yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} SET h.n = {left}")
     window = f"PARTITION BY {given}"
     selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
     numbered = (
@@ -249,16 +254,26 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     count = f"SELECT {as_key}, COUNT(*) AS `its count` FROM {w.source} GROUP BY {given}"
     counted = f"UPDATE ({count}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')}"
     yield Do(f"{counted} SET h.sequence = h.sequence + g.`its count`")
-    if structure.keep is not None:
-        # A search from the newest on that does not find so many locks the last row of another key.
-        of_key = f"WHERE {same(key, 'v.', 'k.')}"
-        cut = f"SELECT v.sequence FROM {rows} v {by_index} {of_key} ORDER BY v.sequence DESC"
-        n = f"SELECT COUNT(*) FROM {rows} v FORCE INDEX (PRIMARY) {of_key}"
-        cut = f"CASE WHEN ({n}) > {structure.keep} THEN ({cut} LIMIT 1 OFFSET {structure.keep}) END"
-        yield Do(
-            f"DELETE r FROM (SELECT {w.names(key, 'k.')}, {cut} AS `its cut` FROM {keys} k) d\n"
-            f"    STRAIGHT_JOIN {rows} r {by_index} ON {same(key, 'r.', 'd.')} AND r.sequence <= d.`its cut`"
-        )
-        counted = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
-        full = "" if plan.expires else f" WHERE h.n > {structure.keep}"
-        yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} SET h.n = {counted}{full}")
+    if structure.keep is None:
+        return
+    of_key = f"FROM {rows} v {by_index} WHERE {same(key, 'v.', 'h.')}"
+    newest = ", ".join(f"v.{name} DESC" for name in [*names, "sequence"])  # of `sequence` alone, MySQL would sort all
+    cut = f"SELECT v.sequence {of_key} ORDER BY {newest} LIMIT 1 OFFSET {structure.keep}{w.current}"
+    beyond = (
+        f"SELECT {w.names(key, 'h.')}, h.n - {structure.keep}, h.roost_bound, ({cut})\n"
+        f"      FROM {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} WHERE h.n > {structure.keep}{w.current}"
+    )
+    mine = " AND ".join(f"{name_of(column)} = {w[column.name]}" for column in key)
+    gone = f"{mine} AND sequence > {w[BOUND.name]} AND sequence <= {w['cut']}"
+    count = f"(SELECT COUNT(*) FROM {rows} FORCE INDEX (PRIMARY) WHERE {mine})"
+    far = f"{w['cut']} - {w[BOUND.name]} > {FAR}"
+    n = f"CASE WHEN {w['gone']} = {w['excess']} THEN {structure.keep} ELSE {count} END"
+    bound = f"CASE WHEN {far} THEN {w['cut']} ELSE roost_bound END"
+    change = Do(
+        f"UPDATE {head} SET n = {n}, roost_bound = {bound} WHERE {mine}",
+        when=f"{w['gone']} <> {w['excess']} OR {far}",
+    )
+    evict = Do(f"{w.delete_by('newest')} WHERE {gone}", counts="gone")
+    yield Each([*key, number("excess"), BOUND, number("cut")], beyond, [evict, change])
+    counted = f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')}"
+    yield Do(f"{counted} SET h.n = {structure.keep} WHERE h.n > {structure.keep}")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Duplicate, Error, Full, Invalid
-from roost.structures.capped.adding import BOUND, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
+from roost.structures.capped.adding import BOUND, FAR, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
 from roost.structures.capped.clients import CappedWire
 from roost.structures.capped.declaration import Capped
 from roost.structures.operation import Operation
@@ -48,7 +48,6 @@ from roost.types.column_types import INT_MAX
 
 AFTER = number("roost_after")
 STORED = number("stored")  # the outcome of an add: whether the row was stored
-FAR = 32  # sequences by which the bound lies behind before a full key's head is written
 
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:

@@ -8,12 +8,10 @@ moment, and every change is a single atomic command on the root:
 - add, remove: `append`; `add` if there is no root; both again if another client was faster.
 - compaction: `cas` of the root. Records appended since it was read are carried over; otherwise the `cas` fails.
 - growth: the members are written to shards of a new generation, then a `cas` makes the root refer to it, with an empty
-  log. No record is ever combined with shards of another generation, and no writer has to know how many shards there
-  are. The old shards live on for `GRACE` seconds, for clients that are still reading them.
+  log. No record is combined with shards of another generation; the old ones live on for `GRACE` seconds for readers.
 - replace: shards first, then `set` of the root.
 
-If the root is gone, the set is gone: its shards can no longer be found. If a shard is gone, the header records it
-(`lost`).
+If the root is gone, so is the set: nothing refers to its shards. If a shard is gone, the header says so (`lost`).
 """
 
 from __future__ import annotations
@@ -404,24 +402,28 @@ class MemcachedPlan:
     def replace(self, item: str, members: Collection[Member]) -> Work[None]:
         """Replace the members; the set is complete from now on."""
         expires = self._expires()
-        old = self.memory.hints.get(item, (0, 0))
         root, header = yield from self._spread(item, members, True, expires)
+        old = (yield from self._header(item)) if self.structure.shards else None
         yield Put({item: root}, self._left(expires))
-        yield from self._after(item, header, Header(False, False, 0, *old), True)
+        yield from self._after(item, header, old or Header(), True)
 
     def clear(self, item: str) -> Work[None]:
         """Delete the root, then its shards."""
-        root = (yield Get((item,))).get(item)
-        if root is None:
+        header = yield from self._header(item)
+        if header is None:
             return
-        try:
-            header = self.encoding.read(item, root.data).header
-        except Mismatch:
-            header = Header()  # it is deleted whatever it contains
         yield Delete((item,))
         self.memory.hints.pop(item, None)
         if header.shards:
             yield Delete(tuple(self._shards(item, header.generation, header.shards)))
+
+    def _header(self, item: str) -> Work[Header | None]:
+        # The header of a root that is to go, whatever it contains.
+        root = (yield Get((item,))).get(item)
+        try:
+            return None if root is None else self.encoding.read(item, root.data).header
+        except Mismatch:
+            return Header()
 
     # --- compaction
 
