@@ -183,6 +183,28 @@ def found(sql: Any, query: str) -> bool:
     return bool(rows)
 
 
+def take_snapshot(own: Any, url: str) -> None:
+    scope = "" if url.startswith("postgresql") else "SESSION "
+    own.cursor().execute(f"SET {scope}TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    own.cursor().execute("SELECT 1 FROM roost_catalog")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_transaction_that_is_older_than_an_alter_calls_the_programs_that_are_there(
+    first: bool, server_url: str
+) -> None:
+    old, new = (roost.Capped("baskets", Egg, per="basket", keep=keep, unique="egg") for keep in (3, 5))
+    with roost.Store(server_url) as store, roost.Store(server_url) as other, application(server_url) as own:
+        other.create(old)
+        if not first:
+            store.run(old.add(Egg(1, 1)))
+        take_snapshot(own, server_url)
+        other.alter(new)
+        store.on(own).run_all(*[old.add(Egg(2, n)) for n in range(6)])
+        own.commit()
+        assert other.run(new.count(2)) == 5
+
+
 @pytest.mark.parametrize(("many", "level"), [(1, ""), (20, ""), (1, "REPEATABLE READ")])
 def test_the_first_push_of_a_key_waits_for_alter_and_keeps_the_new_cap(many: int, level: str, server_url: str) -> None:
     old, new = (roost.Ring("visits", Visit, per="uid", keep=keep) for keep in (3, 5))
@@ -209,9 +231,7 @@ def test_the_first_push_of_a_key_waits_for_alter_and_keeps_the_new_cap(many: int
         store.create(old)
         store.run(old.push(Visit(1, 1)))
         if level:
-            scope = "" if server_url.startswith("postgresql") else "SESSION "
-            own.cursor().execute(f"SET {scope}TRANSACTION ISOLATION LEVEL {level}")
-            own.cursor().execute("SELECT 1 FROM roost_catalog")
+            take_snapshot(own, server_url)
         pushing = threading.Thread(target=push)
         altering.alter(new)
         pushing.join(PATIENCE)
