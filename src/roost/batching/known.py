@@ -19,7 +19,7 @@ from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, RUNS, Operation, Target
-from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan, definition_of, each
+from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan, each
 from roost.structures.registry import plan_for
 from roost.structures.rows import RowStructure
 from roost.structures.structure import Structure, difference
@@ -212,13 +212,12 @@ class Known:
         return plan if stored.form == plan.form else stored  # all else that differs is in the programs
 
     def _stored(self, plan: StructurePlan, current: bool = False) -> Generator[Wanted, Any, str | Missing]:
-        # The stored definition; current: as it is now, whatever the snapshot, and until the transaction's end.
+        # The stored definition; current: as it is now, whatever a snapshot shows, and until the transaction ends.
         # A table of the application's own is not made by Roost, so it has a text of its own.
         made_by = self.made_by if self.made_by and plan.tables else plan.made_by
         missing = Missing(f"{plan.structure.name} is not in this database; {made_by}")
         try:
-            locked = definition_of(self.dialect, self.dialect.for_share)
-            stored = (yield Statement(locked, plan.stored.rows) if current else plan.stored)[0]
+            stored = (yield plan.current if current else plan.stored)[0]
         except Missing as error:
             return missing if self.made_by else error
         return stored[0][0] if stored else missing

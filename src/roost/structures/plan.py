@@ -173,6 +173,7 @@ class StructurePlan(TargetPlan):
         self.found_by: dict[object, StructurePlan] = {}
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
+        self.current = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
         self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Verb] = {}
