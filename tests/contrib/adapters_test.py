@@ -28,20 +28,11 @@ from roost.contrib.aiocache import RoostCache as AioCache
 from roost.contrib.requests_cache import RoostCache as RequestsCache
 from roost.contrib.serializers import Signed
 from roost.contrib.starsessions import RoostStore
+from tests.contrib.serializers_test import Planted
 from tests.suite import clients
 
 spawn = multiprocessing.get_context("spawn")
 LONG = "k" * 1000
-
-
-class Planted:
-    """What leaves a file where its pickle is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
 
 
 @pytest.fixture

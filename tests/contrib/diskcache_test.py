@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 import roost
 from roost.contrib.diskcache import STORED, Cache
-from tests.contrib.adapters_test import Planted
+from tests.contrib.serializers_test import Planted
 
 spawn = multiprocessing.get_context("spawn")
 
@@ -157,12 +157,8 @@ def counting(path: Path, n: int) -> None:
 
 
 def test_processes_and_threads_lose_no_count(cache: Cache) -> None:
-    with spawn.Pool(2) as pool:
+    with spawn.Pool(2) as pool, ThreadPoolExecutor(2) as threads:
         done = pool.starmap_async(counting, [(cache.directory, 50)] * 2, chunksize=1)
-        threads = [threading.Thread(target=counting, args=(cache.directory, 50)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        list(threads.map(counting, [cache.directory] * 2, [50] * 2))
         done.get()
     assert (cache["n"], cache["m"]) == (200, 200)

@@ -1,4 +1,4 @@
-"""The writer opens its file anew after an error that concerns the file: nobody notices, and nothing is closed twice."""
+"""What the writer does with its file: it is opened anew after an error that concerns it, and nobody notices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from roost.databases.engine import Wait
 from roost.databases.sqlite.filelock import FileLock
 from tests.campaigns import hostile
+from tests.campaigns.processes import until
 from tests.server.serving import Client, Serving
 
 SCHEMA = """
@@ -108,3 +109,10 @@ def reread(served: Serving) -> None:
     times = served.log.count(message)
     served.send(signal.SIGHUP)
     served.logged(message, times + 1)
+
+
+def test_when_nothing_comes_the_log_is_copied_into_the_file(served: Serving, tmp_path: Path) -> None:
+    value = "a value that is nowhere else"
+    with opened(served) as client:
+        assert client.ask(f"1\t=\t1\t1\t1\t0\tU\t1\t{value}") == ["0\t1\t1"]
+    until(lambda: value.encode() in (tmp_path / "app.db").read_bytes(), "the new value in the file")

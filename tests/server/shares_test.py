@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sqlite3
 import threading
@@ -125,6 +126,17 @@ def test_f52_a_slow_modification_is_undone_alone(tmp_path: Path) -> None:
             assert client.ask(hostile.OPEN, *lines) == ["0\t1", "0\t1\t1", "1\t1\ttimeout", "0\t1\t1"]
             answers = ["0\t2\t1\tone", "0\t2\t2\tv2", "0\t2\t3\tthree"]
             assert client.ask(*[f"0\t=\t1\t{n}" for n in (1, 2, 3)]) == answers
+
+
+def test_f59_a_request_in_work_is_finished_before_all_leave(tmp_path: Path) -> None:
+    """With `drain` 0 and a request that takes as long as one may: it is answered by its own limit, and exit code 0."""
+    with hostile.a_server(tmp_path, "--drain", "0", "--timeout", "7", "--workers", "1") as served:
+        fill(tmp_path)
+        with served.connect() as client:
+            assert client.ask(NEVER) == ["0\t1"]
+            client.send("1\t=\t1\t-1")
+            served.send(signal.SIGTERM)
+            assert served.process.wait(60) == 0
 
 
 def test_f52_who_does_not_say_the_secret_is_disconnected(tmp_path: Path) -> None:

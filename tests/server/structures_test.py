@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import tests.latest  # noqa: F401 - registers its kind, as an entry point does
 from roost.protocols.handlersocket.opened import Session
 from tests.index.databases import Database, db
 from tests.server.playing import Bench, bench
@@ -23,6 +24,7 @@ DECLARED = """
 import datetime as dt, sys
 from dataclasses import dataclass
 import roost
+from tests.latest import Latest
 
 @dataclass
 class Visit:
@@ -46,6 +48,8 @@ best = roost.Capped("best", Score, per="board", keep=2, unique="player", order="
 pages = roost.Cache("pages", value=str)
 views = roost.Counter("views", window=dt.timedelta(days=366), keep=3)
 online = roost.Set("online", member=int, keep_for=dt.timedelta(days=1))
+logins, jobs = roost.RateLimit("logins", key=int, limit=3, within=86400), roost.Lease("jobs")
+moods = Latest("moods", key=int, value=roost.text(20))
 store = roost.Store(sys.argv[1])
 """
 OPENED = [
@@ -99,7 +103,8 @@ def library(url: str, program: str) -> Any:
 
 @pytest.fixture
 def write(db: Database) -> Iterator[Bench]:
-    library(db.url, "store.create(visitors, carts, events, pageviews, likes, best, views, pages, online)\n1")
+    named = "visitors, carts, events, pageviews, likes, best, views, pages, online, logins, jobs, moods"
+    library(db.url, f"store.create({named})\n1")
     with closing(bench(db, "write")) as made:
         yield made
 
@@ -316,3 +321,43 @@ def test_a_cache(db: Database, write: Bench, session: Session) -> None:
         "0\t2",
     ]
     assert library(db.url, "store.run(pages.keys())") == ["/about"]
+
+
+def test_a_rate_limit_and_a_lease_are_found_and_deleting_gives_back_or_ends(write: Bench, session: Session) -> None:
+    taking = (
+        "store.run_all(logins.take(7, 2), jobs.acquire('daily', 'ada', 86400))\nstore.run(jobs.peek('daily')).token"
+    )
+    token = library(write.where.url, taking)
+    lines = ["P\t9\tmain\tlogins\tPRIMARY\tkey,remaining,retry_after", "9\t=\t1\t7", "9\t=\t1\t8"]
+    assert say(write, session, *lines) == ["0\t1", "0\t3\t7\t1\t0.0", "0\t3\t8\t3\t0.0"]
+    assert say(write, session, "9\t+\t1\t7", "9\t=\t1\t7\t1\t0\tU\t8") == ["2\t1\tnotimpl"] * 2
+    assert say(write, session, "9\t=\t1\t7\t1\t0\tD", "9\t=\t1\t7") == ["0\t1\t1", "0\t3\t7\t3\t0.0"]
+    lines = ["P\t9\tmain\tjobs\tPRIMARY\tkey,holder,token", "9\t=\t1\tdaily", "9\t=\t1\tweekly"]
+    assert say(write, session, *lines) == ["0\t1", f"0\t3\tdaily\tada\t{token}", "0\t3"]
+    assert say(write, session, "9\t+\t2\tdaily\tbob", "9\t=\t1\tdaily\t1\t0\tU\tx") == ["2\t1\tnotimpl"] * 2
+    assert say(write, session, "9\t=\t1\tdaily\t1\t0\tD", "9\t=\t1\tdaily") == ["0\t1\t1", "0\t3"]
+
+
+OWN = [  # of a structure that is not Roost's own
+    ("P\t9\tmain\tmoods\tPRIMARY\tkey,value", "0\t1"),
+    ("P\t8\tmain\tmoods\tPRIMARY\tnope", "2\t1\tfld"),
+    (f"9\t+\t2\t7\t{'x' * 21}", "1\t1\ttype"),
+    ("9\t+\t2\tseven\tcalm", "1\t1\ttype"),
+    ("9\t+\t1\t7", "1\t1\tnotnull"),
+    ("9\t=\t1\t7\t1\t0\tU\t8", "2\t1\tnotimpl"),
+    ("9\t>\t1\t7", "2\t1\tnotimpl"),
+    ("9\t=\t1\t7", "0\t2"),
+    ("9\t+\t2\t7\tcalm", "0\t1"),
+    ("9\t=\t1\t7", "0\t2\t7\tcalm"),
+    ("9\t+\t2\t7\tglad", "0\t1"),
+    ("9\t+\t2\t8\tsad", "0\t1"),
+    ("9\t=\t1\t7\t9\t0\t@\t0\t3\t8\t9\t7", "0\t2\t8\tsad\t7\tglad"),
+    ("9\t=\t1\t7\t1\t0\tD?", "0\t2\t7\tglad"),
+    ("9\t=\t1\t7\t1\t0\tD", "0\t1\t0"),
+    ("9\t=\t1\t7", "0\t2"),
+    ("9\t=\t1\t8", "0\t2\t8\tsad"),
+]
+
+
+def test_a_structure_of_ones_own(write: Bench, session: Session) -> None:
+    assert say(write, session, *[line for line, _ in OWN]) == [answer for _, answer in OWN]

@@ -416,3 +416,16 @@ def test_a_turn_that_is_run_again_finds_sessions_as_they_were(tmp_path: Path) ->
         assert found.texts == ["0\t1\t0\n0\t1\n", "1\t1\ttrigger\n"]
         assert made.sql("SELECT * FROM a") == [(2, "for-a")]
         assert made.sql("SELECT * FROM b") == []
+
+
+def test_f59_a_view_without_a_trigger_takes_no_rows(tmp_path: Path) -> None:
+    script = (
+        "CREATE TABLE rows (id INTEGER PRIMARY KEY, v); CREATE VIEW seen AS SELECT id, v FROM rows;"
+        "CREATE VIEW taken AS SELECT id, v FROM rows;"
+        "CREATE TRIGGER takes INSTEAD OF INSERT ON taken BEGIN INSERT INTO rows VALUES (new.id, new.v); END;"
+    )
+    with played(tmp_path, script) as made:
+        lines = ["P\t1\tmain\tseen\tPRIMARY\tid,v", "P\t2\tmain\ttaken\tPRIMARY\tid,v"]
+        lines += ["1\t+\t2\t5\tx", "2\t+\t2\t5\tx", "1\t=\t1\t5"]
+        found = ["0\t1", "0\t1", "2\t1\tnotimpl", "0\t1", "0\t2\t5\tx"]
+        assert made.say(made.session(), "\n".join(lines)) == found

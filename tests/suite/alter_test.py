@@ -32,6 +32,7 @@ class LongVisit:
     tag: Annotated[str, roost.text(9)] = "o'clock"
     mood: Mood = Mood.GOOD
     raw: bytes = field(default=b"\x00'")
+    said: str = "déjà\tvu"
 
 
 def ring(keep: int, name: str = "visits") -> Any:
@@ -134,6 +135,7 @@ def test_a_new_column_gets_its_default_in_the_rows_that_are_there(open_store: Ma
         "column tag (text(9)) added",
         'column mood (enum("it\'s good")) added',
         "column raw (binary(1000000)) added",
+        "column said (text(1000000)) added",
     ]
     assert store.run(longer.latest(5)) == [LongVisit(5, 7)]
     store.run(longer.push(LongVisit(5, 8, 3, "x", "y")))

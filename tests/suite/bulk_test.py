@@ -177,6 +177,18 @@ def test_its_rows_count_as_operations_of_a_batch() -> None:
     assert atom.size == 9
 
 
+def test_the_heads_that_many_rows_lock(open_store: Make) -> None:
+    store = open_store(visits, baskets, likes, pageviews)
+    heads = inner(store)._core.known.heads
+    for operation in [
+        visits.push_all([Visit(1, 1), Visit(2, 1), Visit(1, 2)]),
+        baskets.add_all([Egg(1, 1), Egg(2, 1), Egg(1, 2)]),
+        likes.add_all([(1, "ada"), (2, "ada"), (1, "bob")]),
+    ]:
+        assert heads(Atom((operation,))) == {(operation.structure.name, (1,)), (operation.structure.name, (2,))}
+    assert heads(Atom((pageviews.add_all({"/a": 1, "/b": 1}),))) == {("pageviews", ("/a",)), ("pageviews", ("/b",))}
+
+
 @pytest.mark.needs("counter", "ring", "second store")
 def test_a_declaration_that_is_not_the_stored_one(open_store: Make) -> None:
     old, new = open_store(visits), open_store()

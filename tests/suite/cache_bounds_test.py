@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import uuid
 from collections import OrderedDict
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_a_text_counts_by_its_bytes(make: Make) -> None:
         store.run(both.set("é", "ü" * 250))
     store.run_all(*[both.set(str(n), "v") for n in range(12)])
     assert sorted(store.run(both.keys()), key=int) == [str(n) for n in range(2, 12)]
+
+
+def test_what_is_neither_text_nor_bytes_counts_as_8_bytes_alone_and_among_many(make: Make) -> None:
+    idents = roost.Cache("idents", key=uuid.UUID, value=uuid.UUID, max_bytes=10 * 16)
+    store = make(idents)
+    ten = {uuid.UUID(int=n): uuid.UUID(int=n) for n in range(10)}
+    for operations in ([idents.set_many(ten)], [idents.set(*each) for each in ten.items()]):
+        store.run_all(*operations)
+        assert store.run(idents.get_many(ten)) == ten
+    for each in reversed(ten.items()):
+        store.run(idents.set(*each))
+    assert store.run(idents.get_many(ten)) == ten
 
 
 def test_random_writes_are_those_of_an_ordered_dictionary(make: Make) -> None:

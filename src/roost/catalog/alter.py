@@ -219,8 +219,8 @@ def _literal(dialect: Dialect, column: Column, value: Any) -> str:
     if "\x00" in str(stored):
         raise Invalid(f"{column.name}: a default cannot hold NUL")
     text = str(stored)
-    if dialect.name == "mariadb" and (not text or "'" in text or "\\" in text):
-        # MariaDB keeps the default of a long column as SQL, writes quotes and backslashes into it by one sql_mode, and
-        # reads it by that of whoever opens the table.
+    if dialect.family == "mariadb" and ("'" in text or dialect.literal(text) != f"'{text}'"):
+        # The default of a long column is kept as SQL: quotes, backslashes and what is not plain ASCII are written into
+        # it by one sql_mode, or as no sql_mode reads it, and read by that of whoever opens the table.
         return f"(CONVERT(X'{text.encode().hex()}' USING utf8mb4))"
     return dialect.literal(text)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 from unittest import skipIf, skipUnless
 
 from asgiref.sync import async_to_sync
@@ -15,7 +16,7 @@ from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
-from django.test import SimpleTestCase, TransactionTestCase
+from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
 import roost
 from roost.contrib.django import DjangoStore
@@ -38,23 +39,15 @@ class Checked(ClearsStructures, TransactionTestCase):
 
 def in_thread(work: Callable[[], Any]) -> Any:
     """Do something in another thread, with a connection of its own, and return the result or raise the error."""
-    found: list[Any] = []
 
-    def run() -> None:
+    def run() -> Any:
         try:
-            found.append((work(), None))
-        except Exception as error:
-            found.append((None, error))
+            return work()
         finally:
             connections.close_all()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(60)
-    result, error = found[0]
-    if error is not None:
-        raise error
-    return result
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result(60)
 
 
 class BatchTests(Checked):
@@ -69,16 +62,8 @@ class BatchTests(Checked):
 
     @skipIf(in_memory(connection), "only one connection sees a database in memory")
     def test_a_thread_that_only_runs_batches_has_nothing_to_close(self) -> None:
-        found: list[Any] = []
-
-        def work() -> None:
-            store.run(pageviews.add("/"))
-            found.append(connection.connection)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join(60)
-        self.assertEqual(found, [None])
+        _, opened = in_thread(lambda: (store.run(pageviews.add("/")), connection.connection))
+        self.assertIsNone(opened)
 
     @skipIf(in_memory(connection), "only one connection sees a database in memory")
     def test_outside_of_tests_django_opens_nothing_for_a_batch(self) -> None:
@@ -204,37 +189,52 @@ class OnceTests(Checked):
             self.assertEqual(again(visits.push(Visit(1, 1)), once="a visit"), 1)
 
 
-class OnCommitTests(Checked):
+class OnCommitRules(TestCase if TYPE_CHECKING else object):  # type: ignore[misc]
+    """What holds after a commit, and after that of a test, which `captureOnCommitCallbacks` stands for."""
+
+    committed: Any = staticmethod(transaction.atomic)
+
     def test_it_is_run_after_the_commit(self) -> None:
-        with transaction.atomic():
-            store.on_commit(pageviews.add("/"))
+        with self.committed():
+            store.on_commit(pageviews.add("/"), likes.add(1, "a"))
             self.assertEqual(store.run(pageviews.total("/")), 0)
-            transaction.on_commit(lambda: self.assertEqual(self.without_django(pageviews.total("/")), 1))
-        self.assertEqual(store.run(pageviews.total("/")), 1)
+        self.assertEqual(store.run_all(pageviews.total("/"), likes.members(1)), (1, {"a"}))
 
     def test_it_is_not_run_when_the_transaction_rolls_back(self) -> None:
-        with self.assertRaises(ZeroDivisionError), transaction.atomic():
-            store.on_commit(pageviews.add("/"))
-            raise ZeroDivisionError
-        with transaction.atomic():
+        with self.committed():
             store.on_commit(pageviews.add("/", 10))
             with self.assertRaises(ZeroDivisionError), transaction.atomic():
                 store.on_commit(pageviews.add("/", 100))
                 raise ZeroDivisionError
         self.assertEqual(store.run(pageviews.total("/")), 10)
 
-    def test_without_a_transaction_it_is_run_at_once(self) -> None:
-        store.on_commit(pageviews.add("/"))
-        self.assertEqual(store.run(pageviews.total("/")), 1)
-
     def test_what_fails_is_logged_and_takes_nothing_with_it(self) -> None:
-        with self.assertLogs("roost", "ERROR") as logged, transaction.atomic():
+        with self.assertLogs("roost", "ERROR") as logged, self.committed():
             Page.objects.create(name="kept")
             store.on_commit(carts.add(Item(1, 1)), carts.add(Item(1, 1)))
             store.on_commit(pageviews.add("/"))
+        self.assertIn("carts.add(Item(cart=1, item=1))", logged.output[0])
         self.assertIn("Duplicate", logged.output[0])
         self.assertEqual(Page.objects.count(), 1)
         self.assertEqual(store.run_all(carts.count(1), pageviews.total("/")), (0, 1))
+
+    def test_what_fails_is_raised_where_that_is_wanted(self) -> None:
+        with self.assertRaises(roost.Missing), self.committed():
+            store.on_commit(roost.Counter("nowhere").add("a"), robust=False)
+
+    def test_what_is_no_operation_is_refused_at_once(self) -> None:
+        nothing: Any = None
+        with self.assertRaises(roost.Invalid):
+            store.on_commit(nothing)
+
+
+class OnCommitTests(OnCommitRules, Checked):
+    def test_it_is_committed_before_what_is_run_behind_it(self) -> None:
+        with transaction.atomic():
+            store.on_commit(pageviews.add("/"))
+            transaction.on_commit(lambda: self.assertEqual(self.without_django(pageviews.total("/")), 1))
+        store.on_commit(pageviews.add("/"))  # without a transaction it is run at once
+        self.assertEqual(store.run(pageviews.total("/")), 2)
 
 
 class RequestTests(Checked):
@@ -344,23 +344,9 @@ class ThreadTests(Checked):
                 continue
 
     def at_once(self, *works: Callable[[], None]) -> None:
-        errors: list[BaseException] = []
-
-        def run(work: Callable[[], None]) -> None:
-            try:
-                work()
-            except BaseException as error:
-                errors.append(error)
-                raise
-            finally:
-                connections.close_all()
-
-        threads = [threading.Thread(target=run, args=(work,)) for work in works]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        self.assertEqual(errors, [])
+        with ThreadPoolExecutor(len(works)) as threads:
+            for each in [threads.submit(in_thread, work) for work in works]:
+                each.result(60)
 
 
 class LazyTests(Checked):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -212,6 +213,11 @@ class CachePlan(CacheReads):
     def _makes(self, op: Operation[Any]) -> bool:
         return op.args[4] in "SE" and op.args[5] is None if op.verb == "meta_set" else super()._makes(op)
 
+    def locks(self, operations: Operations, context: Context) -> list[Row]:
+        """A key that several of them write is made, so that nobody comes between them: there is no head to lock."""
+        writes = Counter(key for op in operations if op.writes for key in self.heads_of(op))
+        return [(*key, max(makes, int(writes[tuple(key)] > 1))) for *key, makes in super().locks(operations, context)]
+
     def verbs(self) -> dict[str, Verb]:
         self.make_reads()
         return {
@@ -306,13 +312,13 @@ class CachePlan(CacheReads):
 
     def _size(self, row: Row) -> int:
         # As the programs count it.
-        values = row[: self.key_width + 1]
-        sizes = [
-            len(each.encode()) if isinstance(each, str) else len(each)
-            for each in values
-            if isinstance(each, (str, bytes))
-        ]
-        return sum(sizes) + FIXED * (len(values) - len(sizes))
+        size = 0
+        for column, value in zip(self.structure.columns, row, strict=False):
+            if column.type.kind not in TEXTS:
+                size += FIXED
+            else:
+                size += len(value.encode() if isinstance(value, str) else value)
+        return size
 
     def _by_itself_in(self, op: Operation[Any], context: Context) -> Generator[Wanted, Any, Any]:
         # One operation of a batch. One that may make a value makes it, or does to it what the operation does to others.

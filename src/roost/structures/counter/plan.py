@@ -239,7 +239,8 @@ class CounterPlan(ProgramPlan):
             of_a_slot = error.word in ("range", "type") and (self.dialect.family != "mariadb" or "`n` + " in str(error))
             if not of_a_slot:  # it is of a column that somebody has added
                 raise
-            raise Overflow(f"{run[0]!r}: the sum of a slot would leave 64 bits") from error
+            others = f", or one of {len(run) - 1} with it" if len(run) > 1 else ""
+            raise Overflow(f"{run[0]!r}{others}: the sum of a slot would leave 64 bits") from error
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
