@@ -79,10 +79,13 @@ def test_f42_it_is_counted_and_told_once(open_store: Make, caplog: pytest.LogCap
         for _ in range(3):
             old.run_all(visits.push(Visit(5, 1)), visits.latest(5))
             old.run(baskets.count(1))
-    assert old.stats().overlaps == 1  # programs have the new `keep`: processes need not know, and compare but once
+    # Programs have the new `keep`: processes need not know, and compare but once; on MySQL their names are others.
+    replaces = old._core.known.dialect.replaces
+    assert old.stats().overlaps == (1 if replaces else 9)
     assert new.stats().overlaps == 0
     message = "is stored with another declaration, which is used: keep is"
     assert [record.getMessage() for record in caplog.records] == [
+        *([] if replaces else [f"visits {message} 3 in the database and 5 in the declaration"]),
         f"baskets {message} 2 in the database and 12 in the declaration",
     ]
 

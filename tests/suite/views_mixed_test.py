@@ -31,7 +31,6 @@ Work = Callable[[Any, int], Iterator[Any]]  # a store or a client, and the worke
 TURNS = length(40, 300)
 
 DEADLOCK = 1213
-NO_PROCEDURE = 1305  # of MySQL, which cannot replace one that `alter` changes
 
 
 def at_once(open_store: Open, url: str, library: Work, *foreign: Work) -> list[list[Any]]:
@@ -68,7 +67,7 @@ def until_done(work: Callable[..., Any], *values: Any, **row: Any) -> Any:
         try:
             return work(*values, **row)
         except pymysql.err.OperationalError as error:
-            if error.args[0] not in (DEADLOCK, NO_PROCEDURE):
+            if error.args[0] != DEADLOCK:
                 raise
 
 

@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 
 import roost
+from roost.dialects.dialect import Dialect
+from roost.dialects.mariadb import MARIADB
+from roost.dialects.mysql import MYSQL
+from roost.dialects.postgresql import POSTGRESQL
+from roost.structures.registry import plan_for
 from tests.values.shapes import Points, Visit, named
 
 Declare = Callable[[Any], Any]
@@ -53,6 +58,16 @@ def test_what_a_structure_may_be_called(kind: str) -> None:
         with pytest.raises(roost.Invalid) as caught:
             declare(wrong)
         assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("dialect", [MARIADB, MYSQL, POSTGRESQL], ids=lambda dialect: dialect.name)
+def test_programs_have_names_that_servers_take(dialect: Dialect) -> None:
+    made: list[Any] = [declare("x" * 40) for declare in STRUCTURES.values()]
+    made += [roost.RateLimit("x" * 40, limit=1, within=1), roost.Lease("x" * 40), roost.Cache("x" * 40)]
+    for structure in made:
+        names = [each.name for each in plan_for(structure, dialect).routines]
+        assert len({*names}) == len(names) > 0
+        assert max(map(len, names)) <= (63 if dialect is POSTGRESQL else 64)
 
 
 # Words of SQL's, soft keywords of Python's, capitals: names of columns are quoted, so all of them do.

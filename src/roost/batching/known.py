@@ -174,7 +174,7 @@ class Known:
                     raise  # "error": among others, a column that is not there
                 raise Careful from None
         plan.found_by.pop(self.token, None)
-        chosen = yield from self._compared(plan, len(operations))
+        chosen = yield from self._compared(plan, len(operations), context)
         if isinstance(chosen, Error):
             return [chosen] * len(operations)
         if len(plan.found_by) >= MOST_STORES:
@@ -185,14 +185,18 @@ class Known:
         except StatementFailed as error:
             if error.word != "routine":
                 raise
+            if not context.careful:  # `alter` has dropped it since, or a snapshot shows what was before
+                raise Careful from None
             plan.found_by.pop(self.token, None)
             made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
             raise Missing(f"{error}; {made_by}") from error
 
-    def _compared(self, plan: StructurePlan, operations: int) -> Generator[Wanted, Any, StructurePlan | Error]:
+    def _compared(
+        self, plan: StructurePlan, operations: int, context: Context
+    ) -> Generator[Wanted, Any, StructurePlan | Error]:
         # The plan by which operations of this declaration run.
         structure = plan.structure
-        definition = yield from self._stored(plan)
+        definition = yield from self._stored(plan, context.careful and not self.dialect.replaces)
         if isinstance(definition, Missing):
             return definition
         if definition == structure.definition:
@@ -207,12 +211,13 @@ class Known:
         self.stats.overlaps += operations
         return plan if stored.form == plan.form else stored  # all else that differs is in the programs
 
-    def _stored(self, plan: StructurePlan) -> Generator[Wanted, Any, str | Missing]:
-        # The stored definition. A table of the application's own is not made by Roost, so it has a text of its own.
+    def _stored(self, plan: StructurePlan, current: bool = False) -> Generator[Wanted, Any, str | Missing]:
+        # The stored definition; current: as it is now, whatever a snapshot shows, and until the transaction ends.
+        # A table of the application's own is not made by Roost, so it has a text of its own.
         made_by = self.made_by if self.made_by and plan.tables else plan.made_by
         missing = Missing(f"{plan.structure.name} is not in this database; {made_by}")
         try:
-            stored = (yield plan.stored)[0]
+            stored = (yield plan.current if current else plan.stored)[0]
         except Missing as error:
             return missing if self.made_by else error
         return stored[0][0] if stored else missing

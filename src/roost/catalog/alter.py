@@ -7,21 +7,22 @@ other change is refused with the reason, and nothing is changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, guarded, lock
+from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures.clock import fact_in_words
 from roost.structures.plan import Facts, StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
+from roost.structures.steps import Routine
 from roost.structures.structure import Structure
 from roost.structures.views.making import drop_view, found_view, make_view
 from roost.structures.views.view import NO_VIEW
-from roost.structures.words.making import make_programs, make_variants
+from roost.structures.words.making import all_programs, drop_programs, make_programs
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]
@@ -72,17 +73,19 @@ def alter(
     added = _added(structure, old, new, defaults or {})
     stored = yield from found_view(plan)
     had_view = bool(stored.objects)
+    former = yield from former_definitions(catalog, structure.name)
+    programs = all_programs(plan, [*former, found[0][0][0]])
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
     if plan.dialect.transactional_ddl:
         dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
-        changes = yield from _change(catalog, plan, found, old, new, added)
+        changes = yield from _change(catalog, plan, programs, found, old, new, added)
         if view or (view is None and dropped.objects):
             yield from make_view(plan, dropped)
     else:
-        if had_view and old != new:  # one of an older version may have what is to be changed written into it
+        if had_view and old != new and plan.dialect.replaces:  # one of an older version may have what is to be changed
             yield from make_view(type(plan)(was, plan.dialect))
-        changes = yield from _change(catalog, plan, found, old, new, added)
+        changes = yield from _change(catalog, plan, programs, found, old, new, added)
         try:
             if view is False:
                 yield from drop_view(plan)
@@ -95,6 +98,8 @@ def alter(
                 f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
                 f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
             ) from error
+    if (yield from drop_programs(plan, programs)) and not plan.dialect.replaces:  # by now the view calls the new ones
+        yield from _settle(plan, old, new, plan.settled)
     if view is not None:
         yield Statement(catalog.view, [(view, structure.name)])
     if view is not None and view is not had_view:
@@ -103,7 +108,13 @@ def alter(
 
 
 def _change(
-    catalog: Catalog, plan: StructurePlan, found: Any, old: Facts, new: Facts, added: Sequence[tuple[Column, Any]]
+    catalog: Catalog,
+    plan: StructurePlan,
+    programs: Sequence[Routine],
+    found: Any,
+    old: Facts,
+    new: Facts,
+    added: Sequence[tuple[Column, Any]],
 ) -> Changes:
     name = plan.structure.name
     # A call above READ COMMITTED that has waited for the `alter` before this one went by the former declaration.
@@ -117,6 +128,8 @@ def _change(
     changes = (yield from _columns(plan, added)) if "columns" in new else []
     if not changes and "columns" in new and list(old["columns"]) != list(new["columns"]):
         changes = ["the order of the columns"]
+    if not plan.dialect.replaces:  # beside those that are called, before the catalog tells of them
+        yield from make_programs(plan, [each for each in programs if each.name.startswith("roost_")])
     if not plan.dialect.transactional_ddl:
         # The statements so far are committed, and the lock is released. If this ends here, the added column, which has
         # a default, does no harm.
@@ -132,21 +145,23 @@ def _change(
         yield Statement(catalog.outdated, [(name, name)])
         yield Statement(catalog.remember, [(name,)])
         yield Statement(catalog.change, [(plan.structure.definition, name)])
-    yield from make_programs(plan)
-    if old != new and plan.routines:
-        former = yield Statement(catalog.former, [(name,)])
-        yield from make_variants(plan, [definition for (definition,) in former[0]])
-    if (left := [fact for fact in changed if fact in plan.settled]) and not plan.dialect.transactional_ddl:
-        # Until a program was replaced, which ends the transaction, its calls went by the former declaration.
-        yield Control.BEGIN_ALONE
-        for fact in left:
-            with suppress(Invalid):  # a collection that rejects drops no row
-                yield from plan.alterations[fact](plan, old, new)
+    yield from make_programs(plan, programs)
+    if plan.dialect.replaces and not plan.dialect.transactional_ddl:
+        yield from _settle(plan, old, new, plan.settled.intersection(changed))
     return changes + [
         f"{fact}: {'of a late call' if late else fact_in_words(fact, old.get(fact))} ->"
         f" {fact_in_words(fact, new.get(fact))}"
         for fact in changed
     ]
+
+
+def _settle(plan: StructurePlan, old: Facts, new: Facts, facts: Collection[str]) -> Generator[Wanted, Any, None]:
+    # Until a program was replaced or dropped, which ends the transaction, its calls went by the former declaration.
+    if facts:
+        yield Control.BEGIN_ALONE
+    for fact in facts:
+        with suppress(Invalid):  # a collection that rejects drops no row
+            yield from plan.alterations[fact](plan, old, new)
 
 
 def _added(structure: Structure, old: Facts, new: Facts, given: Mapping[str, Any]) -> Sequence[tuple[Column, Any]]:

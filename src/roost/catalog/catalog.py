@@ -11,7 +11,7 @@ from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import difference, facts_of
 from roost.structures.views.making import drop_view, is_made, make_view, view_of
-from roost.structures.words.making import drop_variants, make_programs, programs_differ
+from roost.structures.words.making import all_programs, drop_programs, make_programs, programs_differ
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
 
@@ -290,11 +290,12 @@ def create(
                 f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
                 f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
             ) from error
-        yield from make_programs(plan)  # before the entry: what is in the catalog can be called
+        yield from make_programs(plan, plan.routines)  # before the entry: what is in the catalog can be called
         yield Statement(Template(entry(plan, view)), [()])
     for plan in plans:
-        if plan not in missing and plan.structure.name not in former:
-            yield from make_programs(plan)
+        name = plan.structure.name
+        if plan not in missing and name not in former:
+            yield from make_programs(plan, all_programs(plan, (yield from former_definitions(catalog, name))))
     if view:
         for plan in plans:
             name = plan.structure.name
@@ -378,7 +379,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         if not plan.layout:
             raise Invalid(f"{structure.name} is a table of your own; `roost uncap {structure.name}` undoes `roost cap`")
         yield from drop_view(plan)
-        yield from drop_variants(plan)
+        yield from drop_programs(plan)
         for sql in _drop_tables(plan):
             yield Statement(Template(sql), [()])
         if "roost_former" in there:

@@ -146,7 +146,8 @@ class StructurePlan(TargetPlan):
     made_by: str  # the advice to be given if it is missing
     tables: tuple[str, ...]
     indexes: tuple[str, ...] = ()  # the indexes that `check` looks for
-    form: Sequence[str] = ()  # the columns of a row in the order in which its programs are given them
+    # The columns of a row in the order in which its programs are given them; on MySQL also the programs' names.
+    form: Sequence[str] = ()
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
@@ -172,6 +173,7 @@ class StructurePlan(TargetPlan):
         self.found_by: dict[object, StructurePlan] = {}
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
+        self.current = Statement(definition_of(dialect, dialect.for_share), [(name,)])
         self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
         self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Verb] = {}

@@ -36,7 +36,7 @@ from roost.structures.rules import removals
 from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import calling, in_json, results
 from roost.structures.words.sqlite import SQLiteWords
-from roost.structures.words.words import Words, digest
+from roost.structures.words.words import Words, short_digest
 from roost.types.columns import Column
 
 MOST_CALLS = 64  # procedures that one text calls on MariaDB and MySQL
@@ -90,9 +90,9 @@ class ProgramPlan(ReadPlan):
         rows = getattr(structure, "rows", None)
         if rows is not None:
             self.form = [each.name for each in (*rows.others, *rows.unknown)]
-        # On MariaDB and MySQL each form has its own name: an inlet's trigger goes on calling the one that it knows.
-        if rows is not None and (rows.unknown or dialect.family == "mariadb"):
-            self.words.variant = f"_{digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
+        # On MariaDB each form has its own name: an inlet's trigger goes on calling the one that it knows.
+        if rows is not None and dialect.replaces and (rows.unknown or dialect.family == "mariadb"):
+            self.words.variant = f"_{short_digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
         self.lock_width = self.apart = self.key_width  # of the columns that identify what a call locks
         self._programs: dict[str, Program] = {}
         self._many: dict[str, Template] = {}
@@ -121,6 +121,8 @@ class ProgramPlan(ReadPlan):
             if (door := self.words.door(program)) is not None:
                 routines.append(door)
         self.routines = tuple(routines)
+        if not dialect.replaces:
+            self.form = [*self.form, *(each.name for each in routines)]
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
         if not self.heads:
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)

@@ -84,7 +84,7 @@ FAILURES = table(
 UNPARSED = 1064
 BODY = re.compile(r"(?:Trigger 'roost_(\w+)_deleted'|Unknown trigger) has an error in its body")
 # The structures of a statement, whose trigger the error may not name.
-NAMED = re.compile(r"\broost_(\w+)_rows\b|\bCALL (?:roost_)?(\w+?)_[a-z]+(?:_all)?(?:_[0-9a-f]{16})?\(")
+NAMED = re.compile(r"\broost_(\w+)_rows\b|\bCALL (?:roost_)?(\w+?)_[a-z]+(?:_all)?(?:_[0-9a-f]{8})?\(")
 
 
 def unparsed(error: Exception, sql: str) -> str:

@@ -100,7 +100,7 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
     before, keep = old.get("keep"), new["keep"]
     if before is None:
         raise Invalid(f"{plan.structure.name}: keep cannot change from None to {keep}: the members have no order")
-    if keep < before:
+    if keep <= before:
         head = plan.head_table
         yield Statement(each(f"SELECT n FROM {head} WHERE n > {keep}{plan.dialect.for_update}"), [()])
         yield beyond(plan, plan.pair, "sequence DESC", keep)

@@ -1,9 +1,13 @@
-"""Makes the programs of a structure, and replaces those that an older release or another declaration has left."""
+"""Makes the programs of a structure, and replaces those that an older release or another declaration has left.
+
+MySQL replaces no procedure, and a call of one that is missing keeps others from making it until its transaction ends.
+So there the name of a program ends in a digest of its text: a new text is made beside the old one, which goes last.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Statement, Template
@@ -42,35 +46,41 @@ USER = "SUBSTRING_INDEX(CURRENT_USER(), '@', {})"
 MINE = f"privilege_type = 'CREATE ROUTINE' AND grantee = CONCAT(QUOTE({USER.format(1)}), '@', QUOTE({USER.format(-1)}))"
 
 
-# The names of all programs that are given whole rows of a declaration that had fewer columns.
-VARIANTS = {
+# The names of programs: on MariaDB and MySQL of all of a structure, elsewhere of all that are given whole rows of a
+# declaration that had fewer columns.
+PROGRAMS = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view' AND sql LIKE '%made by Roost%'",
     "mariadb": "SELECT routine_name FROM information_schema.routines\n"
-    "  WHERE routine_schema = DATABASE() AND routine_comment LIKE '%made by Roost%'",
+    "  WHERE routine_schema = DATABASE() AND routine_comment REGEXP '^{mark}: [0-9a-f]+ of {name}$'",
     "postgresql": "SELECT p.oid::regprocedure::text FROM pg_proc p\n"
     "  WHERE p.pronamespace = quote_ident(current_schema())::regnamespace AND p.prosrc LIKE '%made by Roost%'",
 }
-VARIANT = r"(roost_)?{name}_(push|add)(_all)?_[0-9a-f]{{16}}(\(.*)?"
+VARIANT = r"(roost_)?{name}_(push|add)(_all)?_[0-9a-f]{{8}}(\(.*)?"
 DROPS = {"sqlite": "DROP VIEW {}", "mariadb": "DROP PROCEDURE `{}`", "postgresql": "DROP FUNCTION {}"}
 
 
-def drop_variants(plan: StructurePlan, but: Collection[str] = ()) -> Generator[Statement, Any, None]:
-    """Drop the programs for whole rows of former declarations, but those of these names."""
+def drop_programs(plan: StructurePlan, but: Sequence[Routine] = ()) -> Generator[Statement, Any, bool]:
+    """Drop the programs of former declarations and of other versions, but these; return whether there were any."""
     if not plan.routines:
-        return
-    (found,) = yield Statement(each(plan.dialect.choose(VARIANTS)), [()])
+        return False
+    structure, names = plan.structure.name, {each.name for each in but}
+    (found,) = yield Statement(each(plan.dialect.choose(PROGRAMS).format(mark=mysql.MARK, name=structure)), [()])
+    dropped = False
     for (name,) in found:
         bare = name.rsplit(".", 1)[-1].replace('"', "")
-        if re.fullmatch(VARIANT.format(name=plan.structure.name), bare) and bare.split("(")[0] not in but:
+        mine = plan.dialect.family == "mariadb" or re.fullmatch(VARIANT.format(name=structure), bare)
+        if mine and bare.split("(")[0] not in names:
             yield Statement(Template(plan.dialect.choose(DROPS).format(name)), [()])
+            dropped = True
+    return dropped
 
 
-def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str, str]]:
-    """Return the stored programs by name; `Invalid` if one of their names belongs to somebody else's object."""
-    if not plan.routines:
+def found_programs(plan: StructurePlan, routines: Sequence[Routine]) -> Generator[Statement, Any, Mapping[str, str]]:
+    """Return those of the programs that are stored, by name; `Invalid` if a name belongs to somebody else's object."""
+    if not routines:
         return {}
     literal, mark = plan.dialect.literal, words.MARK if plan.dialect.family != "mariadb" else mysql.MARK
-    names = ", ".join(literal(each.name) for each in plan.routines)
+    names = ", ".join(literal(each.name) for each in routines)
     told = {
         "names": names,
         "rows": literal(plan.rows_table),
@@ -86,40 +96,38 @@ def found_programs(plan: StructurePlan) -> Generator[Statement, Any, Mapping[str
     return dict(found)
 
 
-def programs_differ(plan: StructurePlan) -> Generator[Statement, Any, list[str]]:
-    """Return the names of the programs that are missing, or not as this version makes them."""
-    found = yield from found_programs(plan)
+def programs_differ(
+    plan: StructurePlan, routines: Sequence[Routine] | None = None
+) -> Generator[Statement, Any, list[str]]:
+    """Return the names of those of its programs, or of these, that are missing, or not as this version makes them."""
+    routines = plan.routines if routines is None else routines
+    found = yield from found_programs(plan, routines)
     if plan.dialect.family == "mariadb" and not found:
         return []  # an account that may not see them; a call says what is missing
     lost: set[str] = set()
     if plan.dialect.family == "mariadb":
         names = ", ".join(map(plan.dialect.literal, found))
         (defined,) = yield Statement(each(DEFINERS.format(names=names)), [()])
-        bodies = {each.name: each.make[-1] for each in plan.routines}
+        bodies = {each.name: each.make[-1] for each in routines}
         lost = yield from powerless({name: (definer, needed(bodies.get(name, ""))) for name, definer in defined})
-    return [each.name for each in plan.routines if found.get(each.name) != each.text or each.name in lost]
+    return [each.name for each in routines if found.get(each.name) != each.text or each.name in lost]
 
 
-def make_programs(plan: StructurePlan) -> Generator[Statement, Any, bool]:
-    """Make the programs that are missing or differ; return whether there were any."""
-    differ = yield from programs_differ(plan)
-    for routine in plan.routines:
+def make_programs(plan: StructurePlan, routines: Sequence[Routine]) -> Generator[Statement, Any, None]:
+    """Make those of these programs of a structure that are missing or differ."""
+    differ = yield from programs_differ(plan, routines)
+    for routine in routines:
         if routine.name in differ:
             # SQLite cannot replace a view; elsewhere what is there is replaced in place, and no call misses it.
             for sql in [*(routine.drop if plan.dialect.name == "sqlite" else ()), *routine.make]:
                 yield Statement(Template(sql), [()])
-    return bool(differ)
 
 
-def make_variants(plan: StructurePlan, definitions: Sequence[str]) -> Generator[Statement, Any, None]:
-    """Make the programs for processes whose declaration, one of these, has fewer columns than the stored one."""
+def all_programs(plan: StructurePlan, definitions: Sequence[str]) -> Sequence[Routine]:
+    """Return its programs, and those for processes whose declaration is one of these, perhaps with fewer columns."""
     wanted: dict[str, Routine] = {}
     for definition in definitions:
         former = from_definition(definition).overlap(plan.structure.definition)
         if former is not None:
             wanted |= {each.name: each for each in type(plan)(former, plan.dialect).routines}
-    made = {each.name for each in plan.routines}
-    yield from drop_variants(plan, {*made, *wanted})
-    for routine in [routine for name, routine in wanted.items() if name not in made]:
-        for sql in [*(routine.drop if plan.dialect.name == "sqlite" else ()), *routine.make]:
-            yield Statement(Template(sql), [()])
+    return [*(wanted | {each.name: each for each in plan.routines}).values()]

@@ -16,16 +16,17 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from roost.dialects.dialect import MOST_BYTES, Answer, Row, Template
+from roost.dialects.dialect import MOST_BYTES, Answer, Dialect, Row, Template
 from roost.dialects.mariadb_conditions import given_type
 from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
 from roost.structures.steps import Program, Routine
 from roost.structures.views.mysql import checked, signal, transaction
-from roost.structures.words.words import ServerWords, digest
+from roost.structures.words.words import ServerWords, digest, short_digest
 from roost.types.columns import Column
 
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
+LONGEST = 64  # characters of a procedure's name
 MOST_JSON_ROWS = 5_000  # of one call
 HEXADECIMAL = ("binary", "uuid")  # kinds of values that JSON has in hexadecimal
 
@@ -35,6 +36,10 @@ class MySQLWords(ServerWords):
 
     variable = "DECLARE `the {}` {}"
     moments = ("clock", "now", "latest", "ahead", "due")
+
+    def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
+        super().__init__(name, dialect, key)
+        self._named: dict[str, str] = {}  # the names of MySQL's programs, by verb
 
     clock = TRIGGER_CLOCK  # whoever calls it cannot set it
     at = (
@@ -110,10 +115,16 @@ class MySQLWords(ServerWords):
             parameters = [f"IN `new {each.name}` {self.type_of(each)}" for each in program.given]
         parameters += [f"OUT `its {each.name}` {self.type_of(each)}" for each in program.gives]
         body = "it: BEGIN\n" + "".join(f"  {line};\n" for line in [*declared, *lines]) + "END"
+        if not self.dialect.replaces:  # so that no call misses one, each text has a procedure of its own
+            of_text = f"_{short_digest(', '.join(parameters) + body)}"
+            name = self._named[program.verb] = name[: LONGEST - len(of_text)] + of_text
         return self._procedure(name, parameters, body)
 
+    def routine_name(self, program: Program) -> str:
+        return self._named.get(program.verb) or super().routine_name(program)
+
     def _procedure(self, name: str, parameters: Sequence[str], body: str) -> Routine:
-        comment = f"{MARK}: {digest(', '.join(parameters) + body)}"
+        comment = f"{MARK}: {digest(', '.join(parameters) + body)} of {self.name}"
         drop = f"DROP PROCEDURE IF EXISTS `{name}`"
         replace = self.dialect.replaces
         make = (

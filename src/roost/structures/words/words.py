@@ -270,6 +270,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def short_digest(text: str) -> str:
+    """Return what tells apart the texts of one name: with that of a structure, a name has room for no more."""
+    return digest(text)[:8]
+
+
 NAMED = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 
 
