@@ -12,11 +12,9 @@ from typing import Annotated, Any
 import pytest
 
 import roost
-from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Egg, Make, Visit, baskets, by_hand, likes, pageviews, visits
 
-pytestmark = pytest.mark.needs("sqlite3", "file")
-
-
+DAY = dt.timedelta(days=1)
 NIL = uuid.UUID(int=0)
 
 
@@ -144,3 +142,23 @@ def test_composite_keys_are_named_whole(url: str) -> None:
         assert store._core._writer.connection is not None
         store._core._writer.connection.raw.execute("DELETE FROM roost_cells_head")
         assert [violation.key for violation in store.check()] == [(1, 2)]
+
+
+# A row, what breaks it, on every database, and what mends it; the rule that tells of it, and of which key.
+ROWS: list[tuple[Any, str, str, str, str]] = [
+    (roost.Counter("views", window="day", keep=3).add("a"), "start = start + 1", "start = start - 1", "start", ""),
+    (roost.RateLimit("logins", limit=3, within=DAY).take("ada"), "part = 3", "part = 2", "tat", "ada"),
+    (roost.Lease("jobs").acquire("daily", "ada", DAY), "token = 0", "token = 1", "token", "daily"),
+]
+
+
+@pytest.mark.parametrize(("write", "broken", "mended", "rule", "key"), ROWS, ids=[row[3] for row in ROWS])
+@pytest.mark.needs("second store")
+def test_a_row_that_somebody_has_broken_is_found(
+    open_store: Make, write: Any, broken: str, mended: str, rule: str, key: str
+) -> None:
+    store = open_store(write.structure)
+    store.run(write)
+    by_hand(store, f"UPDATE roost_{write.structure.name}_rows SET {broken}")
+    assert [(each.rule, each.key if key else "") for each in store.check()] == [(rule, key)]
+    by_hand(store, f"UPDATE roost_{write.structure.name}_rows SET {mended}")

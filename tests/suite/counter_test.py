@@ -326,14 +326,6 @@ def test_windows_that_were_over_stay_so_when_more_are_kept(open_store: Make) -> 
     assert store.run(more.total("/home")) == 110_000
 
 
-def test_check_tells_of_a_window_that_begins_nowhere(open_store: Make, sql: Client) -> None:
-    store = open_store(views)
-    store.run(views.add("/home"))
-    by_hand(store, "UPDATE roost_views_rows SET start = start + 1")
-    assert [found.rule for found in store.check()] == ["start"]
-    by_hand(store, "UPDATE roost_views_rows SET start = start - 1")
-
-
 @pytest.mark.needs("application", "readable views")
 @each_windowed
 def test_sql_clients_count_read_and_delete(open_store: Make, sql: Any, counter: Any) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import decimal
-import enum
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
@@ -21,6 +19,7 @@ from tests.latest import Latest
 from tests.lengths import length
 from tests.suite.boundaries import outcome, plain
 from tests.suite.shapes import Egg, Make, Visit, baskets, in_threads, likes, pageviews, visits
+from tests.suite.types_test import HIGH, Everything
 from tests.suite.ways import App, Way
 
 Connect = Callable[..., App]
@@ -135,49 +134,19 @@ def test_every_structure_is_part_of_the_applications_transaction(open_store: Mak
     assert store.run(words.get(1)) == "three"
 
 
-class Colour(enum.Enum):
-    WHITE = "white"
-    BROWN = "brown"
-
-
-@dataclass(frozen=True)
-class Everything:
-    who: uuid.UUID
-    name: Annotated[str, roost.text(40)]
-    data: Annotated[bytes, roost.binary(64)]
-    weight: float
-    price: Annotated[decimal.Decimal, roost.decimal(12, 2)]
-    at_: dt.datetime
-    day: dt.date
-    is_new: bool
-    colour: Colour
-    more: int | None
-
-
-everything = roost.Capped("everything", Everything, per="who", keep=3, unique=("name", "data"))
+everything = roost.Capped("everything", Everything, per="ident", keep=3, unique=("s", "b"))
 WHO = uuid.UUID(int=2**128 - 0x27_5C_00)  # an apostrophe, a backslash and a NUL among its bytes
-ROW = Everything(
-    WHO,
-    "it's a \\ 'hömé' \N{EGG} %s :x",
-    bytes(range(64, 128)),
-    0.1 + 0.2,
-    decimal.Decimal("1234567890.10"),
-    dt.datetime(2008, 1, 1, 22, 3, 23, 500, tzinfo=dt.UTC),
-    dt.date(2008, 2, 29),
-    True,
-    Colour.BROWN,
-    None,
-)
+ROW = replace(HIGH, ident=WHO, s="it's a \\ 'hömé' \N{EGG} %s :x", b=bytes(range(64, 128)), f=0.1 + 0.2)
 
 
 def comes_back(store: Any, one: App) -> None:
     """Every type goes through the application's connection and comes back as through the store's."""
     one.run(everything.add(ROW))
-    assert one.run_all(everything.latest(WHO), everything.get(WHO, (ROW.name, ROW.data))) == ([ROW], ROW)
+    assert one.run_all(everything.latest(WHO), everything.get(WHO, (ROW.s, ROW.b))) == ([ROW], ROW)
     assert one.run(everything.entries(WHO))[0].at.tzinfo is dt.UTC
     one.commit()
     assert store.run(everything.latest(WHO)) == [ROW]
-    assert one.run(everything.remove(WHO, (ROW.name, ROW.data))) is True
+    assert one.run(everything.remove(WHO, (ROW.s, ROW.b))) is True
     one.commit()
 
 

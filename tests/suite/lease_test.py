@@ -243,12 +243,3 @@ def test_plain_sql_reads_it_and_ends_it(open_store: Make, sql: Any) -> None:
     assert [row[0] for row in rows(sql, "SELECT * FROM jobs")] == ["weekly"]
     assert store.run(jobs.holder("daily")) is None
     assert store.run(jobs.acquire("daily", "cy", DAY)).token > grant.token
-
-
-@second
-def test_check_finds_a_row_without_a_token(open_store: Make, sql: Client) -> None:
-    store = open_store(jobs)
-    store.run(jobs.acquire("daily", "ada", DAY))
-    sql.execute("UPDATE roost_jobs_rows SET token = 0")
-    assert [(each.rule, each.key) for each in store.check(jobs)] == [("token", "daily")]
-    sql.execute("UPDATE roost_jobs_rows SET token = 1")

@@ -457,24 +457,6 @@ def test_a_database_refuses_it_and_its_neighbours_go_on(store_url: str) -> None:
     assert isinstance(read, roost.Invalid)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "memcached://",
-        "memcached://host:x",
-        "memcached://host:0",
-        "memcached://a,,b",
-        "memcached://a,a:11211",
-        "memcached://user:password@host",
-        "memcached://host/database",
-        "memcached://host?x=1",
-    ],
-)
-def test_urls_that_are_none(url: str) -> None:
-    with pytest.raises(roost.Invalid):
-        roost.Store(url)
-
-
 # --- asyncio -----------------------------------------------------------------------------------------------------
 
 

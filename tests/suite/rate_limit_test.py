@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -227,16 +225,6 @@ def test_limit_and_window_can_be_altered(open_store: Make) -> None:
     assert refused.retry_after <= 30.0
 
 
-@pytest.mark.needs("counter", "second store")
-def test_check_finds_what_is_no_moment(open_store: Make, sql: Client) -> None:
-    store = open_store(logins)
-    store.run_all(logins.take("ada"), logins.take("bob"))
-    sql.execute("UPDATE roost_logins_rows SET part = 3")
-    found = store.check(logins)
-    assert sorted((each.rule, each.key) for each in found) == [("tat", "ada"), ("tat", "bob")]
-    sql.execute("UPDATE roost_logins_rows SET part = 2")
-
-
 @second
 def test_a_row_from_a_clock_that_was_years_ahead_lets_nobody_wait_longer(make: Make, sql: Client) -> None:
     store = make(logins)
@@ -247,36 +235,3 @@ def test_a_row_from_a_clock_that_was_years_ahead_lets_nobody_wait_longer(make: M
     assert [round(each.retry_after / DAY, 2) for each in refused] == [0.33, 0.33, 0.67]
     passes(sql, logins, DAY / 3)
     assert [store.run(logins.take(key)).allowed for key in ("ada", "bob")] == [True, True]
-
-
-PROCESS = """
-import sys, roost
-limit = roost.RateLimit("limit", limit=60, within=30 * 86_400)
-with roost.Store(sys.argv[1], timeout=60) as store:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    found = [store.run(limit.take("one")) for _ in range(15)]
-    for _ in range(5):
-        found += store.run_all(limit.take("one"), limit.take("two"), limit.take("one"))
-    print(sum(each.allowed for each in found))
-"""
-
-
-@second
-def test_many_processes_get_no_more_than_the_limit(open_store: Make, store_url: str) -> None:
-    limit = roost.RateLimit("limit", limit=60, within=30 * DAY)
-    store = open_store(limit)
-    pipe = subprocess.PIPE
-    made = [
-        subprocess.Popen([sys.executable, "-c", PROCESS, store_url], stdin=pipe, stdout=pipe, text=True)
-        for _ in range(4)
-    ]
-    for each in made:
-        assert each.stdout is not None
-        assert each.stdout.readline() == "ready\n"
-    for each in made:
-        assert each.stdin is not None
-        print(file=each.stdin, flush=True)
-    allowed = [int(each.communicate()[0]) for each in made]
-    assert sum(allowed) == 60 + 20  # of 100 that were asked of the first key, and 20 of the second
-    assert store.run(limit.peek("one")).remaining == 0

@@ -244,18 +244,6 @@ def test_f5_a_clock_without_a_zone_tells_no_time_to_live(make: Make) -> None:
     assert store.run(brief.size(1)) == 0
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "mysql://root@localhost", "postgresql://localhost:port/db", "redis://localhost", "sqlite:", "app.db",
-        "sqlite://app.db", "sqlite:///app.db?sync=full", "sqlite:///app.db?synchronous=maybe", "sqlite:///app.db?x",
-    ],
-)  # fmt: skip
-def test_an_url_that_means_nothing_is_refused_when_the_store_is_made(url: str) -> None:
-    with pytest.raises(roost.Invalid):
-        roost.Store(url)
-
-
 @pytest.mark.parametrize("options", [{"timeout": -1}, {"lock_wait": float("nan")}])
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(roost.Invalid, match="number of seconds"):

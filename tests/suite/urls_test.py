@@ -90,6 +90,20 @@ def test_f62_what_is_no_url_is_told_so(url: Any) -> None:
         roost.Store(url)
 
 
+WRONG = {
+    "memcached://": "|host:x|host:0|a,,b|a,a:11211|user:password@host|host/database|host?x=1",
+    "sqlite:": "|//app.db|///app.db?sync=full|///app.db?synchronous=maybe|///app.db?x",
+    "mysql://": "root@localhost",
+    "postgresql://": "localhost:port/db",
+}
+
+
+@pytest.mark.parametrize("url", [scheme + rest for scheme in WRONG for rest in WRONG[scheme].split("|")])
+def test_a_url_that_means_nothing_is_refused_when_the_store_is_made(url: str) -> None:
+    with pytest.raises(roost.Invalid):
+        roost.Store(url)
+
+
 @pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
 @pytest.mark.parametrize("password", ["p@s/w0rd", "p@s#w0rd", "p@3306/w0rd"])
 def test_f20_a_password_that_ends_too_early_is_refused_and_not_shown(scheme: str, password: str) -> None:

@@ -18,7 +18,7 @@ import roost
 from tests.lengths import length
 from tests.suite import clients
 from tests.suite.clients import PostgreSQLClient
-from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, rows, visits
+from tests.suite.shapes import Egg, Open, Visit, likes, pageviews, visits
 from tests.suite.views import into, remove
 
 pytestmark = pytest.mark.needs("programs for SQL")
@@ -237,27 +237,6 @@ def test_sizes_are_exact(open_store: Open, store_url: str, sql: Any, keys: int) 
     assert store.check() == []
     held = [(key, store.run(likes.size(key)), len(store.run(likes.members(key)))) for key in range(keys)]
     assert [each for each in held if each[1] != each[2]] == []
-
-
-@pytest.mark.needs("psycopg")
-def test_an_alter_disturbs_no_client(open_store: Open, store_url: str) -> None:
-    open_store(visits)
-
-    def alters(each: roost.Store, _: int) -> Iterator[Any]:
-        for keep in (9, 3, 4):
-            yield each.alter(roost.Ring("visits", Visit, per="uid", keep=keep))
-
-    def inserts(sql: clients.Client, number: int) -> Iterator[Any]:
-        for turn in range(TURNS):
-            yield sql.execute("INSERT INTO visits (uid, visitor) VALUES (?, ?)", (turn % 10, number))
-
-    def deletes(sql: clients.Client, number: int) -> Iterator[Any]:
-        for turn in range(TURNS // 4):
-            yield sql.execute("DELETE FROM visits WHERE uid = ? AND visitor = ?", (turn % 10, number - 4))
-
-    at_once(open_store, store_url, alters, inserts, deletes)
-    with clients.connect(store_url) as sql:
-        assert rows(sql, "SELECT sum(sequence) FROM roost_visits_head") == [(4 * TURNS,)]
 
 
 @pytest.mark.needs("inlets")
