@@ -25,6 +25,7 @@ TAKEN: list[tuple[str, str, Any]] = [
     *[("f", given, 1.5) for given in ("1.5", "'1.5'", "1.5e0", "'15e-1'", "'.15E1'")],
     ("f", "0.1e0 + 0.2e0", 0.1 + 0.2),
     ("f", "5e-324", 5e-324),
+    ("f", "-1.2286330049896492e-185", -1.2286330049896492e-185),
     ("f", "-1.7976931348623157e308", -1.7976931348623157e308),
     ("f", "-0e0", 0.0),
     ("s", "''", ""),
@@ -78,7 +79,7 @@ def settings(request: pytest.FixtureRequest, sql: Any) -> None:
     set_by_client(sql, request.param)
 
 
-def test_a_value_is_stored_as_python_stores_it(open_store: Open, sql: Any, settings: None) -> None:
+def test_a_value_is_stored_as_python_does(open_store: Open, sql: Any, settings: None) -> None:
     store = open_store(ring)
     for column, given, read in TAKEN:
         if "\\" in given and "NO_BACKSLASH" in sql.execute("SELECT @@sql_mode").fetchone()[0]:
@@ -97,6 +98,8 @@ def test_a_value_that_is_not_declared_is_refused(open_store: Open, sql: Any, set
         with pytest.raises(sql.Error) as error:
             sql.execute(f"{form} INTO ring_in (k, {column}) VALUES (1, {given})")
         number, text = error.value.args
+        if number == 1292 and given in ("'1e309'", "'-1e999'"):  # MySQL finds by itself that this is no double
+            continue
         assert (number, text.startswith(f"ring.{column}: it takes "), text[-8:]) == (1644, True, " or NULL"), (
             column, given, error.value
         )  # fmt: skip

@@ -29,6 +29,8 @@ def given_type(dialect: Dialect, column: Column) -> str:
             return "TINYBLOB"
         case "enum":
             return _WORD if _numbered(column) else dialect.types["text"](_ANY_TEXT)
+        case "float":  # as a number MySQL gives a TINYTEXT 22 characters of it
+            return _WORD.replace("TINYTEXT", "VARCHAR(255)")
     return _WORD
 
 
