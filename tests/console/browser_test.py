@@ -77,13 +77,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     profile = tmp_path_factory.mktemp("profile")
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "disable-dev-shm-usage",
-        "hide-scrollbars",
-        f"user-data-dir={profile}",
-    ):
+    plain = ("headless=new", "no-sandbox", "disable-dev-shm-usage", "hide-scrollbars")
+    for argument in (*plain, f"user-data-dir={profile}"):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     found = webdriver.Chrome(options, webdriver.ChromeService(driver))

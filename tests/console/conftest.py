@@ -49,20 +49,9 @@ EVERY = (visits, large, pages, best, baskets, pageviews, views, likes, online, c
 
 # The key that `fill` writes in each structure, as a link has it.
 KEYS = {
-    "visits": "5",
-    "large": "5",
-    "pages": '[7, "/a,b"]',
-    "best": "go",
-    "baskets": "42",
-    "pageviews": "/home",
-    "views": "/home",
-    "likes": "7",
-    "online": "chat",
-    "cached": "/1",
-    "small": "k1",
-    "logins": "ada",
-    "jobs": "daily",
-}
+    "visits": "5", "large": "5", "pages": '[7, "/a,b"]', "best": "go", "baskets": "42", "pageviews": "/home",
+    "views": "/home", "likes": "7", "online": "chat", "cached": "/1", "small": "k1", "logins": "ada", "jobs": "daily",
+}  # fmt: skip
 
 
 def fill(store: roost.Store) -> None:

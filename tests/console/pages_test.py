@@ -102,24 +102,10 @@ def test_the_doctor_and_a_check_on_demand(store: roost.Store) -> None:
 
 # Values for the parameters of the SQL to copy.
 GIVEN: dict[str, object] = {
-    "uid": 5,
-    "visitor": 7,
-    "site": 7,
-    "path": "'/a'",
-    "title": "'t'",
-    "board": "'go'",
-    "player": 9,
-    "points": 1,
-    "value": "'v'",
-    "basket": 42,
-    "egg": 99,
-    "colour": "'red'",
-    "n": 1,
-    "total": 1,
-    "holder": "'me'",
-    "token": 1,
+    "uid": 5, "visitor": 7, "site": 7, "path": "'/a'", "title": "'t'", "board": "'go'", "player": 9, "points": 1,
+    "value": "'v'", "basket": 42, "egg": 99, "colour": "'red'", "n": 1, "total": 1, "holder": "'me'", "token": 1,
     "ttl": 30,
-}
+}  # fmt: skip
 
 
 # The kinds that these clients can write, too, on every installation.

@@ -52,16 +52,9 @@ def test_workers_of_celery_in_processes_store_results(any_url: str, tmp_path: Pa
         "results = [add.delay(n, n) for n in range(40)]\n"
         "assert [each.get(timeout=120) for each in results] == [2 * n for n in range(40)]\n"
     )
-    environment = {
-        **os.environ, "BROKER_URL": "filesystem://", "PYTHONPATH": f"{Path(roost.__file__).parents[1]}"
-    }  # fmt: skip
-    run: Any = {
-        "cwd": tmp_path,
-        "env": environment,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.STDOUT,
-        "text": True,
-    }
+    environment = {**os.environ, "BROKER_URL": "filesystem://", "PYTHONPATH": f"{Path(roost.__file__).parents[1]}"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    run: Any = {"cwd": tmp_path, "env": environment, "text": True, **pipes}
     command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--concurrency=2", "--without-mingle"]
     with subprocess.Popen([*command, "--without-gossip", "--without-heartbeat"], **run) as worker:
         try:

@@ -102,14 +102,8 @@ def test_no_stored_byte_is_executed(kind: str, tmp_path: Path) -> None:
     stored = codec.dumps("key", ["a", {"list": (1, 2)}])
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         planted = pickle.dumps(Planted(flag), protocol)
-        for data in (
-            planted,
-            stored[:33] + planted,
-            b"\xfe" + bytes(32) + planted,
-            b"\xc1" + planted,
-            b"\xff" + planted,
-        ):
-            assert codec.loads("key", data, "a miss") == "a miss"
+        for mark in (b"", stored[:33], b"\xfe" + bytes(32), b"\xc1", b"\xff"):
+            assert codec.loads("key", mark + planted, "a miss") == "a miss"
     for _ in range(2_000):  # any bytes are a value or a miss
         changed = bytearray(stored)
         for _ in range(dice.randrange(1, 4)):

@@ -75,20 +75,10 @@ def test_a_wrong_secret_is_counted_and_logged_with_where_it_came_from(tmp_path: 
     database = tmp_path / "app.db"
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
-    settings = (
-        "--read-secret",
-        "geheim",
-        "--auth-delay",
-        "0",
-        "--write",
-        "none",
-        "--read",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-    )
+    secret = ("--read-secret", "geheim", "--auth-delay", "0")
+    places = ("--write", "none", "--read", "127.0.0.1:0", "--http", "127.0.0.1:0")
     with (
-        serving(tmp_path, f"sqlite:///{database}", *settings, module="roost.cli", listeners=2) as served,
+        serving(tmp_path, f"sqlite:///{database}", *secret, *places, module="roost.cli", listeners=2) as served,
         served.connect() as client,
     ):
         assert client.ask("A\t1\tgeheim") == ["0\t1"]

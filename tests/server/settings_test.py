@@ -102,10 +102,10 @@ def test_every_setting_can_be_said_in_every_way(tmp_path: Path) -> None:
         auth_delay=0.0,
         drain=1.5,
         connections=12,
-        memcached=(Address("127.0.0.1", 4),),
         cache="pages",
         memcached_secret="me:m",
         memcached_once=60.0,
+        memcached=(Address("127.0.0.1", 4),),
         console=Address("127.0.0.1", 5),
         console_secret="s",
     )

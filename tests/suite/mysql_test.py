@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import make_dataclass
+from decimal import Decimal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import asyncmy
@@ -46,6 +48,15 @@ def test_a_url_need_not_say_that_the_server_is_mysql(url: str, option: str) -> N
         assert "utf8mb4_0900_bin" in "".join(store.ddl(pageviews))
         assert store.alter(roost.Ring("visits", Visit, per="uid", keep=3))
         assert next(each.found for each in store.doctor() if each.subject == "version").startswith("MySQL ")
+        assert store.check() == []
+
+
+def test_a_type_that_it_does_not_have_leaves_nothing_behind(url: str) -> None:
+    row = make_dataclass("Row", [("uid", int), ("part", Annotated[Decimal, roost.decimal(38, 38)])])
+    exact: Any = roost.Ring("exact", row, per="uid", keep=2)
+    with roost.Store(url) as store:
+        with pytest.raises(roost.StatementFailed, match="Maximum is 30"):  # digits behind the point
+            store.create(exact)
         assert store.check() == []
 
 

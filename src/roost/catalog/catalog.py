@@ -282,10 +282,10 @@ def create(
             for sql in plan.tables:
                 yield Statement(Template(sql), [()])
         except StatementFailed as error:
-            if error.word != "toobig":
-                raise
             if not catalog.dialect.transactional_ddl:
                 yield from _clear_away(plan)
+            if error.word != "toobig":
+                raise
             raise Invalid(
                 f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
                 f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"

@@ -113,7 +113,8 @@ class Pages:
 
     def index(self, request: Request) -> Response:
         """All structures: how full they are, and what is written."""
-        return self.page("index.html", found=self.looker().overview())
+        looker = self.looker()
+        return self.page("index.html", found=[looker.measured(entry) for entry in looker.catalog()])
 
     def structure(self, request: Request) -> Response:
         """A structure; with `key`, one key of it."""

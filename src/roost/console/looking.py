@@ -119,9 +119,6 @@ class Looker:
                 found.append(Listed(name, None, str(error)))
         return found
 
-    def overview(self) -> list[Listed]:
-        return [self.measured(entry) for entry in self.catalog()]
-
     def measured(self, entry: Listed) -> Listed:
         """Return a structure with what was measured, or why it was not."""
         if entry.structure is None:

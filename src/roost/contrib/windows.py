@@ -246,7 +246,8 @@ class WindowsPlan(own.RefusingPlan):
         # A head goes with its rows, so that a new one can number its hits from 1 on.
         yield own.Now()
         names = w.names(w.key)
-        over = f"until <= {w['now']} - {SECOND} ORDER BY until LIMIT {w.new(SWEPT.name)}"
+        order = "until DESC" if w.dialect.family == "mariadb" else "until"  # as `own.sweep`
+        over = f"until <= {w['now']} - {SECOND} ORDER BY {order} LIMIT {w.new(SWEPT.name)}"
         if not w.loops:
             for table in (w.rows, w.head):
                 yield own.Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {w.head} WHERE {over})")

@@ -237,21 +237,18 @@ class Settings:
         if self.tls_key and not self.tls_cert:
             raise Invalid("tls_key is of no use without tls_cert")
         for service in SERVICES:
-            self._must_be_guarded(service)
-        named = [*self.read, *self.write, *self.memcached, *filter(None, [self.http, self.console])]
-        for address in named:
-            if named.count(address) > 1 and (address.path or address.port):
-                raise Invalid(f"{address} is named twice")
-
-    def _must_be_guarded(self, service: Service) -> None:
-        if self.secret(service) is None and self.tls_cert is None:
+            guarded = self.secret(service) is not None or self.tls_cert is not None
             could = "write" if service == "memcached" else service
             for address in self.listeners(service):
-                if not address.loopback:
+                if not guarded and not address.loopback:
                     raise Invalid(
                         f"{service} {address} can be reached from other machines, and anybody could {could}: it takes "
                         f"{service}_secret, or tls_cert; 127.0.0.1 is for this machine alone"
                     )
+        named = [*self.read, *self.write, *self.memcached, *filter(None, [self.http, self.console])]
+        for address in named:
+            if named.count(address) > 1 and (address.path or address.port):
+                raise Invalid(f"{address} is named twice")
 
     @cached_property
     def _parsed(self) -> tuple[str | None, dict[str, Any]]:

@@ -69,7 +69,13 @@ class Supervisor:
         tls.context(self.settings)  # so that a wrong certificate is reported once, not by every worker
         try:
             self._listen()
-            self._heed_signals()
+            loop = asyncio.get_running_loop()
+            for number, heed in (
+                (signal.SIGTERM, self._stop),
+                (signal.SIGINT, self._stop),
+                (signal.SIGHUP, self._reload),
+            ):
+                loop.add_signal_handler(number, heed)
             await self._serve()
         finally:
             for listener in self._listeners:
@@ -100,12 +106,6 @@ class Supervisor:
                 if role == "write" and self.settings.is_file:
                     name = "the writer"
                 self.slots.append(Slot(role, number + 1, name, sockets, lambda: self.settings, self._standbys))
-
-    def _heed_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._stop)
-        loop.add_signal_handler(signal.SIGINT, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     async def _serve(self) -> None:
         http = console = None

@@ -32,9 +32,8 @@ def sweep(
 ) -> Program:
     """Return the program that deletes some expired rows, whoever's, and stores the structure's time.
 
-    The oldest go first. They are found without locks, and those that another session holds are skipped: the order of
-    the rows is not an order of locks. It is for the store's own transactions: the application's would keep other keys
-    locked until its end.
+    They are found without locks, and those that another session holds are skipped: the order of the rows is not an
+    order of locks. It is for the store's own transactions: an application's would keep other keys locked until its end.
 
     rows_key: the columns that identify a row.
     column: the one with the moment at which it expires.
@@ -47,7 +46,7 @@ def sweep(
         ends = w.dialect.name_of(column)
         over = f"{ends} <= {w['now']}{f' - {stays}' if stays else ''}"
         key = w.names(w.key)
-        found = f"FROM {w.rows} WHERE {over} ORDER BY {ends} LIMIT {w.new(MOST.name)}"
+        found = f"FROM {w.rows} {_some(w, over, ends)}"
         if not w.loops:
             if head:
                 same = " AND ".join(
@@ -65,9 +64,9 @@ def sweep(
 
 
 def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str) -> Iterator[Step]:
-    """Delete some rows for which `over` holds, the oldest first, except those that another session holds."""
+    """Delete some rows for which `over` holds, except those that another session holds."""
     names, index = w.names(rows_key), f"FORCE INDEX ({table.removesuffix('_rows')}_over) "
-    found = f"WHERE {over} ORDER BY {ends} LIMIT {w.new(MOST.name)}"
+    found = _some(w, over, ends)
     match w.dialect.family:
         case "sqlite":
             yield Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {table} {found})")
@@ -76,9 +75,15 @@ def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str)
             yield Do(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({free}))")
         case _:  # a DELETE there cannot skip rows
             this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
-            latest = found.replace(f"BY {ends}", f"BY {ends} DESC")
-            free = f"SELECT {names} FROM {table} {index}{latest} FOR UPDATE SKIP LOCKED"
+            free = f"SELECT {names} FROM {table} {index}{found} FOR UPDATE SKIP LOCKED"
             yield Each(rows_key, free, [Do(f"DELETE FROM {table} WHERE {this}")])
+
+
+def _some(w: Words, over: str, ends: str) -> str:
+    # The oldest first; on MariaDB and MySQL from now backwards: forwards, InnoDB passes all entries that are marked as
+    # deleted up to the first one alive, also those of rows that would expire later, and an old snapshot keeps them.
+    order = f"{ends} DESC" if w.dialect.family == "mariadb" else ends
+    return f"WHERE {over} ORDER BY {order} LIMIT {w.new(MOST.name)}"
 
 
 def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:
