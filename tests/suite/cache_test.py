@@ -284,7 +284,7 @@ def test_a_touch_that_writes_nothing_waits_for_no_writer(open_store: Make, sql: 
 def test_values_of_several_megabytes(make: Make) -> None:
     large = roost.Cache("large", value=roost.binary(8_000_000))
     texts = roost.Cache("texts", value=roost.text(2_000_000), max_bytes=9_000_000)
-    store = make(large, texts)
+    store = make(large, texts, timeout=60.0)
     value, text = bytes(range(256)) * 31_250, "é\\'" * 600_000
     store.run(large.set("a", value, ttl=HOUR))
     assert store.run(large.get("a")) == value
