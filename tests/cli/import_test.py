@@ -145,7 +145,18 @@ def test_a_counter_has_the_fields_key_and_total(shell: Shell) -> None:
     shell("import", "hits", "-", "--format", "csv", stdin="key\n/home\n/home\n")
     shell("import", "hits", "-", "--format", "csv", stdin="total,key\n5,/home\n-2,/home\n,/home\n0,/none\n")
     shell("import", "hits", "-", "--format", "jsonl", stdin='{"key": "/a"}\n{"key": "/a", "total": 41}')
-    shell("import", "hits", "-", "--format", "csv", "--map", "key=path", "--map", "total=times", stdin="path,times\n/b,7\n")
+    shell(
+        "import",
+        "hits",
+        "-",
+        "--format",
+        "csv",
+        "--map",
+        "key=path",
+        "--map",
+        "total=times",
+        stdin="path,times\n/b,7\n",
+    )
     assert {each["key"]: each["total"] for each in shell.json("show", "hits")} == {
         "/home": 6,
         "/none": 0,
@@ -157,7 +168,7 @@ def test_a_counter_has_the_fields_key_and_total(shell: Shell) -> None:
 
 
 def test_a_window_of_the_past_cannot_be_imported(shell: Shell) -> None:
-    shell("create", "counter", "hits", "--window", "1h", "--keep", "7d")
+    shell("create", "counter", "hits", "--window", "1h", "--keep", "168")
     content = "key,start,total\n/a,2026-01-01 00:00:00Z,100\n"
     shell("import", "hits", "-", "--format", "csv", stdin=content, code=1)
     assert "start cannot be given" in shell.error

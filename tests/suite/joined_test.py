@@ -65,6 +65,18 @@ def test_a_failed_operation_leaves_the_transaction_usable(store: Any, app: Conne
     )  # fmt: skip
 
 
+def test_a_key_that_is_only_looked_for_in_a_transaction_leaves_nothing_that_check_reports(
+    open_store: Make, app: Connect
+) -> None:
+    pages = roost.Cache("pages", value=str)
+    store = open_store(pages)
+    one = app()
+    one.run_all(pages.touch("/none"), pages.append("/none", "b"))
+    one.commit()
+    assert store.run_all(pages.get("/none"), pages.keys()) == (None, [])
+    assert store.check() == []
+
+
 def test_what_store_on_returned_serves_one_transaction_after_the_other(store: Any, app: Connect) -> None:
     one = app()
     joined = one.joined

@@ -83,6 +83,15 @@ def test_a_large_set(make: Make, sets: Sets) -> None:
 
 
 @pytest.mark.needs("set", "readable views")
+def test_of_a_member_that_is_added_twice_in_one_call_the_last_time_counts(make: Make) -> None:
+    online = roost.Set("online", key=str, member=int, keep=2)
+    store = make(online)
+    store.run_all(online.add("chat", 1, 2, 1), online.add_all([("mail", 1), ("mail", 2), ("mail", 1)]))
+    store.run_all(online.add("chat", 3), online.add("mail", 3))
+    assert store.run_all(online.members("chat"), online.members("mail")) == ({1, 3}, {1, 3})
+
+
+@pytest.mark.needs("set", "readable views")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_sql_clients_add_and_remove_members(open_store: Make, sql: Any, options: dict[str, Any]) -> None:
     online = roost.Set("online", key=str, member=int, **options)

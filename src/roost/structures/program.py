@@ -75,7 +75,6 @@ class ProgramPlan(ReadPlan):
     """One structure in one dialect's words, with its programs.
 
     A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
-
     first: values of a created head that are not zero.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     apart: the width of the columns by which calls are told apart: those in which these differ can be in any order.
@@ -121,8 +120,7 @@ class ProgramPlan(ReadPlan):
             if (door := self.words.door(program)) is not None:
                 routines.append(door)
         self.routines = tuple(routines)
-        if not dialect.replaces:
-            self.form = [*self.form, *(each.name for each in routines)]
+        self.form = [*self.form, *([] if dialect.replaces else [each.name for each in routines])]
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
         if not self.heads:
             self.seize = seizing(dialect, self.rows_table, structure.key.columns)

@@ -378,7 +378,8 @@ class CachePlan(CacheReads):
             )
         beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"
         yield rule(self, "flags", "flags are ?", "r.flags", where=beyond)
-        yield rule(self, "value", "no value, with the end ?", "r.until", where="r.value IS NULL")
+        # A key that was made to be locked ends at 0.
+        yield rule(self, "value", "no value, with the end ?", "r.until", where="r.value IS NULL AND r.until <> 0")
 
 
 def _vivifies(op: Operation[Any]) -> bool:

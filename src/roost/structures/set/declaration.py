@@ -119,7 +119,8 @@ class Set(Structure[Key], Generic[Key, Member]):
         return Operation(self, "size", (self.key.check(key),))
 
     def _members(self, members: tuple[Member, ...]) -> tuple[tuple[Any, ...], ...]:
-        return tuple(dict.fromkeys([self.member.check(member) for member in members]))
+        # Of one that is named twice the last: it is the newest.
+        return tuple(reversed(dict.fromkeys([self.member.check(member) for member in reversed(members)])))
 
     def _arguments(self, verb: str, args: tuple[Any, ...]) -> list[str]:
         key, member = self.key.value, self.member.value
