@@ -215,6 +215,7 @@ WRITES: dict[str, tuple[Any, Callable[[MemcachedPlan], Work[None]], Script]] = {
         lambda plan: plan.replace("likes:7", MANY),
         [
             (Put(shards_of("likes:7", MANY, COMPLETE), 0), None),
+            (Get(ROOT_ONLY), {}),
             (Put({"likes:7": BINARY.header(Header(True, False, 0, 0xABC, 2))}, 0), None),
         ],
     ),
@@ -223,6 +224,7 @@ WRITES: dict[str, tuple[Any, Callable[[MemcachedPlan], Work[None]], Script]] = {
         lambda plan: plan.replace("brief:7", MANY),
         [
             (Put(shards_of("brief:7", MANY, BRIEFLY), 100 + GRACE), None),
+            (Get(("brief:7",)), {}),
             (Put({"brief:7": BINARY.header(BRIEFLY._replace(generation=0xABC, shards=2))}, 100), None),
         ],
     ),
@@ -281,11 +283,11 @@ def test_what_cannot_be_written_is_told() -> None:
         play(plan_of(numbers).read([numbers.members(7)]), [(Get(ROOT_ONLY), found(PLAIN + ADA))])
 
 
-def test_replace_asks_for_the_limit_once_and_lets_old_shards_go() -> None:
-    plan, begin = plan_of(likes, limit=None, hints={"likes:7": (5, 2)}), BINARY.header(COMPLETE)
-    old = Touch(("likes:7%%5%0", "likes:7%%5%1"), GRACE)
-    play(plan.replace("likes:7", ["ada"]), [(Limit(), SMALL), (Put({"likes:7": begin + ADA}, 0), None), (old, None)])
-    play(plan.replace("likes:7", []), [(Put({"likes:7": begin}, 0), None)])
+def test_replace_asks_for_the_limit_once_and_lets_shards_go_that_another_process_has_written() -> None:
+    plan, begin = plan_of(likes, limit=None), BINARY.header(COMPLETE)
+    put, old = Put({"likes:7": begin + ADA}, 0), Touch(TWO, GRACE)
+    play(plan.replace("likes:7", ["ada"]), [(Limit(), SMALL), (Get(ROOT_ONLY), kept()), (put, None), (old, None)])
+    play(plan.replace("likes:7", []), [(Get(ROOT_ONLY), {}), (Put({"likes:7": begin}, 0), None)])
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
