@@ -12,7 +12,7 @@ def visits(shell: Shell) -> Shell:
     shell("create", "ring", "visits", "--per", "uid:int", "--keep", "5", "--column", "visitor:int")
     shell("create", "counter", "hits", "--key", "site:int", "--key", "path:text")
     shell("import", "visits", "-", "--format", "csv", stdin="uid,visitor\n5,1\n5,2\n-6,3\n")
-    shell("import", "hits", "-", "--format", "csv", stdin='site,path,n\n7,"/a,b",2000\n')
+    shell("import", "hits", "-", "--format", "csv", stdin='site,path,total\n7,"/a,b",2000\n')
     return shell
 
 
