@@ -74,7 +74,8 @@ def records(file: BinaryIO, format: str, structure: str, fields: Sequence[Field]
     reader = csv.reader(lines, delimiter="\t" if format == "tsv" else ",", strict=True)
     header = _header(lines, reader)
     left_out = [name for _, name, optional in fields if optional and name not in header]
-    if left_out and all([name == column.name for column, name, _ in fields]):  # else somebody has looked at the fields
+    mapped = any([name != column.name for column, name, _ in fields])  # then somebody has looked at the fields
+    if left_out and not mapped and {*header} - {each.name for each in fields}:
         click.echo(f"not in the file: {', '.join(left_out)}; it has {', '.join(header)}", err=True)
     for column, name, optional in fields:
         if header.count(name) > 1:
