@@ -53,7 +53,8 @@ class Window(NamedTuple):
 class Windows(own.Structure[own.Key]):
     """Hits of each key, counted in windows: `hit` a fixed one, `take` a moving one, `slide` a sliding one.
 
-    Limit and time must not differ between the calls of a key: of what one no longer counts, another cannot know.
+    A limit and the time for which it holds are given with each call. Those of `take`, and of `slide`, must not differ
+    between the calls of a key: of what one no longer counts, another cannot know. `limits` has a key for each limit.
 
     >>> import roost
     >>> from roost.contrib.windows import Windows
@@ -246,8 +247,7 @@ class WindowsPlan(own.RefusingPlan):
         # A head goes with its rows, so that a new one can number its hits from 1 on.
         yield own.Now()
         names = w.names(w.key)
-        order = "until DESC" if w.dialect.family == "mariadb" else "until"  # as `own.sweep`
-        over = f"until <= {w['now']} - {SECOND} ORDER BY {order} LIMIT {w.new(SWEPT.name)}"
+        over = f"until <= {w['now']} - {SECOND} ORDER BY until{w.backwards} LIMIT {w.new(SWEPT.name)}"
         if not w.loops:
             for table in (w.rows, w.head):
                 yield own.Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {w.head} WHERE {over})")

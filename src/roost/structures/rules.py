@@ -80,10 +80,7 @@ def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str)
 
 
 def _some(w: Words, over: str, ends: str) -> str:
-    # The oldest first; on MariaDB and MySQL from now backwards: forwards, InnoDB passes all entries that are marked as
-    # deleted up to the first one alive, also those of rows that would expire later, and an old snapshot keeps them.
-    order = f"{ends} DESC" if w.dialect.family == "mariadb" else ends
-    return f"WHERE {over} ORDER BY {order} LIMIT {w.new(MOST.name)}"
+    return f"WHERE {over} ORDER BY {ends}{w.backwards} LIMIT {w.new(MOST.name)}"
 
 
 def _of_key(w: Words, over: str, remember: Remember) -> Iterator[Step]:

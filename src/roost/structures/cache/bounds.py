@@ -159,8 +159,7 @@ class CacheBounds:
     def _expiring(self, w: Words, most: str, when: str = "") -> Iterator[Step]:
         # Deletes some expired rows of a cache with bounds, and counts them.
         key = w.names(self.key)
-        back = " DESC" if self.family == "mariadb" else ""  # as a sweep of `rules.py`
-        order = ", ".join(f"{name}{back}" for name in ["until", *map(w.dialect.name_of, self.key)])
+        order = ", ".join(f"{name}{w.backwards}" for name in ["until", *map(w.dialect.name_of, self.key)])
         found = f"FROM {w.by_index('over')} WHERE until <= {w['now']}{self._some} ORDER BY {order} LIMIT {most}"
         counts = ["count(*)", f"CAST(coalesce(sum(q.size), 0) AS {self._integer if w.loops else 'INTEGER'})"]
         yield Fetch([GONE, FREED], counts, f"FROM (SELECT size {found}{w.current}) q", when=when)

@@ -36,6 +36,9 @@ class MySQLWords(ServerWords):
 
     variable = "DECLARE `the {}` {}"
     moments = ("clock", "now", "latest", "ahead", "due")
+    # Forwards, InnoDB passes all entries that are marked as deleted up to the first one alive, also those of rows that
+    # would expire later, and an old snapshot keeps them.
+    backwards = " DESC"
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         super().__init__(name, dialect, key)

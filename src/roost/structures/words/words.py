@@ -26,12 +26,14 @@ class Words(ABC):
     loops: whether there are `Each`, `Put`, and variables.
     least, greatest: the functions of that.
     current: what ends a query that a write depends on, so that it does not read an older snapshot.
+    backwards: what the order has in which expired rows are searched, if not the oldest first.
     """
 
     clock: str
     at: str
     loops = True
     least, greatest, current = "LEAST", "GREATEST", ""
+    backwards = ""
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
