@@ -81,7 +81,7 @@ class RoostCache(BaseCache):  # type: ignore[misc]
 
     async def _multi_get(self, keys: Sequence[str], encoding: str | None = "utf-8", _conn: Any = None) -> list[Any]:
         names = [storable(key) for key in keys]
-        found = await self._opened.run(self.cache.get_many(names))
+        found = await self._opened.run(self.cache.get_many(names)) if names else {}
         return [self._loads(name, found.get(name), encoding) for name in names]
 
     async def _set(
@@ -96,7 +96,8 @@ class RoostCache(BaseCache):  # type: ignore[misc]
 
     async def _multi_set(self, pairs: Iterable[tuple[str, Any]], ttl: float | None = None, _conn: Any = None) -> bool:
         rows = {storable(key): self._dumps(storable(key), value) for key, value in pairs}
-        await self._opened.run(self.cache.set_many(rows, ttl or None))
+        if rows:
+            await self._opened.run(self.cache.set_many(rows, ttl or None))
         return True
 
     async def _add(self, key: str, value: Any, ttl: float | None = None, _conn: Any = None) -> bool:

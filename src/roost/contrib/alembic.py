@@ -67,7 +67,8 @@ def ignoring(*structures: Structure, also: Rule | None = None) -> Rule:
 def create(op: Any, *structures: Structure, view: bool = True) -> None:
     """Create structures in a migration, as `store.create` does; `Mismatch` if one exists with another declaration.
 
-    A structure that exists with the same declaration is left alone.
+    A structure that exists with the same declaration is left alone. Write the declaration into the migration: an
+    imported one would change the old migration whenever the application changes.
 
     op: `alembic.op`.
     view: also create the view for SQL clients; see `roost.Store.create`.

@@ -23,7 +23,8 @@ class RoostCache(BaseCache):
     cache: the structure; its keys are texts and its values bytes, as in `roost.Cache("pages")`.
     default_timeout: seconds, for calls without a timeout; 0 means that values never expire.
 
-    serializer: "json", "msgpack", "pickle", `Signed(secret)`, or an object of your own (`roost.contrib.serializers`).
+    serializer: "json", "msgpack", "pickle", `Signed(secret)`, or an object of your own (`roost.contrib.serializers`). A
+        value that another one has written is a miss. Ints are stored in digits.
 
     >>> import roost
     >>> from roost.contrib.cachelib import RoostCache
@@ -52,7 +53,7 @@ class RoostCache(BaseCache):
         return None if found is None else self.codec.loads(key, found)
 
     def get_many(self, *keys: str) -> list[Any]:
-        found = self.store.run(self.cache.get_many(keys))
+        found = self.store.run(self.cache.get_many(keys)) if keys else {}
         return [self.codec.loads(key, found[key]) if key in found else None for key in keys]
 
     def has(self, key: str) -> bool:
@@ -64,8 +65,9 @@ class RoostCache(BaseCache):
 
     def set_many(self, mapping: dict[str, Any], timeout: Timeout = None) -> list[str]:
         """Store values, all or none; return their keys."""
-        values = {key: self.codec.dumps(key, value) for key, value in mapping.items()}
-        self.store.run(self.cache.set_many(values, self._ttl(timeout)))
+        if mapping:
+            values = {key: self.codec.dumps(key, value) for key, value in mapping.items()}
+            self.store.run(self.cache.set_many(values, self._ttl(timeout)))
         return list(mapping)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:

@@ -1,4 +1,7 @@
-"""`RoostBackend`: Celery's results in a `Cache` of Roost's: `result_backend = "roost+postgresql://user@host/app"`."""
+"""`RoostBackend`: Celery's results in a `Cache` of Roost's: `result_backend = "roost+postgresql://user@host/app"`.
+
+A result expires by itself, after `result_expires`: no `celery beat` is needed for it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ Key = str | bytes
 
 
 class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
-    """A result backend; `result_backend_transport_options` may have `name` ("celery_results") and `create` (True)."""
+    """A result backend; `result_backend_transport_options` may have `name` ("celery_results") and `create` (True).
+
+    Chords count atomically in the database, without polling.
+    """
 
     supports_autoexpire = True
     supports_native_join = True
@@ -37,7 +43,7 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
 
     def mget(self, keys: Sequence[Key]) -> list[bytes | None]:
         names = [_name(key) for key in keys]
-        found = self._opened.run(self.cache.get_many(names))
+        found = self._opened.run(self.cache.get_many(names)) if names else {}
         return [found.get(name) for name in names]
 
     def set(self, key: Key, value: Key) -> None:

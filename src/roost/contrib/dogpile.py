@@ -49,7 +49,7 @@ class RoostBackend(CacheBackend):
 
     def get_multi(self, keys: Iterable[str]) -> Sequence[Any]:
         names = [storable(key) for key in keys]
-        found = self.opened.run(self.cache.get_many(names))
+        found = self.opened.run(self.cache.get_many(names)) if names else {}
         return [self._loads(name, found[name]) if name in found else NO_VALUE for name in names]
 
     def _loads(self, name: str, data: bytes) -> Any:
@@ -61,10 +61,11 @@ class RoostBackend(CacheBackend):
 
     def set_multi(self, mapping: Mapping[str, Any]) -> None:
         """Store values, all or none."""
-        plain = {storable(key): tuple(value) if isinstance(value, CachedValue) else value
-                 for key, value in mapping.items()}  # fmt: skip
-        rows = {name: self._codec.dumps(name, value) for name, value in plain.items()}
-        self.opened.run(self.cache.set_many(rows, self._ttl))
+        if mapping:
+            plain = {storable(key): tuple(value) if isinstance(value, CachedValue) else value
+                     for key, value in mapping.items()}  # fmt: skip
+            rows = {name: self._codec.dumps(name, value) for name, value in plain.items()}
+            self.opened.run(self.cache.set_many(rows, self._ttl))
 
     def delete(self, key: str) -> None:
         self.opened.run(self.cache.delete(storable(key)))

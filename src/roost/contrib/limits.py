@@ -103,10 +103,12 @@ class _Windows:
 
 
 class RoostStorage(_Windows, base.Storage, base.MovingWindowSupport, base.SlidingWindowCounterSupport):
-    """A storage of limits in the database of a URL, exact with any number of processes.
+    """A storage of limits in the database of a URL: `roost+sqlite:///app.db`, `roost+postgresql://…`, `roost+mysql://…`.
 
     name: the structure, which is made with the first use unless `create` is False (`roost ddl` prints it).
     options: those of `roost.Store`.
+
+    Exact with any number of processes, by the database's clock; a refused acquisition writes and locks nothing.
     """
 
     STORAGE_SCHEME = [f"roost+{each}" for each in DATABASES]  # noqa: RUF012 (as limits has it)

@@ -115,7 +115,7 @@ def _postgresql(connection: BaseDatabaseWrapper, params: dict[str, Any]) -> str:
 def _authority(user: str, password: str, host: str, port: object) -> str:
     place = f"[{host}]" if ":" in host else host
     account = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
-    return f"{account}{'@' * bool(account)}{place}{f':{port}' if port else ''}"
+    return f"{f'{account}@' if account else ''}{place}{f':{port}' if port else ''}"
 
 
 def _query(options: Mapping[str, Any]) -> str:

@@ -37,7 +37,13 @@ def _awaited(method: Callable[..., Any]) -> Any:
 class RoostCache(BaseCache):
     """A cache backend: `CACHES = {"default": {"BACKEND": "roost.contrib.django.cache.RoostCache", …}}`.
 
-    LOCATION: the name of the structure; caches with the same name share it. OPTIONS: docs/django.md.
+    LOCATION: the name of the structure; "django_cache" if empty. Caches with the same name share the structure.
+    OPTIONS: DATABASE, the alias (default: "default"); MAX_ENTRIES and MAX_BYTES, the bounds (default: none); JOIN,
+        whether the cache takes part in Django's transactions (default: True), see `DjangoStore`; SERIALIZER, "json"
+        (default), "signed" (pickles, signed with SECRET_KEY: whole responses, as `cache_page` stores them, need it),
+        "msgpack", "pickle", or an object (`roost.contrib.serializers`).
+
+    `migrate` creates the structure if "roost.contrib.django" is in INSTALLED_APPS.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:

@@ -47,8 +47,14 @@ class StructureModel(models.Model):
 
     SQLite reports 0 changed rows for an UPDATE of a view; `save` of a plain model concludes that the row is missing and
     inserts it, so a counter would count twice. Therefore every method that writes raises `Invalid` here, and `loaddata`
-    skips its rows with a warning. Its `Meta` inherits from `StructureModel.Meta` and has the structure's name as
-    `db_table`.
+    skips its rows with a warning. ::
+
+        class PageViews(StructureModel):
+            key = models.CharField(max_length=255, primary_key=True)
+            total = TotalField()
+
+            class Meta(StructureModel.Meta):
+                db_table = "pageviews"
     """
 
     objects = StructureQuerySet.as_manager()

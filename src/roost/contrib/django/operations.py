@@ -50,15 +50,15 @@ class StructureOperation(Operation):
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Do it, or print the SQL, where the routers allow it."""
-        self._allowed(app_label, schema_editor, back=False)
+        self._run(app_label, schema_editor, back=False)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
         """Do the reverse, or print the SQL, where the routers allow it."""
-        self._allowed(app_label, schema_editor, back=True)
+        self._run(app_label, schema_editor, back=True)
 
-    def _allowed(self, app_label: str, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
+    def _run(self, app_label: str, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
         if router.allow_migrate(editor.connection.alias, app_label, structure=self.name):
             self.apply(Known(dialect_of(editor.connection)), editor, back)
 
@@ -96,6 +96,8 @@ class StructureOperation(Operation):
 class _WholeStructure(StructureOperation):
     """The common base of `CreateStructure` and `DropStructure`, each of which reverses the other."""
 
+    makes: ClassVar[bool]  # whether it is the one that creates
+
     def __init__(self, structure: Declared, view: bool = True) -> None:
         super().__init__(structure)
         self.view = view
@@ -105,7 +107,7 @@ class _WholeStructure(StructureOperation):
         return type(self).__name__, [], {"structure": _facts(self.structure), **more}
 
     def apply(self, known: Known, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
-        plan, makes = known.plan(self.structure), isinstance(self, CreateStructure) is not back
+        plan, makes = known.plan(self.structure), self.makes is not back
         if editor.collect_sql and makes:
             _collect(editor, [*ddl(known.catalog, [plan], self.view), *known.once.ddl])
         elif editor.collect_sql:
@@ -130,7 +132,7 @@ class CreateStructure(_WholeStructure):
     'Create counter pageviews'
     """
 
-    word, fragment = "Create", "{}"
+    word, fragment, makes = "Create", "{}", True
 
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
         if isinstance(operation, AlterStructure):
@@ -142,8 +144,10 @@ class CreateStructure(_WholeStructure):
 class AlterStructure(StructureOperation):
     """Alter the stored structure to another declaration; see `roost.Store.alter` for what can be altered.
 
-    was: the previous declaration; without it the operation cannot be reversed. An added column stays when it is.
-    defaults: of added columns, by name, for existing rows; without it those of the row's dataclass.
+    was: the previous declaration, for reversing; None: the operation cannot be reversed. An added column stays when it
+        is reversed, since its values would be lost; rows of the previous declaration get its default.
+    defaults: the values that existing rows get in added columns, by column name; by default those of the row's
+        dataclass, if the structure has one.
     view: True adds the view, False drops it; None leaves it as it is.
 
     >>> import roost
@@ -208,7 +212,7 @@ class DropStructure(_WholeStructure):
     'Drop counter pageviews'
     """
 
-    word, fragment = "Drop", "drop_{}"
+    word, fragment, makes = "Drop", "drop_{}", False
 
 
 class _Printer(DjangoExecutor):

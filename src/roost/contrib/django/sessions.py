@@ -1,4 +1,9 @@
-"""Django's sessions in a `Cache`: `SESSION_ENGINE = "roost.contrib.django.sessions"`."""
+"""Django's sessions in a `Cache`: `SESSION_ENGINE = "roost.contrib.django.sessions"`.
+
+`touch` renews an unchanged session; it writes only if the stored expiry time is early by a sixteenth of the age. So a
+site with SESSION_SAVE_EVERY_REQUEST writes little. `clearsessions` is not needed: each write deletes some expired
+sessions.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class DjangoStore(Runner):
     """Runs operations on a database of settings.DATABASES.
 
     using: its alias.
-    timeout, lock_wait, clock: of the batches; see `roost.Store`.
+    timeout, lock_wait: for the batches; see `roost.Store`.
+    clock: the clock on SQLite; servers use their own. See `roost.Store`.
     joins: with False, operations are never part of Django's transaction, except on SQLite: Django's transaction may be
         its single writer, and the batch and the transaction would wait for each other.
 
@@ -78,7 +79,8 @@ class DjangoStore(Runner):
     def on_commit(self, *operations: Operation[Any], robust: bool = True) -> None:
         """Run operations in a batch once the surrounding transaction has committed, or at once if none is open.
 
-        If the transaction rolls back, nothing is run. The operations are run all or none; their results are discarded.
+        Use it for a view counter: the row of a popular page is then not locked until the request ends. If the
+        transaction rolls back, nothing is run. The operations are run all or none, and their results are discarded.
 
         robust: an error is logged (logger `roost`), since the transaction is already committed and other callbacks are
             still to run; False: it is raised, as from a callback of `transaction.on_commit`.
