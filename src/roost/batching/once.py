@@ -102,8 +102,7 @@ class Once:
         """Make the table if it is missing."""
         yield from lock(catalog)
         if not (yield from self.is_made()):
-            for sql in self.ddl:
-                yield Statement(Template(sql), [()])
+            yield from self.make_here()
 
     @property
     def in_transaction(self) -> bool:

@@ -215,7 +215,8 @@ class CachePlan(CacheReads):
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """A key that several of them write is made, so that nobody comes between them: there is no head to lock."""
-        writes = Counter(key for op in operations if op.writes for key in self.heads_of(op))
+        written = [op for op in operations if op.writes and op.verb not in LEASING]  # a lease has a row of its own
+        writes = Counter(key for op in written for key in self.heads_of(op))
         return [(*key, max(makes, int(writes[tuple(key)] > 1))) for *key, makes in super().locks(operations, context)]
 
     def verbs(self) -> dict[str, Verb]:

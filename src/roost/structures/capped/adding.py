@@ -223,6 +223,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     as_key = ", ".join(f"{value} AS {name}" for name, value in own.items())
     as_pair = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))
     keys = f"(SELECT DISTINCT {as_key} FROM {w.source})"
+    heads = f"{keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')}"
     by_key = f"{w.source} GROUP BY {given} ORDER BY {given}"
     yield Do(w.put(head, {**own, "sequence": "0", "n": "0", "roost_bound": "0"}, names, None, by_key))
     if plan.expires:
@@ -231,7 +232,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
         yield Do(f"DELETE r FROM {keys} k STRAIGHT_JOIN {rows} r {by_index} ON {over}")
         if structure.keep is not None:
             left = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
-            yield Do(f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} SET h.n = {left}")
+            yield Do(f"UPDATE {heads} SET h.n = {left}")
     window = f"PARTITION BY {given}"
     selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
     numbered = (
@@ -261,7 +262,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     cut = f"SELECT v.sequence {of_key} ORDER BY {newest} LIMIT 1 OFFSET {structure.keep}{w.current}"
     beyond = (
         f"SELECT {w.names(key, 'h.')}, h.n - {structure.keep}, h.roost_bound, ({cut})\n"
-        f"      FROM {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')} WHERE h.n > {structure.keep}{w.current}"
+        f"      FROM {heads} WHERE h.n > {structure.keep}{w.current}"
     )
     mine = " AND ".join(f"{name_of(column)} = {w[column.name]}" for column in key)
     gone = f"{mine} AND sequence > {w[BOUND.name]} AND sequence <= {w['cut']}"
@@ -275,5 +276,4 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     )
     evict = Do(f"{w.delete_by('newest')} WHERE {gone}", counts="gone")
     yield Each([*key, number("excess"), BOUND, number("cut")], beyond, [evict, change])
-    counted = f"UPDATE {keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')}"
-    yield Do(f"{counted} SET h.n = {structure.keep} WHERE h.n > {structure.keep}")
+    yield Do(f"UPDATE {heads} SET h.n = {structure.keep} WHERE h.n > {structure.keep}")

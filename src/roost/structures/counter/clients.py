@@ -187,8 +187,9 @@ class CounterConsole(Console[Counter[Any]]):
         return (*self.structure.key.columns, Column("total", ColumnType("int"), nullable=True), *start)
 
     def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        *key, n = values[:-1] if self.structure.window else values
-        if self.structure.window and values[-1] is not None:
+        width = len(self.structure.key.columns)
+        key, n, start = values[:width], values[width], values[width + 1 :]
+        if any(each is not None for each in start):
             raise Invalid(f"{self.structure.name}: start cannot be given: a line counts in the current window")
         return self.structure.add(self.structure.key.value(key), 1 if n is None else n)
 
