@@ -193,6 +193,8 @@ def test_results_of_celery(any_url: str, store: roost.Store, planted: bytes) -> 
     backend: Any = app.backend
     assert type(backend).__name__ == "RoostBackend"
     backend.store_result("a", {"sum": 3}, "SUCCESS")
+    backend.store_result(LONG, 7, "SUCCESS")
+    assert app.AsyncResult(LONG).get(timeout=5) == 7
     backend.store_result("b", ValueError("wrong"), "FAILURE", traceback="its traceback")
     assert (app.AsyncResult("a").get(timeout=5), app.AsyncResult("b").state) == ({"sum": 3}, "FAILURE")
     assert app.AsyncResult("c").state == "PENDING"
@@ -314,4 +316,5 @@ def test_responses_of_requests_cache(any_url: str, store: roost.Store, address: 
         session.cache.delete(urls=[f"{address}/new"])
         responses.clear()
         session.cache.redirects.clear()
+        CachedSession(backend=RequestsCache(store)).close()  # a store that was given stays open
         assert (len(session.cache.responses), len(session.cache.redirects), Counting.asked) == (0, 0, 3)

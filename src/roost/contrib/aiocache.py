@@ -112,7 +112,8 @@ class RoostCache(BaseCache):  # type: ignore[misc]
     async def _increment(self, key: str, delta: int, _conn: Any = None) -> int:
         try:
             if is_held(delta):
-                found: int = await self._opened.play(adding(self.cache, storable(key), delta, delta))
+                work = adding(self.cache, storable(key), delta, delta, None, self._codec)
+                found: int = await self._opened.play(work)
                 return found
         except (roost.Invalid, roost.Overflow):
             pass

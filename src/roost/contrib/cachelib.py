@@ -93,7 +93,7 @@ class RoostCache(BaseCache):
         """
         if isinstance(delta, int) and is_held(delta):
             try:
-                found: int = added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None))
+                found: int = added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None), self.codec)
                 return found
             except (Invalid, Overflow):  # the value, or the sum, is no int of 64 bits
                 pass

@@ -12,7 +12,7 @@ from celery.backends.base import KeyValueStoreBackend  # type: ignore[import-unt
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.serializers import adding
+from roost.contrib.serializers import adding, storable
 
 LARGEST = 8_000_000  # bytes of a result
 Key = str | bytes
@@ -64,7 +64,7 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
 
 
 def _name(key: Key) -> str:
-    return key.decode() if isinstance(key, bytes) else key
+    return storable(key.decode() if isinstance(key, bytes) else key)
 
 
 def _bytes(value: Key) -> bytes:

@@ -111,7 +111,7 @@ class Cache:
             raise roost.Invalid(f"{delta} has more than 64 bits")
         begin = None if default is None else default + delta
         try:
-            found: int | None = added(self._run, self._values, name, delta, begin)
+            found: int | None = added(self._run, self._values, name, delta, begin, None, self._codec)
         except roost.Overflow:
             raise roost.Overflow(f"{key!r} would have more than 64 bits") from None
         if found is None:

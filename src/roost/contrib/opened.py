@@ -31,7 +31,13 @@ class Opened:
 
     def __init__(self, store: Store | str, *structures: Structure, create: bool = True, **options: Any) -> None:
         self.store = Store(store, **options) if isinstance(store, str) else store
+        self._owned = isinstance(store, str)
         self._structures, self._create = structures, create
+
+    def close(self) -> None:
+        """Close the store, unless it was given."""
+        if self._owned:
+            self.store.close()
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation."""

@@ -92,4 +92,4 @@ class RoostDict(BaseStorage[str, Any]):
         self.opened.run(self.cache.clear())
 
     def close(self) -> None:
-        self.opened.store.close()
+        self.opened.close()
