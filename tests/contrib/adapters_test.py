@@ -316,5 +316,6 @@ def test_responses_of_requests_cache(any_url: str, store: roost.Store, address: 
         session.cache.delete(urls=[f"{address}/new"])
         responses.clear()
         session.cache.redirects.clear()
-        CachedSession(backend=RequestsCache(store)).close()  # a store that was given stays open
+        given: Any = CachedSession(backend=RequestsCache(store))
+        given.close()  # a store that it was given stays open
         assert (len(session.cache.responses), len(session.cache.redirects), Counting.asked) == (0, 0, 3)

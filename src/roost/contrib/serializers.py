@@ -243,7 +243,7 @@ class Codec:
         if type(value) is int and is_held(value) and not self.signs:  # neither a bool nor an IntEnum's member
             return b"%d" % (value % WRAP)
         try:
-            if self.signs:
+            if isinstance(self.serializer, Signed):
                 return self._mark + self.serializer.dumps_for(self._where, key, value)
             return self._added + bytes(self.serializer.dumps(value))
         except Invalid as error:
@@ -259,7 +259,7 @@ class Codec:
             if data[:1] in MARKS if not self._mark else not data.startswith(self._mark):
                 raise ValueError(f"it is {MARKS.get(data[:1], 'json')}, not {self.name}")
             payload = data[len(self._added) :]
-            if self.signs:
+            if isinstance(self.serializer, Signed):
                 return self.serializer.loads_for(self._where, key, payload)
             return self.serializer.loads(payload)
         except Exception as error:  # whatever a serializer raises for bytes that are not its own
