@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import socket
@@ -25,6 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 import roost
 from roost.cli.values import key_from_text, text_parser
@@ -39,6 +41,8 @@ from roost.structures.structure import Structure
 
 ALLOWED = ("clear", "forget", "remove")
 LONGEST = 2**16  # bytes of a form
+PATIENCE = 5.0  # seconds for which a connection may ask nothing
+MOST = 128  # connections at once; further ones are closed
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,34 @@ def allowed(text: str) -> frozenset[str]:
     return found
 
 
+class Connection(H11Protocol):
+    """A connection, of `MOST` at once, that is closed when it has asked nothing for a while; uvicorn waits for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            transport.close()
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.loop.call_later(PATIENCE, self._look, self.cycle)
+
+    def _look(self, last: RequestResponseCycle | None) -> None:
+        # last: the newest request when the waiting began.
+        if self.cycle is last and (last is None or last.response_complete):
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._wait()
+
+
+def configured(app: ASGIApp) -> uvicorn.Config:
+    """Return how uvicorn serves the pages."""
+    return uvicorn.Config(
+        app, http=Connection, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
+    )
+
+
 def serve(
     store: roost.Store,
     options: Options,
@@ -243,11 +275,7 @@ def serve(
     except OSError as error:
         raise roost.CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
     pages = Pages(store, options)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            pages.guard, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
-        )
-    )
+    server = uvicorn.Server(configured(pages.guard))
     host, port, *_ = listener.getsockname()
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
     base = f"http://{Address(reached, int(port))}/"
