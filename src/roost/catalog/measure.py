@@ -174,6 +174,9 @@ def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, C
     else:
         column = {Lease: "expires", RateLimit: "tat"}.get(type(structure), "until")
         past = f"{column} <= {now}{f' AND until < {NEVER}' if column == 'until' else ''}"
+        ends = getattr(plan, "expiry", column)
+        if ends != column:  # of a cache: the index has this one
+            past += f" AND {ends} <= {now} AND {ends} < {NEVER}"
     query = plan.read(f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, past)}", plan.timed)
     (((n,),),) = yield query.alone(plan.moment(context))
     return _count(n, None)
