@@ -152,6 +152,17 @@ def test_beyond_what_is_counted_it_is_told_as_the_least_or_the_estimate(
         assert found["structure_rows", "visits"] >= 50
 
 
+def test_a_table_that_is_missing_is_no_silence(any_url: str) -> None:
+    with roost.Store(any_url) as store:
+        assert not [name for name in measured(store) if name[0].startswith("structure_")]  # there is no database yet
+        store.create(visits, likes)
+        by_hand(store, "DROP TABLE roost_likes_head" + " CASCADE" * any_url.startswith("postgresql"))
+        with pytest.raises(roost.StatementFailed, match="roost_likes_head"):
+            measured(store)
+        store.drop(likes)
+        assert measured(store)["structure_keys", "visits"] == 0
+
+
 def test_metrics_of_an_asynchronous_store(url: str) -> None:
     async def main() -> dict[tuple[str, ...], float]:
         async with roost.AsyncStore(url) as store:
