@@ -10,7 +10,7 @@ import pytest
 from uvicorn.server import ServerState
 
 import roost
-from roost.console.app import Connection, Options, Pages, allowed, configured
+from roost.console.app import Connection, Options, Pages, allowed, configured, link
 from roost.errors import Invalid
 from tests.console.conftest import BASE, Browser
 from tests.suite.shapes import baskets, likes, visits
@@ -67,6 +67,11 @@ def test_the_link_with_the_token_sets_a_cookie_that_no_other_site_sends(file_sto
     assert Browser(file_store, token=TOKEN).get("/").status_code == 403
     bearer = {"authorization": f"Bearer {TOKEN}"}
     assert Browser(file_store, token=TOKEN).get("/metrics", headers=bearer).status_code == 200
+
+
+def test_a_token_of_any_characters_is_that_of_its_link(file_store: roost.Store) -> None:
+    token = "a+b/c==&d#%20é"
+    assert Browser(file_store, token=token).get(link(BASE, token)).status_code == 200
 
 
 def test_the_ticket_of_the_browser_is_good_once(file_store: roost.Store) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import uvicorn
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -251,6 +251,11 @@ def configured(app: ASGIApp) -> uvicorn.Config:
     )
 
 
+def link(base: str, token: str | None) -> str:
+    """Return the address that lets somebody in; a token may have any characters, as base64 has a +."""
+    return base if token is None else f"{base}?{urlencode({'token': token})}"
+
+
 def serve(
     store: roost.Store,
     options: Options,
@@ -279,9 +284,9 @@ def serve(
     host, port, *_ = listener.getsockname()
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
     base = f"http://{Address(reached, int(port))}/"
-    announce(base if options.token is None else f"{base}?token={options.token}")
+    announce(link(base, options.token))
     if browser:
-        webbrowser.open(base if options.token is None else f"{base}?token={pages.guard.ticket()}")
+        webbrowser.open(link(base, options.token and pages.guard.ticket()))
     if attended:
 
         def attend() -> None:

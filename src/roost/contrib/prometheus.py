@@ -80,7 +80,9 @@ class StructureCollector(Collector):
                 continue
             try:
                 found[name] = yield from measure(plan, context)
-            except Missing as error:  # a table of a structure that is there: an error, where no metrics would be silence
+            except (
+                Missing
+            ) as error:  # a table of a structure that is there: an error, where no metrics would be silence
                 raise StatementFailed(str(error)) from error
         return found, (yield from oldest_snapshot(dialect))
 
