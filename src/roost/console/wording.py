@@ -17,6 +17,7 @@ from roost.structures.program import ProgramPlan
 from roost.structures.structure import Structure
 
 LONGEST = 200  # characters of a value
+LONGEST_LINK = 2**15  # characters of an address, whose server takes twice as many
 VERBS = ("push", "add", "remove", "increment", "take", "peek", "acquire", "renew", "release")
 INSERTS = {"ring": "push", "capped": "add", "set": "add", "counter": "add"}
 OTHERWISE = "clear or forget the key (`roost clear NAME KEY`), or restore its rows, then check again"
