@@ -213,6 +213,19 @@ def test_results_of_celery(any_url: str, store: roost.Store, planted: bytes) -> 
     backend._opened.store.close()
 
 
+def test_a_result_is_stored_when_the_lock_is_free_again(any_url: str) -> None:
+    backend: Any = celery(any_url, result_backend_always_retry=True).backend
+    backend.store_result("a", 1, "STARTED")
+    backend._opened.store.close()
+    with roost.Store(any_url, timeout=0.1) as store, closing(clients.connect(any_url)) as other:
+        backend._opened.store = store
+        backend.on_backend_retryable_error = lambda _: other.execute("ROLLBACK")
+        other.execute("BEGIN")
+        store.on(other).run(backend.cache.delete("celery-task-meta-a"))
+        backend.store_result("a", 2, "SUCCESS")
+        assert backend.get_result("a") == 2
+
+
 @pytest.fixture
 def level_of_the_log() -> Iterator[None]:
     """A worker of Celery sets it, for good."""

@@ -38,6 +38,10 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url})
 
+    def exception_safe_to_retry(self, exc: Exception) -> bool:
+        """Whether `result_backend_always_retry` applies: nothing was stored, and the cause may be temporary."""
+        return isinstance(exc, roost.Error) and exc.retry
+
     def get(self, key: Key) -> bytes | None:
         return self._opened.run(self.cache.get(_name(key)))
 
