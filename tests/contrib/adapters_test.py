@@ -321,9 +321,8 @@ def address() -> Iterator[str]:
 
 
 def test_a_store_that_was_given_stays_open(store: roost.Store) -> None:
-    session = CachedSession(backend=RequestsCache(store))
-    assert len(session.cache.responses) == 0
-    session.close()
+    with closing(CachedSession(backend=RequestsCache(store))) as session:
+        assert len(session.cache.responses) == 0
     assert len(session.cache.responses) == 0
 
 
