@@ -16,6 +16,7 @@ import hashlib
 import json
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import roost
-from roost.contrib.serializers import JSON, LONGEST_KEY, Codec, added, is_held
+from roost.contrib.serializers import JSON, LONGEST_KEY, Codec, added
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,7 +54,7 @@ def _given(name: str) -> Any:
 class Cache:
     """Values under keys in a directory, bounded in bytes: what was used longest ago goes, whatever it is.
 
-    path: the directory, which is made if it is missing; the file is `cache.db`.
+    directory: made if it is missing; the file in it is `cache.db`.
     size_limit: the bytes of all keys and values. timeout: seconds for which a call waits for other processes.
     serializer: "json" (default), "msgpack", "pickle", `Signed(secret)`, or an object (`roost.contrib.serializers`).
 
@@ -62,9 +63,9 @@ class Cache:
     """
 
     def __init__(
-        self, path: str | Path, *, size_limit: int = 2**30, timeout: float = 60.0, serializer: Any = "json"
+        self, directory: str | Path, timeout: float = 60.0, *, size_limit: int = 2**30, serializer: Any = "json"
     ) -> None:
-        self.directory = Path(path).expanduser()
+        self.directory = Path(directory).expanduser()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._values = roost.Cache("cache", value=roost.binary(LARGEST), max_bytes=size_limit)
         self._tags = roost.Cache("cache_tags", key=int, value=str)
@@ -95,7 +96,7 @@ class Cache:
         return bool(self._run(self._values.add(name, data, _ttl(expire), number)))
 
     def get(self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False) -> Any:
-        """Return a value, or the default; on request with the seconds until it expires, and its tag, as a tuple."""
+        """Return a value, or the default; on request with the Unix time when it expires, and its tag, as a tuple."""
         return self._told(key, self._run(self._values.gets(_stored(key))), default, expire_time, tag)
 
     def pop(self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False) -> Any:
@@ -106,12 +107,9 @@ class Cache:
 
     def incr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
         """Add to an int atomically and return the new one; a missing one is `default`, or a KeyError if it is None."""
-        name = _stored(key)
-        if not is_held(delta):
-            raise roost.Invalid(f"{delta} has more than 64 bits")
         begin = None if default is None else default + delta
         try:
-            found: int | None = added(self._run, self._values, name, delta, begin)
+            found: int | None = added(self._run, self._values, _stored(key), delta, begin)
         except roost.Overflow:
             raise roost.Overflow(f"{key!r} would have more than 64 bits") from None
         if found is None:
@@ -158,8 +156,8 @@ class Cache:
         """Return the bytes of all keys and values."""
         return int(self._ask("SELECT coalesce(sum(length(CAST(key AS BLOB)) + length(value)), 0) FROM cache"))
 
-    def stats(self, reset: bool = False) -> tuple[int, int]:
-        """Return how many reads have found a value, and how many have not."""
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
+        """Return how many reads have found a value, and how many have not; they are counted always."""
         found = self._hits, self._misses
         if reset:
             self._hits = self._misses = 0
@@ -271,7 +269,8 @@ class Cache:
             told = [default, *[None] * (expire_time + tag)]
         else:
             self._hits += 1
-            told = [value, *([item.ttl] if expire_time else []), *([self._tag(item.flags)] if tag else [])]
+            ends = None if item.ttl is None else time.time() + item.ttl
+            told = [value, *([ends] if expire_time else []), *([self._tag(item.flags)] if tag else [])]
         return tuple(told) if len(told) > 1 else told[0]
 
     def _number(self, tag: Any) -> int:

@@ -39,6 +39,7 @@ HALF = 2**63
 LONGEST_KEY = 255  # characters
 SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_DIGITS = 20  # of an int of 64 bits
+SAFE_FOR_ALL = "serializer=Signed(secret), of roost.contrib.serializers, stores any object"
 MARKS = {b"\x80": "pickle", b"\xc1": "msgpack", b"\xfe": "signed", b"\xff": "own"}  # no text in UTF-8 begins so
 
 logger = logging.getLogger("roost")
@@ -97,11 +98,7 @@ class JSON:
     def __init__(self, tags: Iterable[Tag] = ()) -> None:
         every = (*TAGS, *tags)
         self._tags = {tag.type: tag for tag in every}
-        self._back: dict[str, Callable[[Any], Any]] = {
-            "dict": dict,
-            "int": int,
-            **{tag.name: tag.back for tag in every},
-        }
+        self._back: dict[str, Any] = {"dict": dict, "int": int, **{tag.name: tag.back for tag in every}}
 
     def dumps(self, value: Any) -> bytes:
         """Return a value as bytes."""
@@ -111,25 +108,25 @@ class JSON:
         """Return the value."""
         return json.loads(data, object_hook=self._in, parse_constant=_refuse)
 
-    def _out(self, value: Any, top: bool = True) -> Any:
+    def _out(self, value: Any) -> Any:
         kind = type(value)
-        if kind in self.plain and not (top and kind is int):
+        if kind is int and not is_held(value):  # MessagePack has none, and Codec takes digits to be modulo 2^64
+            return {TAG: "int", VALUE: str(value)}
+        if kind in self.plain:
             return value
         if kind is list:
-            return [self._out(each, False) for each in value]
+            return [self._out(each) for each in value]
         if kind is dict:
             for key in value:
                 if type(key) is not str:
                     raise Invalid(f"{self.name} has no keys but str, so {key!r} could not be restored")
             if TAG in value:
-                return {TAG: "dict", VALUE: [[key, self._out(each, False)] for key, each in value.items()]}
-            return {key: self._out(each, False) for key, each in value.items()}
-        if kind is int:  # one that stands alone has more than 64 bits: digits would be taken for it modulo 2^64
-            return {TAG: "int", VALUE: str(value)}
+                return {TAG: "dict", VALUE: [[key, self._out(each)] for key, each in value.items()]}
+            return {key: self._out(each) for key, each in value.items()}
         if kind not in self._tags:
             raise Invalid(f"a value of the type {kind.__qualname__} could not be restored from {self.name}")
         tag = self._tags[kind]
-        return {TAG: tag.name, VALUE: self._out(tag.out(value), False)}
+        return {TAG: tag.name, VALUE: self._out(tag.out(value))}
 
     def _in(self, found: dict[str, Any]) -> Any:
         return self._back[found[TAG]](found[VALUE]) if TAG in found else found
@@ -183,7 +180,7 @@ class Signed:
 
     def dumps_for(self, key: str, value: Any) -> bytes:
         """Return a key's value as bytes, behind its signature."""
-        payload: bytes = self._serializer.dumps(value)
+        payload = as_bytes(self._serializer.dumps(value))
         return self._sign(key, payload, self._secrets[0]) + payload
 
     def loads_for(self, key: str, data: bytes) -> Any:
@@ -195,6 +192,11 @@ class Signed:
 
 
 NAMED: dict[str, Callable[[], Any]] = {"json": JSON, "msgpack": MsgPack, "pickle": lambda: pickle}
+
+
+def as_bytes(data: Any) -> bytes:
+    """Return what a serializer has made as bytes."""
+    return data.encode() if isinstance(data, str) else bytes(data)
 
 
 def chosen(serializer: Any) -> Any:
@@ -209,7 +211,7 @@ def chosen(serializer: Any) -> Any:
 class Codec:
     r"""What a cache stores of its values, by one serializer.
 
-    where: the cache's name, for the log.
+    where: the cache's name, for the log. advice: what stores any object, for the errors of those that do not.
 
     >>> codec = Codec("json", "pages")
     >>> codec.dumps("a", 42), codec.dumps("a", -1), codec.loads("a", codec.dumps("a", ("x", -1)))
@@ -218,14 +220,12 @@ class Codec:
     'a miss'
     """
 
-    def __init__(self, serializer: Any, where: str) -> None:
-        self.serializer, self._where = chosen(serializer), where
-        self.name = "pickle" if self.serializer is pickle else getattr(self.serializer, "name", "own")
-        self._mark = (
-            b"" if self.name == "json" else {name: mark for mark, name in MARKS.items()}.get(self.name, b"\xff")
-        )
-        # A pickle has its mark already, and JSON none.
-        self._added = b"" if self.name == "pickle" else self._mark
+    def __init__(self, serializer: Any, where: str, advice: str = SAFE_FOR_ALL) -> None:
+        self.serializer, self._where, self._advice = chosen(serializer), where, advice
+        ours = isinstance(self.serializer, JSON | Signed)
+        self.name = self.serializer.name if ours else "pickle" if self.serializer is pickle else "own"
+        # What is put before the values: a pickle has its mark already, and JSON none.
+        self._mark = next((mark for mark, name in MARKS.items() if name == self.name != "pickle"), b"")
 
     def dumps(self, key: str, value: Any) -> bytes:
         """Return a key's value as it is stored; `Invalid` if it could not be restored."""
@@ -234,20 +234,20 @@ class Codec:
         try:
             if isinstance(self.serializer, Signed):
                 return self._mark + self.serializer.dumps_for(key, value)
-            return self._added + bytes(self.serializer.dumps(value))
-        except Invalid as error:
-            raise Invalid(f"{self._where}: {error}") from None
+            return self._mark + as_bytes(self.serializer.dumps(value))
         except (ValueError, OverflowError, RecursionError) as error:  # NaN, half of a surrogate pair, a list in itself
-            raise Invalid(f"{self._where}: it could not be restored from {self.name}: {error}") from error
+            told = error if isinstance(error, Invalid) else f"it could not be restored from {self.name}: {error}"
+            raise Invalid(f"{self._where}: {told}; {self._advice}") from error
 
     def loads(self, key: str, data: bytes, default: Any = None) -> Any:
         """Return a key's value; the default, and a warning in the log, if this serializer has not written it."""
         if data.isdigit() and len(data) <= MOST_DIGITS:
             return signed(int(data))
         try:
-            if data[:1] in MARKS if not self._mark else not data.startswith(self._mark):
-                raise ValueError(f"it is {MARKS.get(data[:1], 'json')}, not {self.name}")
-            payload = data[len(self._added) :]
+            kind = MARKS.get(data[:1], "json")
+            if kind != self.name:
+                raise ValueError(f"it is {kind}, not {self.name}")
+            payload = data[len(self._mark) :]
             if isinstance(self.serializer, Signed):
                 return self.serializer.loads_for(key, payload)
             return self.serializer.loads(payload)
@@ -283,9 +283,9 @@ def adding(
 
     begin: stored where there is no value, for `ttl` seconds.
 
-    `Invalid` if the value is no int of 64 bits; `Overflow` if the sum is none: then the value is as it was.
+    `Invalid` if the value is no int of 64 bits; `Overflow` if `delta` or the sum is none: then the value is as it was.
     """
-    if begin is not None and not is_held(begin):
+    if not is_held(delta) or (begin is not None and not is_held(begin)):
         raise Overflow(f"{key!r} would have more than 64 bits")
     while (found := (yield cache.increment(key, delta % WRAP))) is None:
         if begin is None or (yield cache.add(key, b"%d" % (begin % WRAP), ttl)):
