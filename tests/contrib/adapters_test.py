@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiocache import cached, caches  # type: ignore[import-untyped]
 from aiocache.lock import OptimisticLock, OptimisticLockError, RedLock  # type: ignore[import-untyped]
 from aiocache.serializers import JsonSerializer, PickleSerializer, StringSerializer  # type: ignore[import-untyped]
 from celery import Celery, chord  # type: ignore[import-untyped]
@@ -148,6 +150,29 @@ def test_a_cache_of_aiocache(any_url: str, planted: bytes) -> None:
                     await cache.set("n", 7)
                     assert await cache.increment("n", 2) == 9
 
+    asyncio.run(main())
+
+
+def test_aiocaches_decorator_and_settings_take_it(any_url: str) -> None:
+    def key_of(key: str, namespace: str | None = None) -> str:
+        return f"{namespace}/{key}"
+
+    @cached(cache=AioCache, store=any_url, namespace="n")  # type: ignore[untyped-decorator]
+    async def squared(n: int) -> dict[str, int]:
+        return {"asked": next(asked), "squared": n * n}
+
+    async def main() -> None:
+        assert [await squared(3), await squared(3)] == [{"asked": 0, "squared": 9}] * 2
+        await squared.cache.close()
+        caches.set_config({"default": {"cache": "roost.contrib.aiocache.RoostCache", "store": any_url}})
+        async with caches.get("default") as cache:
+            await cache.set("a", {1, 2})
+            assert await cache.get("a") == {1, 2}
+        async with AioCache(any_url, namespace="n", key_builder=key_of) as cache:
+            await cache.set(LONG, 1)
+            assert (await cache.get(LONG), await cache.exists("k")) == (1, False)
+
+    asked = count()
     asyncio.run(main())
 
 
@@ -308,6 +333,12 @@ def address() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_a_store_that_was_given_stays_open(store: roost.Store) -> None:
+    with closing(CachedSession(backend=RequestsCache(store))) as session:
+        assert len(session.cache.responses) == 0
+    assert len(session.cache.responses) == 0
 
 
 def test_responses_of_requests_cache(any_url: str, store: roost.Store, address: str, planted: bytes) -> None:

@@ -174,6 +174,12 @@ def test_keys_of_any_length_are_told_apart(storage: RoostStorage) -> None:
     assert [storage.incr(name, 60) for name in names] == [1] * len(names)
 
 
+@pytest.mark.parametrize("scheme", ["sqlite+pysqlite", "postgresql+psycopg2", "postgresql+asyncpg", "mysql+aiomysql"])
+def test_urls_as_sqlalchemy_has_them_are_known(scheme: str) -> None:
+    for prefix, kind in (("", RoostStorage), ("async+", AsyncRoostStorage)):
+        assert isinstance(limits.storage.storage_from_string(f"{prefix}roost+{scheme}:///app.db"), kind)
+
+
 def test_a_store_that_may_not_create_says_what_is_missing(any_url: str) -> None:
     storage = RoostStorage(f"roost+{any_url}", create=False, name="own_limits", wrap_exceptions=True)
     with storage.store, pytest.raises(limits.errors.StorageError):

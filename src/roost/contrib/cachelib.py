@@ -7,7 +7,7 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.serializers import Codec, added, is_held
+from roost.contrib.serializers import Codec, added
 from roost.errors import Invalid, Overflow
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
@@ -91,11 +91,11 @@ class RoostCache(BaseCache):
         Any other number, and a sum of more than 64 bits, is read and stored again, as by cachelib's other caches: not
         atomically.
         """
-        if isinstance(delta, int) and is_held(delta):
+        if isinstance(delta, int):
             try:
                 found: int = added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None), self.codec)
                 return found
-            except (Invalid, Overflow):  # the value, or the sum, is no int of 64 bits
+            except (Invalid, Overflow):  # one of the numbers is no int of 64 bits
                 pass
         total: int = (self.get(key) or 0) + delta
         self.set(key, total)

@@ -16,6 +16,7 @@ import hashlib
 import json
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
@@ -24,7 +25,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import roost
-from roost.contrib.serializers import LONGEST_KEY, Codec, added, is_held
+from roost.contrib.serializers import LONGEST_KEY, Codec, added
 from roost.databases.sqlite.engine import translate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,7 +39,7 @@ SWEPT = 1_000  # of them, that a batch of 64 writes deletes
 SOON = 1e-6  # seconds, of a value that expires at once
 FLAGS = 2**32
 ABSENT: Any = object()
-_keys = Codec("json", "a key, a tag, or arguments")
+_keys = Codec("json", "keys, tags, arguments", "they are texts, numbers, bytes, and tuples of these")
 
 
 def _text(*values: Any) -> str:
@@ -59,7 +60,7 @@ def _given(name: str) -> Any:
 class Cache:
     """Values under keys in a directory, bounded in bytes: what was used longest ago goes, whatever it is.
 
-    path: the directory, which is made if it is missing; the file is `cache.db`.
+    directory: made if it is missing; the file in it is `cache.db`.
     size_limit: the bytes of all keys and values. timeout: seconds for which a call waits for other processes.
     serializer: "json" (default), "msgpack", "pickle", `Signed(secret)`, or an object (`roost.contrib.serializers`).
 
@@ -68,9 +69,9 @@ class Cache:
     """
 
     def __init__(
-        self, path: str | Path, *, size_limit: int = 2**30, timeout: float = 60.0, serializer: Any = "json"
+        self, directory: str | Path, timeout: float = 60.0, *, size_limit: int = 2**30, serializer: Any = "json"
     ) -> None:
-        self.directory = Path(path).expanduser().absolute()
+        self.directory = Path(directory).expanduser().absolute()
         self._file = self.directory / FILE
         self.directory.mkdir(parents=True, exist_ok=True)
         self._values = roost.Cache("cache", value=roost.binary(LARGEST), max_bytes=size_limit)
@@ -102,7 +103,7 @@ class Cache:
         return bool(self._run(self._values.add(name, data, _ttl(expire), number)))
 
     def get(self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False) -> Any:
-        """Return a value, or the default; on request with the seconds until it expires, and its tag, as a tuple."""
+        """Return a value, or the default; on request with the Unix time when it expires, and its tag, as a tuple."""
         return self._told(key, self._run(self._values.gets(_stored(key))), default, expire_time, tag)
 
     def pop(self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False) -> Any:
@@ -113,14 +114,11 @@ class Cache:
 
     def incr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
         """Add to an int atomically and return the new one; a missing one is `default`, or a KeyError if it is None."""
-        name = _stored(key)
-        if not is_held(delta):
-            raise roost.Invalid(f"{delta} has more than 64 bits")
         begin = None if default is None else default + delta
         if not isinstance(begin, int | None):
             raise roost.Invalid(f"{begin!r} is no int")
         try:
-            found: int | None = added(self._run, self._values, name, delta, begin, None, self._codec)
+            found: int | None = added(self._run, self._values, _stored(key), delta, begin, None, self._codec)
         except roost.Overflow:
             raise roost.Overflow(f"{key!r} would have more than 64 bits") from None
         if found is None:
@@ -167,8 +165,8 @@ class Cache:
         """Return the bytes of all keys and values."""
         return int(self._ask("SELECT coalesce(sum(length(CAST(key AS BLOB)) + length(value)), 0) FROM cache"))
 
-    def stats(self, reset: bool = False) -> tuple[int, int]:
-        """Return how many reads have found a value, and how many have not."""
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
+        """Return how many reads have found a value, and how many have not; they are counted always."""
         found = self._hits, self._misses
         if reset:
             self._hits = self._misses = 0
@@ -285,7 +283,8 @@ class Cache:
             told = [default, *[None] * (expire_time + tag)]
         else:
             self._hits += 1
-            told = [value, *([item.ttl] if expire_time else []), *([self._tag(item.flags)] if tag else [])]
+            ends = None if item.ttl is None else time.time() + item.ttl
+            told = [value, *([ends] if expire_time else []), *([self._tag(item.flags)] if tag else [])]
         return tuple(told) if len(told) > 1 else told[0]
 
     def _number(self, tag: Any) -> int:

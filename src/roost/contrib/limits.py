@@ -23,12 +23,12 @@ from limits.storage import base
 import roost
 from roost.contrib.opened import AsyncOpened, Opened, Work
 from roost.contrib.serializers import storable
-from roost.contrib.windows import Window, Windows
+from roost.contrib.windows import Windows
+from roost.databases import ENGINES
 
-DATABASES = (  # as the URLs of stores name them
-    *("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite", "mysql", "mariadb", "mysql+pymysql", "mysql+asyncmy"),
-    *("mariadb+pymysql", "mariadb+asyncmy", "postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg"),
-)
+# As SQLAlchemy's URLs name them: limits wants to know each scheme, and a store takes its own driver whatever is named.
+DRIVERS = ("pysqlite", "aiosqlite", "pymysql", "asyncmy", "aiomysql", "mysqldb", "psycopg", "psycopg2", "asyncpg")
+SCHEMES = [each for name in ENGINES for each in (name, *[f"{name}+{driver}" for driver in DRIVERS])]
 MANY = 1_000  # keys that `reset` removes at once
 
 
@@ -72,7 +72,7 @@ class _Windows:
         return self._run(amount <= limit and (amount == 0 or self.windows.slide(storable(key), limit, expiry, amount)))
 
     def get_sliding_window(self, key: str, expiry: int) -> Any:
-        return self._run(self.windows.peek(storable(key), expiry), Window.sliding)
+        return self._run(self.windows.peek(storable(key), expiry), lambda found: found[4:])
 
     def clear_sliding_window(self, key: str, expiry: int) -> Any:
         return self.clear(key)
@@ -112,7 +112,7 @@ class RoostStorage(_Windows, base.Storage, base.MovingWindowSupport, base.Slidin
     Exact with any number of processes, by the database's clock; a refused acquisition writes and locks nothing.
     """
 
-    STORAGE_SCHEME = [f"roost+{each}" for each in DATABASES]  # noqa: RUF012 (as limits has it)
+    STORAGE_SCHEME = [f"roost+{each}" for each in SCHEMES]  # noqa: RUF012 (as limits has it)
     _opening = Opened
 
 

@@ -40,6 +40,7 @@ LONGEST_KEY = 255  # characters
 SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_DIGITS = 20  # of an int of 64 bits
 ATTEMPTS = 100  # to store what nobody has changed meanwhile; a transaction may see an old value for ever
+SAFE_FOR_ALL = "serializer=Signed(secret), of roost.contrib.serializers, stores any object"
 MARKS = {b"\x80": "pickle", b"\xc1": "msgpack", b"\xfe": "signed", b"\xff": "own"}  # no text in UTF-8 begins so
 
 logger = logging.getLogger("roost")
@@ -105,11 +106,7 @@ class JSON:
     def __init__(self, tags: Iterable[Tag] = ()) -> None:
         every = (*TAGS, *tags)
         self._tags = {tag.type: tag for tag in every}
-        self._back: dict[str, Callable[[Any], Any]] = {
-            "dict": dict,
-            "int": int,
-            **{tag.name: tag.back for tag in every},
-        }
+        self._back: dict[str, Any] = {"dict": dict, "int": int, **{tag.name: tag.back for tag in every}}
 
     def dumps(self, value: Any) -> bytes:
         """Return a value as bytes."""
@@ -121,7 +118,7 @@ class JSON:
 
     def _out(self, value: Any) -> Any:
         kind = type(value)
-        if kind is int and not is_held(value):  # MessagePack has none, and digits alone are taken modulo 2^64
+        if kind is int and not is_held(value):  # MessagePack has none, and Codec takes digits to be modulo 2^64
             return {TAG: "int", VALUE: str(value)}
         if kind in self.plain:
             return value
@@ -193,7 +190,7 @@ class Signed:
 
     def dumps_for(self, where: str, key: str, value: Any) -> bytes:
         """Return the value of a key in a cache as bytes, behind its signature."""
-        payload: bytes = self._serializer.dumps(value)
+        payload = as_bytes(self._serializer.dumps(value))
         return self._sign(where, key, payload, self._secrets[0]) + payload
 
     def loads_for(self, where: str, key: str, data: bytes) -> Any:
@@ -205,6 +202,11 @@ class Signed:
 
 
 NAMED: dict[str, Callable[[], Any]] = {"json": JSON, "msgpack": MsgPack, "pickle": lambda: pickle}
+
+
+def as_bytes(data: Any) -> bytes:
+    """Return what a serializer has made as bytes."""
+    return data.encode() if isinstance(data, str) else bytes(data)
 
 
 def chosen(serializer: Any) -> Any:
@@ -220,6 +222,7 @@ class Codec:
     r"""What a cache stores of its values, by one serializer.
 
     where: the cache's name, for signatures and the log.
+    advice: what stores any object, for the errors of those that do not.
 
     >>> codec = Codec("json", "pages")
     >>> codec.dumps("a", 42), codec.dumps("a", -1), codec.loads("a", codec.dumps("a", ("x", -1)))
@@ -228,15 +231,12 @@ class Codec:
     'a miss'
     """
 
-    def __init__(self, serializer: Any, where: str) -> None:
-        self.serializer, self._where = chosen(serializer), where
-        self.signs = isinstance(self.serializer, Signed)
-        self.name = "pickle" if self.serializer is pickle else getattr(self.serializer, "name", "own")
-        self._mark = (
-            b"" if self.name == "json" else {name: mark for mark, name in MARKS.items()}.get(self.name, b"\xff")
-        )
-        # A pickle has its mark already, and JSON none.
-        self._added = b"" if self.name == "pickle" else self._mark
+    def __init__(self, serializer: Any, where: str, advice: str = SAFE_FOR_ALL) -> None:
+        self.serializer, self._where, self._advice = chosen(serializer), where, advice
+        self.signs, ours = isinstance(self.serializer, Signed), isinstance(self.serializer, JSON | Signed)
+        self.name = self.serializer.name if ours else "pickle" if self.serializer is pickle else "own"
+        # What is put before the values: a pickle has its mark already, and JSON none.
+        self._mark = next((mark for mark, name in MARKS.items() if name == self.name != "pickle"), b"")
 
     def dumps(self, key: str, value: Any) -> bytes:
         """Return a key's value as it is stored; `Invalid` if it could not be restored."""
@@ -245,20 +245,20 @@ class Codec:
         try:
             if isinstance(self.serializer, Signed):
                 return self._mark + self.serializer.dumps_for(self._where, key, value)
-            return self._added + bytes(self.serializer.dumps(value))
-        except Invalid as error:
-            raise Invalid(f"{self._where}: {error}") from None
+            return self._mark + as_bytes(self.serializer.dumps(value))
         except (ValueError, OverflowError, RecursionError) as error:  # NaN, half of a surrogate pair, a list in itself
-            raise Invalid(f"{self._where}: it could not be restored from {self.name}: {error}") from error
+            told = error if isinstance(error, Invalid) else f"it could not be restored from {self.name}: {error}"
+            raise Invalid(f"{self._where}: {told}; {self._advice}") from error
 
     def loads(self, key: str, data: bytes, default: Any = None) -> Any:
         """Return a key's value; the default, and a warning in the log, if this serializer has not written it."""
         if not self.signs and data.isdigit() and len(data) <= MOST_DIGITS:
             return signed(int(data))
         try:
-            if data[:1] in MARKS if not self._mark else not data.startswith(self._mark):
-                raise ValueError(f"it is {MARKS.get(data[:1], 'json')}, not {self.name}")
-            payload = data[len(self._added) :]
+            kind = MARKS.get(data[:1], "json")
+            if kind != self.name:
+                raise ValueError(f"it is {kind}, not {self.name}")
+            payload = data[len(self._mark) :]
             if isinstance(self.serializer, Signed):
                 return self.serializer.loads_for(self._where, key, payload)
             return self.serializer.loads(payload)
@@ -298,11 +298,11 @@ def adding(
     """Yield what adds an int of 64 bits to a stored one; return the new one, None if the key has no value.
 
     begin: stored where there is no value, for `ttl` seconds.
-    codec: of the cache's values; one that signs them reads a value, and stores it if nobody has changed it meanwhile.
+    codec: of the cache's values; where it signs them, a value is read, and stored if nobody has changed it meanwhile.
 
-    `Invalid` if the value is no int of 64 bits; `Overflow` if the sum is none: then the value is as it was.
+    `Invalid` if the value is no int of 64 bits; `Overflow` if `delta` or the sum is none: then the value is as it was.
     """
-    if begin is not None and not is_held(begin):
+    if not is_held(delta) or (begin is not None and not is_held(begin)):
         raise Overflow(f"{key!r} would have more than 64 bits")
     if codec is not None and codec.signs:
         return (yield from _adding_signed(cache, key, delta, begin, ttl, codec))
