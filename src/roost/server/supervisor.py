@@ -223,16 +223,8 @@ class Console:
     async def start(self) -> None:
         """Start the process, and wait until it serves; `CannotOpen` if it ends before."""
         # Its standard input ends with this process, however that ends. A session of its own: Ctrl-C is not for it.
-        command = [
-            "-m",
-            "roost.cli",
-            "console",
-            "--address",
-            str(self._address),
-            "--no-browser",
-            "--attended",
-            "--json",
-        ]
+        place = ["--address", str(self._address)]
+        command = ["-m", "roost.cli", "console", *place, "--no-browser", "--attended", "--json"]
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, *command),
             stdin=asyncio.subprocess.PIPE,
