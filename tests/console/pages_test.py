@@ -83,6 +83,7 @@ def test_the_index_has_every_structure_and_how_full_it_is(store: roost.Store) ->
 
 def test_values_are_hidden_unless_they_may_be_shown(store: roost.Store) -> None:
     browser = Browser(store)
+    assert 'class="some"' not in browser.get("/structure?name=best&key=go").text  # how far apart scores are
     for name, values in {"visits": ["1007"], "likes": ["fan 7"], "cached": ["<h1>"], "best": ["70"]}.items():
         page = browser.text(f"/structure?name={name}&key={KEYS[name]}")
         assert "hidden" in page
@@ -232,7 +233,8 @@ def test_unknown_names_and_keys_are_told(store: roost.Store) -> None:
     assert browser.get("/structure").status_code == 404
     assert browser.get("/nowhere").status_code == 404
     assert browser.get("/structure?name=visits&key=five").status_code == 400
-    assert browser.get("/structure?name=pages&key=5").status_code == 400
+    for key in ("5", "5%0A,/a", "%0D", "["):
+        assert browser.get(f"/structure?name=pages&key={key}").status_code == 400
     assert "Sequence 0" in browser.text("/structure?name=visits&key=77")
     assert "no value" in browser.text("/structure?name=cached&key=77")
     assert "Nobody holds it" in browser.text("/structure?name=jobs&key=77")
