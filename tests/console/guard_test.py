@@ -27,7 +27,7 @@ def test_every_answer_has_the_headers_that_keep_others_out(file_store: roost.Sto
             assert "frame-ancestors 'none'" in policy
             assert headers["x-frame-options"] == "DENY"
             assert headers["x-content-type-options"] == "nosniff"
-            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["referrer-policy"] == "same-origin"
             assert headers["cache-control"] == "no-store"
             assert "access-control-allow-origin" not in headers
 

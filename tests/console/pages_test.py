@@ -32,8 +32,8 @@ class Two(NamedTuple):
 
 # What the page of a structure's key says.
 SAID = {
-    "visits": ["of 5 slots", "Sequence 8, in slot 3", "next row goes into slot 4", "1007", "1003"],
-    "large": ["Sequence 8, in slot 8", "of 1,000 slots"],
+    "visits": ["in 5 slots", "Sequence 8, in slot 3", "next row goes into slot 4", "1007", "1003"],
+    "large": ["Sequence 8, in slot 8", "in 1,000 slots"],
     "pages": ['[7, "/a,b"]', "Sequence 8, in slot 2", "t7"],
     "best": ["The best 3", "70", "needs more than 50 to get in"],
     "baskets": ["8 of 12 rows", "white"],

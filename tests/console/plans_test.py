@@ -12,8 +12,10 @@ from html import unescape
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import roost
+from roost.cli import main
 from tests import servers
 from tests.console.conftest import KEYS, Browser, fill
 from tests.suite.application import Application
@@ -36,6 +38,9 @@ FILL: dict[str, tuple[str, str]] = {
     "online": ("rows ({key}, member, sequence, until)", "{text}, {n}, 1, {now} - {n}"),
 }
 
+
+# Tables of the application's own, with as many rows.
+CAPS = {"seen": ("--per", "uid", "--keep", "5"), "log": ("--older-than", "30d", "--by", "at")}
 
 DEPTH = {"mariadb": ["max_recursive_iterations"], "mysql": ["cte_max_recursion_depth"]}
 
@@ -75,12 +80,25 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                         sql(f"SET SESSION {setting} = 100000000")
                     sql(f"INSERT INTO {target} SELECT {made} FROM {numbers(kind)}")
                     sql(f"ANALYZE {'TABLE ' if kind in ('mariadb', 'mysql') else ''}roost_{name}_rows")
+            for name, rule in CAPS.items():
+                with closing(Application(url)) as sql:
+                    for setting in DEPTH.get(kind, ()):
+                        sql(f"SET SESSION {setting} = 100000000")
+                    moment = "timestamptz" if kind == "postgresql" else "TIMESTAMP"
+                    at = f"{moment} NOT NULL DEFAULT CURRENT_TIMESTAMP"
+                    sql(f"CREATE TABLE {name} (id {{id}}, uid INTEGER NOT NULL, at {at})")
+                    sql(f"INSERT INTO {name} (uid) SELECT n - n % 3 FROM {numbers(kind)}")
+                arguments = ["cap", name, *rule, "--store", url, "--yes", "--make-index"]
+                ran = CliRunner().invoke(main, arguments)
+                assert ran.exit_code == 0, ran.output
         with roost.Store(url, timeout=60, trace=asked.note) as store:
             browser = Browser(store, show_values=True)
             browser.text("/")
             for name, key_text in KEYS.items():
                 browser.get(f"/structure?name={name}")
                 browser.get("/structure", params={"name": name, "key": key_text})
+            for page in ("/structure?name=seen", "/structure?name=seen&key=1002", "/structure?name=log", "/doctor"):
+                browser.text(page)
             for name in FILL:  # the second page of keys
                 if following := re.search(r'rel="next" href="([^"]+)"', browser.get(f"/structure?name={name}").text):
                     browser.get(unescape(following[1]))

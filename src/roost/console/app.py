@@ -80,7 +80,7 @@ class Pages:
             pictures=pictures,
             wording=wording,
         )
-        names = ("shown", "key_shown", "key_json", "count", "size", "span", "link")
+        names = ("shown", "key_shown", "key_json", "count", "number", "size", "span", "link")
         self.templates.filters.update({name: getattr(wording, name) for name in names})
 
     def routes(self) -> ASGIApp:

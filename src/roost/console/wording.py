@@ -95,6 +95,11 @@ def count(found: Count | None) -> str:
     return f"{found.n:,}" if found.exact else f"{'≥' if found.n == 10_000 else '≈'} {found.n:,}"
 
 
+def number(found: float | None, digits: int = 0) -> str:
+    """Return a number that is exact, where it is known."""
+    return "–" if found is None else f"{found:,.{digits}f}"
+
+
 def size(found: Count | None) -> str:
     """Return a number of bytes.
 
@@ -112,12 +117,12 @@ def size(found: Count | None) -> str:
 def span(seconds: float | None) -> str:
     """Return a time that is left; None is for ever.
 
-    >>> span(4.21), span(3700), span(None)
-    ('4.2 s', '1:01:40', 'never ends')
+    >>> span(4.21), span(3700), span(2 * 86_400), span(None)
+    ('4.2 s', '1:01:40', '2 days', 'never ends')
     """
     if seconds is None:
         return "never ends"
-    return f"{seconds:.1f} s" if seconds < 60 else str(dt.timedelta(seconds=round(seconds)))
+    return f"{seconds:.1f} s" if seconds < 60 else str(dt.timedelta(seconds=round(seconds))).removesuffix(", 0:00:00")
 
 
 def sql_of(plan: Any) -> list[str]:

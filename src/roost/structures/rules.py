@@ -63,20 +63,29 @@ def sweep(
     return Program("sweep", [MOST], steps)
 
 
-def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str) -> Iterator[Step]:
-    """Delete some rows for which `over` holds, except those that another session holds."""
+def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str, expired: str = "") -> Iterator[Step]:
+    """Delete some rows for which `over` holds, except those that another session holds.
+
+    ends: the indexed column in `over`.
+    expired: what must hold, too, of rows that are found by `due`, which may come before their end; for the others, it
+        is moved to their end. Not on SQLite.
+    """
     names, index = w.names(rows_key), f"FORCE INDEX ({table.removesuffix('_rows')}_over) "
     found = _some(w, over, ends)
+    move, too = f"UPDATE {table} SET due = until WHERE", f" AND {expired}" if expired else ""
     match w.dialect.family:
         case "sqlite":
             yield Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {table} {found})")
         case "postgresql":
-            free = f"SELECT ctid FROM {table} {found} FOR UPDATE SKIP LOCKED"
-            yield Do(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({free}))")
+            free = f"ctid = ANY (ARRAY(SELECT ctid FROM {table} {found} FOR UPDATE SKIP LOCKED))"
+            if expired:
+                yield Do(f"{move} {free} AND NOT ({expired})")
+            yield Do(f"DELETE FROM {table} WHERE {free}{too}")
         case _:  # a DELETE there cannot skip rows
             this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
             free = f"SELECT {names} FROM {table} {index}{found} FOR UPDATE SKIP LOCKED"
-            yield Each(rows_key, free, [Do(f"DELETE FROM {table} WHERE {this}")])
+            moved = [Do(f"{move} {this} AND NOT ({expired})")] if expired else []
+            yield Each(rows_key, free, [*moved, Do(f"DELETE FROM {table} WHERE {this}{too}")])
 
 
 def _some(w: Words, over: str, ends: str) -> str:

@@ -20,11 +20,20 @@ from roost.structures.steps import TOTAL, Do, Fetch, Leave, Let, Now, Step, numb
 from roost.structures.words.words import Words
 from roost.types.columns import Column
 
-ID, BYTES, LOW, USED, SIZE = map(number, ("id", "bytes", "low", "used", "size"))
+ID, BYTES, LOW, USED, SIZE, DUE = map(number, ("id", "bytes", "low", "used", "size", "due"))
 GONE, FREED = number("gone"), Column("freed", TOTAL)
 FIXED = 8  # bytes that a value of fixed size counts for
 BOUNDS = ("max_items", "max_bytes")
 EXPIRED = 64  # expired rows that are deleted before others are evicted
+
+
+def expiry_of(cache: Cache[Any, Any], dialect: Dialect) -> str:
+    """Return the indexed column by which a sweep finds expired rows, none later than it expires.
+
+    On servers it does not move when a value is stored anew: an update that changes no indexed column writes no index
+    (PostgreSQL: it is HOT), and passes no old versions while somebody holds a snapshot. SQLite would write it anyway.
+    """
+    return DUE.name if dialect.row_locks and not cache.bounded else "until"
 
 
 class CacheBounds:
@@ -35,7 +44,9 @@ class CacheBounds:
         self.family = dialect.family
         self.head, self.leases = f"roost_{cache.name}_head", f"roost_{cache.name}_leases"
         self._mine, self._now = read["mine"], read["now"]  # of a query, with named parameters
-        self._some = "" if self.family == "mariadb" else f" AND until < {NEVER}"  # the index has only these
+        self.expiry = expiry_of(cache, dialect)
+        self._dues = [DUE.name] if self.expiry == DUE.name else []
+        self._some = "" if self.family == "mariadb" else f" AND {self.expiry} < {NEVER}"  # the index has only these
         self._mixed = cache.value.type.kind in TEXTS
 
     def _locking_head(self, w: Words) -> Iterator[Step]:
