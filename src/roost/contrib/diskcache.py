@@ -24,17 +24,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import roost
-from roost.contrib.serializers import JSON, LONGEST_KEY, Codec, added
+from roost.contrib.serializers import AT_ONCE, JSON, LARGEST, LONGEST_KEY, MANY, Codec, added
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = "cache.db"
-LARGEST = 8_000_000  # bytes of a value
 MARK = "~"  # before a key that is no text
-MANY = 1_000  # keys that are read at once
 STORED = "SELECT count(*) FROM roost_cache_rows"  # with those that have expired
 SWEPT = 1_000  # of them, that a batch of 64 writes deletes
-SOON = 1e-6  # seconds, of a value that expires at once
 FLAGS = 2**32
 ABSENT: Any = object()
 _keys = JSON()
@@ -108,10 +105,7 @@ class Cache:
     def incr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
         """Add to an int atomically and return the new one; a missing one is `default`, or a KeyError if it is None."""
         begin = None if default is None else default + delta
-        try:
-            found: int | None = added(self._run, self._values, _stored(key), delta, begin)
-        except roost.Overflow:
-            raise roost.Overflow(f"{key!r} would have more than 64 bits") from None
+        found: int | None = added(self._run, self._values, _stored(key), delta, begin)
         if found is None:
             raise KeyError(key)
         return found
@@ -295,4 +289,4 @@ class Cache:
 
 
 def _ttl(expire: float | None) -> float | None:
-    return None if expire is None else max(expire, SOON)
+    return None if expire is None else max(expire, AT_ONCE)
