@@ -16,11 +16,12 @@ from roost.dialects.dialect import Dialect, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.cache.declaration import NEVER, TEXTS, Cache
 from roost.structures.plan import SEQUENCE, Facts, N, each
+from roost.structures.rules import DUE
 from roost.structures.steps import TOTAL, Do, Fetch, Leave, Let, Now, Step, number
 from roost.structures.words.words import Words
 from roost.types.columns import Column
 
-ID, BYTES, LOW, USED, SIZE, DUE = map(number, ("id", "bytes", "low", "used", "size", "due"))
+ID, BYTES, LOW, USED, SIZE = map(number, ("id", "bytes", "low", "used", "size"))
 GONE, FREED = number("gone"), Column("freed", TOTAL)
 FIXED = 8  # bytes that a value of fixed size counts for
 BOUNDS = ("max_items", "max_bytes")
@@ -28,11 +29,7 @@ EXPIRED = 64  # expired rows that are deleted before others are evicted
 
 
 def expiry_of(cache: Cache[Any, Any], dialect: Dialect) -> str:
-    """Return the indexed column by which a sweep finds expired rows, none later than it expires.
-
-    On servers it does not move when a value is stored anew: an update that changes no indexed column writes no index
-    (PostgreSQL: it is HOT), and passes no old versions while somebody holds a snapshot. SQLite would write it anyway.
-    """
+    """Return the indexed column by which a sweep finds expired rows."""
     return DUE.name if dialect.row_locks and not cache.bounded else "until"
 
 

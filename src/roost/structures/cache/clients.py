@@ -15,6 +15,7 @@ from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache
 from roost.structures.cache.programs import INVALIDATES, TTL, WANTED
 from roost.structures.console import Console
 from roost.structures.operation import Operation
+from roost.structures.rules import DUE, due_with
 from roost.structures.structure import Structure
 from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
 from roost.structures.views.postgresql import PostgreSQLViewWords
@@ -120,7 +121,7 @@ def on_postgresql(plan: Any) -> Made:
 
 def _until(plan: Any, until: str) -> str:
     # What follows the program, which has stored the row as one that never expires.
-    return f"until = {until}{f', due = least(due, {until})' if plan.expiry == 'due' else ''}"
+    return f"until = {until}{f', due = {due_with(until)}' if plan.expiry == DUE.name else ''}"
 
 
 VIEWS = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}

@@ -9,7 +9,7 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Error, Full, Invalid, Overflow, worded
-from roost.structures.cache.bounds import BOUNDS, BYTES, DUE, FIXED, ID, LOW, SIZE, USED, change_bounds, expiry_of
+from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds, expiry_of
 from roost.structures.cache.clients import VIEWS, CacheWire
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, NEVER, PLAIN, STALE, TEXTS, WON, Cache
 from roost.structures.cache.programs import (
@@ -31,7 +31,7 @@ from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
 from roost.structures.program import Calling, Write
-from roost.structures.rules import UNTIL, RuleWords, rule
+from roost.structures.rules import DUE, UNTIL, RuleWords, rule
 from roost.structures.steps import FULL, Program
 from roost.types.columns import Column
 

@@ -13,7 +13,7 @@ from roost.dialects.conditions import refused
 from roost.structures.cache.bounds import SIZE, CacheBounds
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, STALE, WON
 from roost.structures.clock import SECOND
-from roost.structures.rules import MOST, UNTIL, gone
+from roost.structures.rules import MOST, UNTIL, due_with, gone
 from roost.structures.steps import (
     BY_INDEX,
     FULL,
@@ -139,13 +139,11 @@ class CachePrograms(CacheBounds):
         yield Now()
 
     def _due_of(self, w: Words) -> dict[str, str]:
-        # What `due` becomes where a row is written anew; one that was made to be locked has 0.
-        later = w.proposed("due")
-        return dict.fromkeys(self._dues, f"coalesce(least(nullif({w.rows}.due, 0), {later}), {later})")
+        return dict.fromkeys(self._dues, due_with(w.proposed("due"), f"{w.rows}.due"))
 
     def _until(self, until: str) -> str:
         # The assignment of another end.
-        return ", ".join([f"until = {until}", *[f"due = least(due, {until})" for _ in self._dues]])
+        return ", ".join([f"until = {until}", *[f"due = {due_with(until)}" for _ in self._dues]])
 
     def _ends(self, w: Words, otherwise: str = "") -> str:
         # The moment at which the value expires.
@@ -435,7 +433,7 @@ class CachePrograms(CacheBounds):
             yield from self._closing(w)
         else:
             past = f"{self.expiry} <= {w['now']}{self._some}"
-            yield from gone(w, w.rows, self.key, past, self.expiry, over if self._dues else "")
+            yield from gone(w, w.rows, self.key, over if self._dues else past, "until", past if self._dues else "")
         yield from gone(w, self.leases, self.key, over, "until")
 
 
