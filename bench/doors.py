@@ -143,10 +143,10 @@ def _hit(limiter: Any, name: str, numbers: Iterator[int]) -> object:
 def _in_turn(library: str, get: Callable[[str], object], set_: Callable[[str], object]) -> dict[str, Work]:
     numbers = count()
     for n in range(KEYS):
-        set_(f"key {n}")
+        set_(f"{library} {n}")
     return {
-        f"{library}: get": lambda: get(f"key {next(numbers) % KEYS}"),
-        f"{library}: set": lambda: set_(f"key {next(numbers) % KEYS}"),
+        f"{library}: get": lambda: get(f"{library} {next(numbers) % KEYS}"),
+        f"{library}: set": lambda: set_(f"{library} {next(numbers) % KEYS}"),
     }
 
 
@@ -155,8 +155,10 @@ def _cached(library: str, cache: Any) -> dict[str, Work]:
 
 
 def _celery(app: Any) -> dict[str, Work]:
-    backend = app.backend
-    return _in_turn("Celery", backend._get_task_meta_for, lambda key: backend.store_result(key, VALUE, "SUCCESS"))
+    backend, numbers = app.backend, count()
+    found = _in_turn("Celery", backend._get_task_meta_for, lambda key: backend.store_result(key, VALUE, "SUCCESS"))
+    # Celery does not store a result again.
+    return {**found, "Celery: set": lambda: backend.store_result(f"another {next(numbers)}", VALUE, "SUCCESS")}
 
 
 def _dogpile(region: Any) -> dict[str, Work]:

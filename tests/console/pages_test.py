@@ -263,7 +263,11 @@ def test_a_table_of_the_applications_own(make_database: Callable[[str], str], na
         browser = Browser(store, show_values=True)
         assert "seen" in browser.text("/")
         page = browser.text("/structure?name=seen")
+        told = "Deleted, by whomever ≈" if name == "postgresql" else "does not count what was deleted"
+        assert told in page
         if rule == "by number":
+            assert "Rows 3" in page
+            assert "goes when it has more than 3" in page
             assert "5 3 rows" in page
             assert "3 of 3 rows" in browser.text("/structure?name=seen&key=5")
         else:

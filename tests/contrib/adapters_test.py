@@ -98,7 +98,9 @@ def test_a_mutex_of_dogpile(any_url: str) -> None:
     assert (other.acquire(), mine.acquire(False)) == (True, False)
     other.release()
     assert not mine.locked()
-    assert backend.get_mutex(LONG).acquire(False)
+    long = backend.get_mutex(LONG)
+    assert long.acquire(False)
+    long.release()
 
 
 def test_nobody_computes_for_dogpile_while_the_database_is_locked(any_url: str) -> None:

@@ -20,10 +20,7 @@ from aiocache.serializers import BaseSerializer, NullSerializer  # type: ignore[
 
 import roost
 from roost.contrib.opened import AsyncOpened
-from roost.contrib.serializers import Codec, adding, storable
-
-MANY = 1_000  # keys that `clear` removes at once
-AT_ONCE = 1e-6  # seconds after which a released lock is over
+from roost.contrib.serializers import AT_ONCE, MANY, Codec, adding, storable
 
 
 class RoostCache(BaseCache):  # type: ignore[misc]

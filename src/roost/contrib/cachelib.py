@@ -7,13 +7,12 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.serializers import Codec, added
+from roost.contrib.serializers import AT_ONCE, Codec, added
 from roost.errors import Invalid, Overflow
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
 
 Timeout = int | dt.timedelta | None
-LEAST = 1e-6  # seconds
 
 
 class RoostCache(BaseCache):
@@ -106,4 +105,4 @@ class RoostCache(BaseCache):
 
     def _ttl(self, timeout: Timeout) -> float | None:
         seconds = self._normalize_timeout(timeout)
-        return None if not seconds else max(seconds, LEAST)  # a negative timeout expires at once
+        return None if not seconds else max(seconds, AT_ONCE)  # a negative timeout expires at once

@@ -12,9 +12,7 @@ from celery.backends.base import KeyValueStoreBackend  # type: ignore[import-unt
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.serializers import adding, as_bytes, storable
-
-LARGEST = 8_000_000  # bytes of a result
+from roost.contrib.serializers import LARGEST, adding, as_bytes, storable
 
 
 class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]

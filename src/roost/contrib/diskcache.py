@@ -25,18 +25,15 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import roost
-from roost.contrib.serializers import LONGEST_KEY, Codec, added
+from roost.contrib.serializers import AT_ONCE, LARGEST, LONGEST_KEY, MANY, Codec, added
 from roost.databases.sqlite.engine import translate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = "cache.db"
-LARGEST = 8_000_000  # bytes of a value
 MARK = "~"  # before a key that is no text
-MANY = 1_000  # keys that are read at once
 STORED = "SELECT count(*) FROM roost_cache_rows"  # with those that have expired
 SWEPT = 1_000  # of them, that a batch of 64 writes deletes
-SOON = 1e-6  # seconds, of a value that expires at once
 FLAGS = 2**32
 ABSENT: Any = object()
 _keys = Codec("json", "keys, tags, arguments", "they are texts, numbers, bytes, and tuples of these")
@@ -309,4 +306,4 @@ class Cache:
 
 
 def _ttl(expire: float | None) -> float | None:
-    return None if expire is None else max(expire, SOON)
+    return None if expire is None else max(expire, AT_ONCE)

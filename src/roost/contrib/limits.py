@@ -22,14 +22,13 @@ from limits.storage import base
 
 import roost
 from roost.contrib.opened import AsyncOpened, Opened, Work
-from roost.contrib.serializers import storable
+from roost.contrib.serializers import MANY, storable
 from roost.contrib.windows import Windows
 from roost.databases import ENGINES
 
 # As SQLAlchemy's URLs name them: limits wants to know each scheme, and a store takes its own driver whatever is named.
 DRIVERS = ("pysqlite", "aiosqlite", "pymysql", "asyncmy", "aiomysql", "mysqldb", "psycopg", "psycopg2", "asyncpg")
 SCHEMES = [each for name in ENGINES for each in (name, *[f"{name}+{driver}" for driver in DRIVERS])]
-MANY = 1_000  # keys that `reset` removes at once
 
 
 class _Windows:

@@ -16,10 +16,8 @@ from requests_cache.serializers import json_serializer, utf8_serializer
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.serializers import as_bytes, storable
+from roost.contrib.serializers import LARGEST, MANY, as_bytes, storable
 
-MANY = 1_000  # keys that are read or removed at once
-LARGEST = 8_000_000  # bytes of a response
 OFFSET = 3600  # seconds for which an expired response is kept, for its revalidation
 
 

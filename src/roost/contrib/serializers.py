@@ -37,6 +37,9 @@ SIGNATURE = hashlib.sha256().digest_size
 WRAP = 2**64
 HALF = 2**63
 LONGEST_KEY = 255  # characters
+LARGEST = 8_000_000  # bytes of a value, where an adapter declares the cache
+MANY = 1_000  # keys that adapters read or remove at once
+AT_ONCE = 1e-6  # seconds, of a value that expires at once
 SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_DIGITS = 20  # of an int of 64 bits
 ATTEMPTS = 100  # to store what nobody has changed meanwhile; a transaction may see an old value for ever
@@ -114,7 +117,7 @@ class JSON:
 
     def loads(self, data: bytes) -> Any:
         """Return the value."""
-        return json.loads(data, object_hook=self._in, parse_constant=_refuse)
+        return json.loads(data, object_hook=self._in)
 
     def _out(self, value: Any) -> Any:
         kind = type(value)
@@ -138,10 +141,6 @@ class JSON:
 
     def _in(self, found: dict[str, Any]) -> Any:
         return self._back[found[TAG]](found[VALUE]) if TAG in found else found
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no value of JSON")
 
 
 class MsgPack(JSON):
