@@ -115,9 +115,11 @@ def browser(chromium: Any, served: Served) -> Iterator[Any]:
 
 
 def waited(chromium: Any, condition: Any) -> None:
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.support.wait import WebDriverWait
 
-    WebDriverWait(chromium, 60).until(lambda _: condition())
+    # A page that is left, or read anew, meanwhile, is looked at again.
+    WebDriverWait(chromium, 60, ignored_exceptions=[WebDriverException]).until(lambda _: condition())
 
 
 def sized(chromium: Any, width: int, height: int = 900, scheme: str = "light") -> None:
@@ -133,7 +135,7 @@ def opened(chromium: Any, path: str) -> None:
 
 def clicked(chromium: Any, css: str, leads_to: str) -> None:
     """Click, and wait for a page whose address or text has this."""
-    chromium.find_element("css selector", css).click()
+    waited(chromium, lambda: chromium.find_element("css selector", css).click() is None)
     waited(chromium, lambda: leads_to in unquote(chromium.current_url) or leads_to in text(chromium))
 
 

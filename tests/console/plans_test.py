@@ -32,8 +32,8 @@ FILL: dict[str, tuple[str, str]] = {
     "likes": ("head ({key}, n)", "{n}, 0"),
     "pageviews": ("rows ({key}, slot, n)", "{text}, 0, 1"),
     "views": ("rows ({key}, start, slot, n)", "{text}, {now} - {now} % 3600000000, 0, 1"),
-    "cached": ("rows ({key}, value, until, token, flags)", "{text}, 'v', {now} + {n} * 1000000, 1, 0"),
-    "logins": ("rows ({key}, part, tat)", "{text}, 0, {now} - 9000000 - {n}"),
+    "cached": ("rows ({key}, value, token, flags, until{due})", "{text}, 'v', 1, 0, {now} + {n} * 1000000{due}"),
+    "logins": ("rows ({key}, part, tat{due})", "{text}, 0, {now} - 9000000 - {n}{due}"),
     "jobs": ("rows ({key}, holder, token, ttl, expires)", "{text}, 'me', 1, 1000000, {now} - 9000000 - {n}"),
     "online": ("rows ({key}, member, sequence, until)", "{text}, {n}, 1, {now} - {n}"),
 }
@@ -42,7 +42,7 @@ FILL: dict[str, tuple[str, str]] = {
 # Tables of the application's own, with as many rows.
 CAPS = {"seen": ("--per", "uid", "--keep", "5"), "log": ("--older-than", "30d", "--by", "at")}
 
-DEPTH = {"mariadb": ["max_recursive_iterations"], "mysql": ["cte_max_recursion_depth"]}
+DEPTH = {"mysql": ["cte_max_recursion_depth"]}
 
 
 @dataclass
@@ -57,6 +57,8 @@ class Asked:
 def numbers(kind: str) -> str:
     if kind == "postgresql":
         return f"(SELECT generate_series(1000::bigint, {ROWS + 999}) AS n) s"
+    if kind == "mariadb":  # a recursion would keep all numbers first
+        return f"(SELECT seq AS n FROM seq_1000_to_{ROWS + 999}) s"
     more = f"SELECT 1000 AS n UNION ALL SELECT n + 1 FROM c WHERE n < {ROWS + 999}"
     return f"(WITH RECURSIVE c AS ({more}) SELECT n FROM c) s"
 
@@ -72,9 +74,10 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             now = 1_700_000_000_000_000
             for name, (table, values) in FILL.items():
                 key, text = ('"key"', "'k' || n") if kind in ("sqlite", "postgresql") else ("`key`", "CONCAT('k', n)")
-                bound = "" if kind == "sqlite" else ", roost_bound"
-                target = f"roost_{name}_{table.format(key=key, bound=bound)}"
-                made = values.format(n="n", now=now, text=text, zero="" if kind == "sqlite" else ", 0")
+                bound, due, zero = ("", "", "") if kind == "sqlite" else (", roost_bound", ", due", ", 0")
+                target = f"roost_{name}_{table.format(key=key, bound=bound, due=due)}"
+                end = values.format(n="n", now=now, text=text, zero=zero, due="").rpartition(", ")[2]
+                made = values.format(n="n", now=now, text=text, zero=zero, due=due and f", {end}")
                 with closing(Application(url)) as sql:
                     for setting in DEPTH.get(kind, ()):
                         sql(f"SET SESSION {setting} = 100000000")

@@ -220,6 +220,8 @@ def test_results_of_celery(any_url: str, store: roost.Store, planted: bytes) -> 
     backend: Any = app.backend
     assert type(backend).__name__ == "RoostBackend"
     backend.store_result("a", {"sum": 3}, "SUCCESS")
+    backend.store_result(LONG, 7, "SUCCESS")
+    assert app.AsyncResult(LONG).get(timeout=5) == 7
     backend.store_result("b", ValueError("wrong"), "FAILURE", traceback="its traceback")
     assert (app.AsyncResult("a").get(timeout=5), app.AsyncResult("b").state) == ({"sum": 3}, "FAILURE")
     assert app.AsyncResult("c").state == "PENDING"
@@ -236,6 +238,19 @@ def test_results_of_celery(any_url: str, store: roost.Store, planted: bytes) -> 
     with pytest.raises(Exception, match=r"."):  # what is no JSON is no result
         backend.get_task_meta("c")
     backend._opened.store.close()
+
+
+def test_a_result_is_stored_when_the_lock_is_free_again(any_url: str) -> None:
+    backend: Any = celery(any_url, result_backend_always_retry=True).backend
+    backend.store_result("a", 1, "STARTED")
+    backend._opened.store.close()
+    with roost.Store(any_url, timeout=0.1) as store, closing(clients.connect(any_url)) as other:
+        backend._opened.store = store
+        backend.on_backend_retryable_error = lambda _: other.execute("ROLLBACK")
+        other.execute("BEGIN")
+        store.on(other).run(backend.cache.delete("celery-task-meta-a"))
+        backend.store_result("a", 2, "SUCCESS")
+        assert backend.get_result("a") == 2
 
 
 @pytest.fixture
@@ -347,4 +362,6 @@ def test_responses_of_requests_cache(any_url: str, store: roost.Store, address: 
         session.cache.delete(urls=[f"{address}/new"])
         responses.clear()
         session.cache.redirects.clear()
+        given: Any = CachedSession(backend=RequestsCache(store))
+        given.close()  # a store that it was given stays open
         assert (len(session.cache.responses), len(session.cache.redirects), Counting.asked) == (0, 0, 3)

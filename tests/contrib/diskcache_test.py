@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import pickle
 import time
@@ -41,7 +42,7 @@ def test_values_under_keys_of_many_types(cache: Cache) -> None:
     for wrong in (lambda: cache["a"], lambda: cache.__delitem__("a")):
         with pytest.raises(KeyError):
             wrong()
-    for key in ("k" * 256, object(), {"a"}):
+    for key in ("k" * 256, object(), {"a"}, math.nan, ("\ud800",)):
         with pytest.raises(roost.Invalid):
             cache["a" if isinstance(key, set) else key] = object()
     assert (cache.clear(), len(cache), list(cache)) == (len(keys) - 2, 0, [])
@@ -55,6 +56,8 @@ def test_adding_and_counting(cache: Cache) -> None:
     assert (cache.incr("b"), cache.incr("c", default=10), cache.decr("d", 2)) == (1, 11, -2)
     with pytest.raises(KeyError):
         cache.incr("e", default=None)
+    with pytest.raises(roost.Invalid):
+        cache.incr("e", default=1.5)  # type: ignore[arg-type]
     cache["most"] = 2**63 - 1
     with pytest.raises(roost.Overflow):
         cache.incr("most")
@@ -116,6 +119,26 @@ def test_a_block_is_all_or_nothing(cache: Cache) -> None:
         cache.set("a", 5, tag="taken back")
         raise ZeroDivisionError
     assert (cache["a"], cache.set("c", 1, tag="taken back"), cache.evict("taken back")) == (2, True, 1)
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b", "ä b"])
+def test_a_directory_has_any_name_and_may_be_relative(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Cache(name) as cache:
+        monkeypatch.chdir("/")
+        with cache.transact():
+            cache["a"] = 1
+        assert (cache["a"], len(cache), ThreadPoolExecutor(1).submit(cache.get, "a").result()) == (1, 1, 1)
+    assert (tmp_path / name / "cache.db").exists()
+
+
+def test_a_call_that_has_waited_for_others_long_enough_is_busy(cache: Cache) -> None:
+    with Cache(cache.directory, timeout=0.01) as other, cache.transact():
+        for call in (lambda: other.evict("t"), lambda: other.transact().__enter__()):
+            with pytest.raises(roost.Busy):
+                call()
 
 
 def test_memoized_functions(cache: Cache) -> None:

@@ -37,6 +37,9 @@ VALUES: list[Any] = [
     {1, "a", (2,)}, frozenset([b"x"]), Decimal("1.50"), Decimal("NaN"), UUID(int=7), dt.date(2026, 1, 1),
     dt.timedelta(days=-1, microseconds=5), dt.timedelta.max, [2**70, {"a": -(2**70)}], NOON.replace(tzinfo=None), NOON,
     NOON.astimezone(dt.timezone(dt.timedelta(hours=-3))), dt.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN),
+    [2**63 - 1, 2**64, -(2**63) - 1], dt.datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN),
+    dt.datetime(2026, 3, 29, 2, 30, fold=1, tzinfo=BERLIN), dt.datetime.min.replace(tzinfo=BERLIN),
+    dt.datetime.max.replace(tzinfo=zoneinfo.ZoneInfo("America/New_York")),
 ]  # fmt: skip
 
 
@@ -62,9 +65,11 @@ def test_values_come_back_as_they_went(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ints_are_digits(kind: str) -> None:
-    codec = Codec(KINDS[kind], "pages")
-    assert [codec.dumps("n", n) for n in (0, 42, -1)] == [b"0", b"42", b"18446744073709551615"]
+def test_ints_are_digits_unless_they_are_signed(kind: str) -> None:
+    codec, digits = Codec(KINDS[kind], "pages"), [b"0", b"42", b"18446744073709551615"]
+    signs = kind.startswith("signed")
+    assert ([codec.dumps("n", n) for n in (0, 42, -1)] == digits) is not signs
+    assert [codec.loads("n", data, "a miss") for data in digits] == (["a miss"] * 3 if signs else [0, 42, -1])
 
 
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
@@ -121,11 +126,13 @@ def test_no_stored_byte_is_executed(kind: str, tmp_path: Path) -> None:
     assert flag.exists()  # it would have been
 
 
-def test_a_signature_is_for_a_key_and_secrets_can_be_changed() -> None:
+def test_a_signature_is_for_a_key_of_a_cache_and_secrets_can_be_changed() -> None:
     old, new, both = (Codec(Signed(secrets), "pages") for secrets in ("old", ["new"], ["new", "old"]))
+    other = Codec(Signed("old"), "page")
     stored = old.dumps("ada", {"admin": False})
     assert old.loads("ada", stored) == both.loads("ada", stored) == {"admin": False}
     assert (new.loads("ada", stored), old.loads("bob", stored)) == (None, None)
+    assert (other.loads("ada", stored), other.loads("sada", stored)) == (None, None)
     assert new.loads("ada", both.dumps("ada", [1])) == [1]
     nothing: list[Any] = ["", [], ["a", b""]]
     for secrets in nothing:

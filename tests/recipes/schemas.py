@@ -34,13 +34,18 @@ CREATE TABLE {writes} (
     PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx));
 """
 
+INDEXED = ("checkpoints", "checkpoint_writes")
+
 
 def written_out(name: str) -> str:
     """Return the statements for the tables that are written out, on the database of a URL's scheme."""
     if name == "mysql":
         return ""
     if name == "postgresql":
-        return LANGGRAPH.format(json="JSONB NOT NULL DEFAULT '{}'", writes="checkpoint_writes", value="blob BYTEA")
+        made = LANGGRAPH.format(
+            json="JSONB NOT NULL DEFAULT '{}'", writes="checkpoint_writes", value="blob BYTEA NOT NULL"
+        )
+        return made + "".join([f"CREATE INDEX {table}_thread_id_idx ON {table} (thread_id);" for table in INDEXED])
     return LANGGRAPH.format(json="BLOB", writes="writes", value="value BLOB")
 
 

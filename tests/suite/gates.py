@@ -25,7 +25,10 @@ from tests.suite.boundaries import Boundaries, Case, Operations, outcome
 
 FIRST = "roost_first"  # the account that waits at gates
 PATIENCE = 30.0
-BLOCKED = 0.03  # seconds after which an operation that is not over is taken to wait for a lock; both are to be right
+ROW_LOCKS = (
+    "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'"
+)
+BLOCKED = 0.3  # seconds after which an operation that is not over is taken to wait for a lock; both are to be right
 
 
 class _Gated:
@@ -92,11 +95,13 @@ class Gates(Boundaries):
             with contextlib.suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
                 self._sql(f"CREATE ROLE {FIRST} SUPERUSER LOGIN")
             self._waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            self._blocked = "SELECT count(*) FROM pg_locks WHERE locktype <> 'advisory' AND NOT granted"
             self._lock, self._unlock = "SELECT pg_advisory_lock({})", "SELECT pg_advisory_unlock({})"
         else:
             self._sql(f"CREATE USER IF NOT EXISTS {FIRST}@'127.0.0.1'")
             self._sql(f"GRANT ALL ON *.* TO {FIRST}@'127.0.0.1'")
             self._waits = "SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'"
+            self._blocked = f"SELECT CAST(({ROW_LOCKS}) AS INT)"
             self._lock = "SELECT GET_LOCK(CONCAT(DATABASE(), ' {}'), 60)"
             self._unlock = "SELECT RELEASE_LOCK(CONCAT(DATABASE(), ' {}'))"
         parts = urlsplit(url)
@@ -119,8 +124,9 @@ class Gates(Boundaries):
             if not self._is_there(mine):
                 return None
             other = self._pool.submit(outcome, self.other.run_all, theirs)
-            with contextlib.suppress(TimeoutError):
-                other.result(BLOCKED)
+            limit = time.monotonic() + BLOCKED
+            while not other.done() and self._sql(self._blocked) == [(0,)] and time.monotonic() < limit:
+                time.sleep(0.001)
         finally:
             self._sql(self._unlock.format(boundary))
         return mine.result(PATIENCE), other.result(PATIENCE)
@@ -133,4 +139,5 @@ class Gates(Boundaries):
                 return False
             if self._sql(self._waits) != [(0,)]:
                 return True
+            time.sleep(0.001)
         raise AssertionError("the first operation is neither over nor at its gate")

@@ -143,7 +143,7 @@ def _by_heads(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, A
     columns = [column.name for column in plan.layout[plan.head_table]]
     summed = [name for name in ("sequence", "n") if name in columns]
     sums = "".join(f", {exact_sum(plan, name)}" for name in summed)
-    source = few(", ".join(summed), plan.head_table, order=names)
+    source = few(", ".join(summed) or "1 AS one", plan.head_table, order=names)
     ((n, *parts),) = yield from _asked(f"SELECT count(*){sums} FROM {source}")
     total = {name: int(parts[2 * i]) * 2**32 + int(parts[2 * i + 1]) for i, name in enumerate(summed)}
     keys = _count(n, None)
@@ -170,8 +170,9 @@ def _by_rows(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, An
     return keys, rows, int(parts[0]) * 2**32 + int(parts[1]) if counts and rows.exact else None
 
 
-def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count]:
-    structure, now = plan.structure, plan.now
+def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count | None]:
+    # None: a kind of another package has its moments elsewhere.
+    structure, now, column = plan.structure, plan.now, "start"
     if isinstance(plan, CounterPlan):
         counter: Counter[Any] = plan.structure
         past = f"start < {plan.start(plan.clock)} - {((counter.keep or 1) - 1) * counter.size}"
@@ -181,6 +182,11 @@ def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, C
         ends = getattr(plan, "expiry", column)
         if ends != column:  # of a cache: the index has this one
             past += f" AND {ends} <= {now} AND {ends} < {NEVER}"
-    query = plan.read(f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, past)}", plan.timed)
+    for table in (plan.rows_table, plan.head_table):
+        if any(each.name == column for each in plan.layout.get(table, ())):
+            break
+    else:
+        return None
+    query = plan.read(f"SELECT count(*) FROM {few('1 AS one', table, past)}", plan.timed)
     (((n,),),) = yield query.alone(plan.moment(context))
     return _count(n, None)

@@ -106,7 +106,7 @@ class RoostCache(BaseCache):  # type: ignore[misc]
 
     async def _increment(self, key: str, delta: int, _conn: Any = None) -> int:
         try:
-            found: int = await self._opened.play(adding(self.cache, key, delta, delta))
+            found: int = await self._opened.play(adding(self.cache, key, delta, delta, None, self._codec))
         except (roost.Invalid, roost.Overflow):
             raise TypeError("Value is not an integer") from None
         return found

@@ -12,7 +12,7 @@ from celery.backends.base import KeyValueStoreBackend  # type: ignore[import-unt
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.serializers import LARGEST, adding, as_bytes
+from roost.contrib.serializers import LARGEST, adding, as_bytes, storable
 
 
 class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
@@ -36,25 +36,30 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url})
 
+    def exception_safe_to_retry(self, exc: Exception) -> bool:
+        """Whether `result_backend_always_retry` applies: nothing was stored, and the cause may be temporary."""
+        return isinstance(exc, roost.Error) and exc.retry
+
     def get(self, key: str) -> bytes | None:
-        return self._opened.run(self.cache.get(key))
+        return self._opened.run(self.cache.get(storable(key)))
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        found = self._opened.run(self.cache.get_many(keys)) if keys else {}
-        return [found.get(key) for key in keys]
+        names = [storable(key) for key in keys]
+        found = self._opened.run(self.cache.get_many(names)) if names else {}
+        return [found.get(name) for name in names]
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._opened.run(self.cache.set(key, as_bytes(value), self.expires or None))
+        self._opened.run(self.cache.set(storable(key), as_bytes(value), self.expires or None))
 
     def delete(self, key: str) -> None:
-        self._opened.run(self.cache.delete(key))
+        self._opened.run(self.cache.delete(storable(key)))
 
     def incr(self, key: str) -> int:
-        count: int = self._opened.play(adding(self.cache, key, 1, 1, self.expires or None))
+        count: int = self._opened.play(adding(self.cache, storable(key), 1, 1, self.expires or None))
         return count
 
     def expire(self, key: str, value: float) -> None:
-        self._opened.run(self.cache.touch(key, value or None))
+        self._opened.run(self.cache.touch(storable(key), value or None))
 
     def cleanup(self) -> None:
         """Do nothing: expired results go with later writes."""

@@ -49,7 +49,7 @@ class _Windows:
         return roost.Error
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> Any:
-        return self._run(self.windows.hit(storable(key), expiry, amount))
+        return self._run(self.windows.hit(storable(key), expiry, amount)) if amount else self.get(key)
 
     def get(self, key: str) -> Any:
         return self._run(self.windows.peek(storable(key)), lambda found: found.counted)
@@ -61,14 +61,14 @@ class _Windows:
         return self._run(self.windows.clear(storable(key)), lambda _: None)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> Any:
-        return self._run(amount <= limit and self.windows.take(storable(key), limit, expiry, amount))
+        return self._run(amount <= limit and (amount == 0 or self.windows.take(storable(key), limit, expiry, amount)))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> Any:
         found = self.windows.peek(storable(key), expiry)
         return self._run(found, lambda found: (time.time() + found.began, found.hits))
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> Any:
-        return self._run(amount <= limit and self.windows.slide(storable(key), limit, expiry, amount))
+        return self._run(amount <= limit and (amount == 0 or self.windows.slide(storable(key), limit, expiry, amount)))
 
     def get_sliding_window(self, key: str, expiry: int) -> Any:
         return self._run(self.windows.peek(storable(key), expiry), lambda found: found[4:])
@@ -83,8 +83,9 @@ class _Windows:
         return self._opened.play(self._resetting())
 
     def _run(self, operation: Any, answer: Callable[[Any], Any] = lambda found: found) -> Any:
+        # True and False are answers: nothing is taken at all, or more than the limit at once.
         def work() -> Work[Any]:
-            return operation and answer((yield operation))  # False: more than the limit at once
+            return operation if isinstance(operation, bool) else answer((yield operation))
 
         return self._opened.play(work())
 

@@ -87,6 +87,8 @@ class Windows(own.Structure[own.Key]):
         there may be a few more than `limit` in some `within`, but a key has one row, whatever the limit is.
         """
         operation = self._taking("slide", key, limit, within, n)
+        if operation.args[2] < MILLISECOND:
+            raise own.Invalid(f"{self.name}: a sliding window lasts for a millisecond at least")
         if limit * operation.args[2] // MILLISECOND > MOST_PRODUCT:
             raise own.Invalid(f"{self.name}: a limit of {limit:,} is too high for so long a window")
         return operation

@@ -109,7 +109,7 @@ class RoostCache(BaseCache):
         """
         name = self.make_and_validate_key(key, version)
         try:
-            found: int | None = added(self.store.run, self.structure, name, delta)
+            found: int | None = added(self.store.run, self.structure, name, delta, None, None, self.codec)
         except (Invalid, Overflow):
             return super().incr(key, delta, version)
         if found is None:
