@@ -71,7 +71,7 @@ class RoostCache(BaseCache):  # type: ignore[misc]
         return data if encoding is None else data.decode(encoding)
 
     async def _get(self, key: str, encoding: str | None = "utf-8", _conn: Any = None) -> Any:
-        return (await self._multi_get([key], encoding))[0]
+        return self._loads(key, await self._opened.run(self.cache.get(key)), encoding)
 
     async def _gets(self, key: str, encoding: str | None = "utf-8", _conn: Any = None) -> Any:
         found = await self._opened.run(self.cache.gets(key))

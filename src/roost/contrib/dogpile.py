@@ -46,7 +46,8 @@ class RoostBackend(CacheBackend):
         return _Mutex(self.opened, self.locks, storable(key), self._lock_timeout) if self._locking else None
 
     def get(self, key: str) -> Any:
-        return self.get_multi([key])[0]
+        found = self.opened.run(self.cache.get(storable(key)))
+        return NO_VALUE if found is None else self._loads(storable(key), found)
 
     def get_multi(self, keys: Iterable[str]) -> Sequence[Any]:
         names = [storable(key) for key in keys]
@@ -58,15 +59,16 @@ class RoostBackend(CacheBackend):
         return CachedValue(*value) if isinstance(value, tuple) else value
 
     def set(self, key: str, value: Any) -> None:
-        self.set_multi({key: value})
+        self.opened.run(self.cache.set(storable(key), self._dumps(key, value), self._ttl))
 
     def set_multi(self, mapping: Mapping[str, Any]) -> None:
         """Store values, all or none."""
         if mapping:
-            plain = {storable(key): tuple(value) if isinstance(value, CachedValue) else value
-                     for key, value in mapping.items()}  # fmt: skip
-            rows = {name: self._codec.dumps(name, value) for name, value in plain.items()}
+            rows = {storable(key): self._dumps(key, value) for key, value in mapping.items()}
             self.opened.run(self.cache.set_many(rows, self._ttl))
+
+    def _dumps(self, key: str, value: Any) -> bytes:
+        return self._codec.dumps(storable(key), tuple(value) if isinstance(value, CachedValue) else value)
 
     def delete(self, key: str) -> None:
         self.opened.run(self.cache.delete(storable(key)))
