@@ -78,7 +78,7 @@ faults: $(DEV)
 	$(BIN)/python -m tests.campaigns.memcached --requests 100000
 	$(BIN)/python -m tests.campaigns.memcached --requests 20000 --server mariadb
 	$(BIN)/python -m tests.campaigns.memcached --requests 20000 --server postgresql
-	ROOST_CONSOLE_ROWS=10000000 $(BIN)/pytest tests/console/plans_test.py
+	ROOST_CONSOLE_ROWS=10000000 $(BIN)/pytest --timeout 0 tests/console/plans_test.py
 
 mutants: $(DEV)  # small defects: which of them do the tests notice?
 	$(BIN)/python -m tests.campaigns.mutants

@@ -28,17 +28,18 @@ def main(quick: bool) -> bool:
             with sqlite3.connect(path) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.close()
-            sizes[mark] = (os.path.getsize(path), pushes / took)
+            say(rate(pushes / took))
+            sizes[mark] = os.path.getsize(path)
         store.close()
-    first = sizes[early][0]
-    settled = sizes[marks[0]][0]
+    first = sizes[early]
+    settled = sizes[marks[0]]
     lines = []
     for mark in marks:
-        size, speed = sizes[mark]
+        size = sizes[mark]
         met = size <= 1.15 * first and size <= settled
         lines.append(
             Line(
-                f"after {mark:,} pushes ({rate(speed)})",
+                f"after {mark:,} pushes",
                 f"{first:,} bytes",
                 f"{size:,} bytes",
                 size / first,

@@ -54,7 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Told(config))
     settings.load_profile("others" if os.environ.get("ROOST_EXPLORE") else "same")
-    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+    large = "ROOST_CONSOLE_ROWS" in os.environ  # tables of many gigabytes
+    if not large and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         servers.place = os.environ["PYTEST_DEBUG_TEMPROOT"] = MEMORY
 
 

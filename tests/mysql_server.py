@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 PACKAGE = "mysql-server-core"
@@ -44,22 +45,21 @@ def program() -> list[str]:
     ]
 
 
-def fetch() -> None:
-    """Fetch it, unless it is there: one process at a time, and whole or not at all."""
+def fetched(name: str, make: Callable[[Path], Path]) -> Path:
+    """Return what `make` has made in a folder, once: one process at a time, and whole or not at all."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (cache() / "mysql").exists():
-            return
-        folder = Path(tempfile.mkdtemp(dir=cache()))
-        try:
-            root = _unpacked(folder)
-            root.rename(cache() / "mysql")
-        except (OSError, subprocess.SubprocessError) as error:
-            told = getattr(error, "stderr", None) or ""
-            raise Unavailable(f"MySQL cannot be fetched: {error}\n{told[-2000:]}".rstrip()) from error
-        finally:
-            shutil.rmtree(folder)
+        if not (cache() / name).exists():
+            folder = Path(tempfile.mkdtemp(dir=cache()))
+            try:
+                make(folder).rename(cache() / name)
+            except (OSError, subprocess.SubprocessError) as error:
+                told = getattr(error, "stderr", None) or ""
+                raise Unavailable(f"{name} cannot be fetched: {error}\n{told[-2000:]}".rstrip()) from error
+            finally:
+                shutil.rmtree(folder)
+    return cache() / name
 
 
 def _unpacked(folder: Path) -> Path:
@@ -106,7 +106,7 @@ def _run(*command: str, cwd: Path | None = None) -> str:
 
 if __name__ == "__main__":
     try:
-        fetch()
+        fetched("mysql", _unpacked)
         print(subprocess.run([*program(), "--version"], check=True, capture_output=True, text=True).stdout.rstrip())
     except (Unavailable, OSError, subprocess.SubprocessError) as error:
         sys.exit(f"NOT RUN: the tests of MySQL. {error}")

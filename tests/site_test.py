@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_the_site_has_every_page_once() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     named = re.findall(r"- ([\w-]+\.md)$", navigation, re.MULTILINE)
     assert sorted(named) == sorted([*(path.name for path in DOCS.glob("*.md")), *ELSEWHERE])
+    assert f"site_dir: build/site/{version('roost')} " in (ROOT / "mkdocs.yml").read_text()
     hooks = (DOCS / "_site/hooks.py").read_text()
     assert [f'"{source}": "{page}"' in hooks for page, source in ELSEWHERE.items()] == [True] * len(ELSEWHERE)
 

@@ -136,7 +136,18 @@ def way(theme: str) -> str:
     return picture.svg()
 
 
-DRAWN = {f"{name}-{theme}.svg": (draw, theme) for name, draw in (("roost", roost), ("way", way)) for theme in COLOURS}
+def demo(theme: str) -> str:
+    """Draw a terminal with the text of demo.txt, which `roost demo` has printed."""
+    lines = (Path(__file__).parent / "demo.txt").read_text().splitlines()
+    picture = Picture("roost demo in a terminal", 860, 30 + 19 * len(lines), theme)
+    for place, line in enumerate(lines):
+        colour = "hot" if line.startswith("$") else "ink"
+        picture.text(24, 30 + 19 * place, line.replace(" ", "\N{NO-BREAK SPACE}"), colour, "start", code=True)
+    return picture.svg()
+
+
+PICTURES_OF = {"roost": roost, "way": way, "demo": demo}
+DRAWN = {f"{name}-{theme}.svg": (draw, theme) for name, draw in PICTURES_OF.items() for theme in COLOURS}
 
 
 def main() -> None:

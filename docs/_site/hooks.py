@@ -1,7 +1,8 @@
-"""What the site has beyond docs/: pages from elsewhere in the tree, and the files that pages link to."""
+"""What the site has beyond docs/: pages from elsewhere in the tree, files that pages link to, and other versions."""
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -43,3 +44,17 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
         return f"]({posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or '.')}{found[2] or ''})"
 
     return re.sub(r"\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)", linked, markdown)
+
+
+def on_post_build(*, config: Any) -> None:
+    """List the versions that lie beside this one for the selector, and lead from the root to the newest."""
+    site = Path(config.site_dir).parent
+    if site.name != "site":  # of `mkdocs serve`
+        return
+    found = [path.parent.name for path in site.glob("[0-9]*/index.html")]
+    found.sort(key=lambda name: [*map(int, re.findall(r"\d+", name))], reverse=True)
+    listed = [{"version": name, "title": name, "aliases": []} for name in found]
+    (site / "versions.json").write_text(json.dumps(listed))
+    (site / "index.html").write_text(
+        f'<!doctype html><meta http-equiv="refresh" content="0;url={found[0]}/index.html">'
+    )

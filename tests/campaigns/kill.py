@@ -133,6 +133,7 @@ def crowd(url: str, rounds: int, seed: object, processes: int = 3, threads: int 
             heard[victim] = []
             alive[victim] = start(victim)
         for p in range(processes):
+            heard[p].append(alive[p].hear())  # whoever is left goes on
             _bury(alive[p], url, groups[p], heard[p], counts)
         with roost.Store(url) as store:
             assert store.check() == []

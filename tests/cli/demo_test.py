@@ -8,6 +8,7 @@ import random
 import sqlite3
 import subprocess
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from roost.cli.demo import CHANGES, PEOPLE_NAMES, changes
 from tests.cli.conftest import Shell
 from tests.suite.clients import connect
 
+RECORDED = Path(__file__).parents[2] / "docs/_site/demo.txt"
 FEW = ("--events", "1500")
 STORE = ("--store", "sqlite:///roost-demo.db")
 
@@ -41,6 +43,11 @@ def test_the_demo_tells_its_story(shell: Shell) -> None:
 
 def test_the_commands_to_try_next_work(shell: Shell) -> None:
     output = shell("demo")
+    # What README shows is what it prints, but for the time that it took.
+    recorded = RECORDED.read_text().splitlines()
+    assert recorded[0] == "$ roost demo"
+    for line in recorded[1:]:
+        assert line == "…" or line.partition(" commits and ")[0] in output
     commands = [line.split()[1:] for line in output.partition("Try next:")[2].splitlines() if line]
     assert len(commands) >= 4
     for command in commands:

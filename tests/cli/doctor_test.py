@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 import re
+from types import SimpleNamespace
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import roost
 from roost.catalog import doctor
 from roost.catalog.doctor import Finding, examine
+from roost.contrib.serializers import Codec, Signed
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
 from tests import servers
 from tests.campaigns.processes import until
@@ -47,12 +49,16 @@ def test_a_server(shell: Shell, server_url: str) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite", *servers.SERVERS])
 def test_caches_that_pickle_are_named(shell: Shell, database: str, any_url: str) -> None:
-    plain, careless = roost.Cache("plain"), roost.Cache("careless", max_items=9)
+    own = SimpleNamespace(dumps=pickle.dumps, loads=pickle.loads)
+    serializers = {"plain": "json", "packed": "msgpack", "signed": Signed("s"), "careless": "pickle", "likewise": own}
     with roost.Store(any_url) as store:
-        store.create(plain, careless, roost.Cache("texts", value=str))
-        store.run_all(plain.set("a", b'"json"'), plain.set("b", b"1"), careless.set("a", pickle.dumps(["a list"])))
+        for name, serializer in serializers.items():
+            cache = roost.Cache(name, max_items=9)
+            store.create(cache)
+            store.run_all(*[cache.set(f"{n}", Codec(serializer, name).dumps(f"{n}", n or [n])) for n in range(2)])
+        store.create(roost.Cache("texts", value=str))
     found = told(shell, any_url)
-    assert [name for name in ("plain", "careless", "texts") if name in found] == ["careless"]
+    assert [name for name in (*serializers, "texts") if name in found] == ["careless", "likewise"]
     assert "can run code" in found["careless"]["means"]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import httpx
 import pytest
+from uvicorn.server import ServerState
 
 import roost
-from roost.console.app import allowed
+from roost.console.app import Connection, Options, Pages, allowed, configured, link
 from roost.errors import Invalid
 from tests.console.conftest import BASE, Browser
 from tests.suite.shapes import baskets, likes, visits
@@ -27,7 +29,7 @@ def test_every_answer_has_the_headers_that_keep_others_out(file_store: roost.Sto
             assert "frame-ancestors 'none'" in policy
             assert headers["x-frame-options"] == "DENY"
             assert headers["x-content-type-options"] == "nosniff"
-            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["referrer-policy"] == "same-origin"
             assert headers["cache-control"] == "no-store"
             assert "access-control-allow-origin" not in headers
 
@@ -65,6 +67,11 @@ def test_the_link_with_the_token_sets_a_cookie_that_no_other_site_sends(file_sto
     assert Browser(file_store, token=TOKEN).get("/").status_code == 403
     bearer = {"authorization": f"Bearer {TOKEN}"}
     assert Browser(file_store, token=TOKEN).get("/metrics", headers=bearer).status_code == 200
+
+
+def test_a_token_of_any_characters_is_that_of_its_link(file_store: roost.Store) -> None:
+    token = "a+b/c==&d#%20é"
+    assert Browser(file_store, token=token).get(link(BASE, token)).status_code == 200
 
 
 def test_the_ticket_of_the_browser_is_good_once(file_store: roost.Store) -> None:
@@ -120,7 +127,9 @@ def test_what_is_allowed_is_done(file_store: roost.Store) -> None:
     assert file_store.run(visits.keys()) == []
     assert browser.post("/act", form(browser, "remove", name="likes", key='"7"')).status_code == 303  # of the member ""
     assert browser.post("/act", form(browser, "remove", name="baskets", key='"42"')).status_code == 400
-    assert browser.post("/act", form(browser, "clear", key="5")).status_code == 400
+    for key in ("5", "[" * 20_000, '"\\ud800"'):
+        assert browser.post("/act", form(browser, "clear", key=key)).status_code == 400
+    assert browser.post("/act", form(browser, "remove")).status_code == 400  # of a ring
 
 
 def test_a_form_of_another_site_changes_nothing(file_store: roost.Store) -> None:
@@ -131,12 +140,43 @@ def test_a_form_of_another_site_changes_nothing(file_store: roost.Store) -> None
         assert browser.post("/check", data).status_code == 403
     for headers in (
         *({"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://127.0.0.1:9999"}),
+        *({"origin": ""}, {"origin": "http://[x"}, {"origin": "http://user@127.0.0.1:8808"}),
         *({"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}),
     ):
         assert browser.post("/act", good, headers=headers).status_code == 403
     assert browser.get("/act?verb=clear&name=visits&key=5").status_code == 405
     assert len(file_store.run(visits.latest(5))) == 5
     assert browser.post("/act", good, headers={"origin": BASE, "sec-fetch-site": "same-origin"}).status_code == 303
+
+
+def test_connections_are_few_and_closed_when_they_ask_nothing(
+    file_store: roost.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(*sent: bytes) -> list[bytes]:
+        config = configured(Pages(file_store, Options(token=TOKEN)).guard)
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1")
+        port = listening.sockets[0].getsockname()[1]
+        pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in sent]
+        for (_, writer), data in zip(pairs, sent, strict=True):
+            writer.write(data)
+        answers = [await asyncio.wait_for(reader.read(), 60) for reader, _ in pairs]  # until it is closed
+        for _, writer in pairs:
+            writer.close()
+        listening.close()
+        return answers
+
+    host, refused = b"Host: localhost\r\n", b"HTTP/1.1 403 Forbidden"
+    body = b"POST /act HTTP/1.1\r\n" + host + b"Content-Length: 99999999\r\n\r\nx"
+    begun = b"GET / HTTP/1.1\r\n" + host + b"Authorization: Bearer " + TOKEN.encode()
+    monkeypatch.setattr("roost.console.app.PATIENCE", 0.1)
+    found = asyncio.run(main(b"", b"GET / HTTP/1.1\r\nX: ", begun, body, begun + b"\r\n\r\n"))
+    assert found[:3] == [b""] * 3
+    assert [each.partition(b"\r\n")[0] for each in found[3:]] == [refused, b"HTTP/1.1 200 OK"]
+    monkeypatch.undo()
+    monkeypatch.setattr("roost.console.app.MOST", 0)
+    assert asyncio.run(main(b"", b"")) == [b"", b""]
 
 
 def test_a_long_form_is_refused(file_store: roost.Store) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from html import unescape
+from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner
 
 import roost
+from roost.cli import main
 from tests.console.conftest import Browser
+from tests.suite.application import Application
 from tests.suite.shapes import by_hand, likes
 
 MARKUP = "</bdi></script><script>alert(1)</script><img src=x onerror=alert(1)>\"'{{ 7919 * 7907 }}&amp;"
@@ -61,6 +66,23 @@ def test_a_hostile_key_and_value_are_shown_and_their_page_is_found(url: str, tex
         data = {"csrf": browser.csrf(), "verb": "clear", "name": "notes", "key": found}
         assert browser.post("/act", data).status_code == 303
         assert store.run(notes.latest(text)) == []
+
+
+def test_a_table_with_a_strange_column_and_long_keys(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/own.db"
+    with closing(Application(url)) as sql:
+        sql('CREATE TABLE seen (id INTEGER PRIMARY KEY, "x; DROP TABLE seen --" TEXT NOT NULL)')
+        for n in range(30):
+            sql("INSERT INTO seen VALUES (?, ?)", n, "k" * 100_000 + str(n))
+    ran = CliRunner().invoke(
+        main, ["cap", "seen", "--per", "x; DROP TABLE seen --", "--keep", "3", "--store", url, "--yes", "--make-index"]
+    )
+    assert ran.exit_code == 0, ran.output
+    with roost.Store(url) as store:
+        page = Browser(store).get("/structure?name=seen").text
+    (line,) = re.findall(r"<code>(.*?)</code>", page)
+    assert re.search(r" = :\w+ ORDER BY", unescape(line))
+    assert len(page) < 50_000
 
 
 def test_a_long_value_is_shortened(url: str) -> None:

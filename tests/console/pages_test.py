@@ -32,8 +32,8 @@ class Two(NamedTuple):
 
 # What the page of a structure's key says.
 SAID = {
-    "visits": ["of 5 slots", "Sequence 8, in slot 3", "next row goes into slot 4", "1007", "1003"],
-    "large": ["Sequence 8, in slot 8", "of 1,000 slots"],
+    "visits": ["in 5 slots", "Sequence 8, in slot 3", "next row goes into slot 4", "1007", "1003"],
+    "large": ["Sequence 8, in slot 8", "in 1,000 slots"],
     "pages": ['[7, "/a,b"]', "Sequence 8, in slot 2", "t7"],
     "best": ["The best 3", "70", "needs more than 50 to get in"],
     "baskets": ["8 of 12 rows", "white"],
@@ -83,6 +83,7 @@ def test_the_index_has_every_structure_and_how_full_it_is(store: roost.Store) ->
 
 def test_values_are_hidden_unless_they_may_be_shown(store: roost.Store) -> None:
     browser = Browser(store)
+    assert 'class="some"' not in browser.get("/structure?name=best&key=go").text  # how far apart scores are
     for name, values in {"visits": ["1007"], "likes": ["fan 7"], "cached": ["<h1>"], "best": ["70"]}.items():
         page = browser.text(f"/structure?name={name}&key={KEYS[name]}")
         assert "hidden" in page
@@ -232,7 +233,8 @@ def test_unknown_names_and_keys_are_told(store: roost.Store) -> None:
     assert browser.get("/structure").status_code == 404
     assert browser.get("/nowhere").status_code == 404
     assert browser.get("/structure?name=visits&key=five").status_code == 400
-    assert browser.get("/structure?name=pages&key=5").status_code == 400
+    for key in ("5", "5%0A,/a", "%0D", "["):
+        assert browser.get(f"/structure?name=pages&key={key}").status_code == 400
     assert "Sequence 0" in browser.text("/structure?name=visits&key=77")
     assert "no value" in browser.text("/structure?name=cached&key=77")
     assert "Nobody holds it" in browser.text("/structure?name=jobs&key=77")
@@ -261,7 +263,11 @@ def test_a_table_of_the_applications_own(make_database: Callable[[str], str], na
         browser = Browser(store, show_values=True)
         assert "seen" in browser.text("/")
         page = browser.text("/structure?name=seen")
+        told = "Deleted, by whomever ≈" if name == "postgresql" else "does not count what was deleted"
+        assert told in page
         if rule == "by number":
+            assert "Rows 3" in page
+            assert "goes when it has more than 3" in page
             assert "5 3 rows" in page
             assert "3 of 3 rows" in browser.text("/structure?name=seen&key=5")
         else:

@@ -12,8 +12,10 @@ from html import unescape
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import roost
+from roost.cli import main
 from tests import servers
 from tests.console.conftest import KEYS, Browser, fill
 from tests.suite.application import Application
@@ -30,14 +32,17 @@ FILL: dict[str, tuple[str, str]] = {
     "likes": ("head ({key}, n)", "{n}, 0"),
     "pageviews": ("rows ({key}, slot, n)", "{text}, 0, 1"),
     "views": ("rows ({key}, start, slot, n)", "{text}, {now} - {now} % 3600000000, 0, 1"),
-    "cached": ("rows ({key}, value, until, token, flags)", "{text}, 'v', {now} + {n} * 1000000, 1, 0"),
-    "logins": ("rows ({key}, part, tat)", "{text}, 0, {now} - 9000000 - {n}"),
+    "cached": ("rows ({key}, value, token, flags, until{due})", "{text}, 'v', 1, 0, {now} + {n} * 1000000{due}"),
+    "logins": ("rows ({key}, part, tat{due})", "{text}, 0, {now} - 9000000 - {n}{due}"),
     "jobs": ("rows ({key}, holder, token, ttl, expires)", "{text}, 'me', 1, 1000000, {now} - 9000000 - {n}"),
     "online": ("rows ({key}, member, sequence, until)", "{text}, {n}, 1, {now} - {n}"),
 }
 
 
-DEPTH = {"mariadb": ["max_recursive_iterations"], "mysql": ["cte_max_recursion_depth"]}
+# Tables of the application's own, with as many rows.
+CAPS = {"seen": ("--per", "uid", "--keep", "5"), "log": ("--older-than", "30d", "--by", "at")}
+
+DEPTH = {"mysql": ["cte_max_recursion_depth"]}
 
 
 @dataclass
@@ -52,6 +57,8 @@ class Asked:
 def numbers(kind: str) -> str:
     if kind == "postgresql":
         return f"(SELECT generate_series(1000::bigint, {ROWS + 999}) AS n) s"
+    if kind == "mariadb":  # a recursion would keep all numbers first
+        return f"(SELECT seq AS n FROM seq_1000_to_{ROWS + 999}) s"
     more = f"SELECT 1000 AS n UNION ALL SELECT n + 1 FROM c WHERE n < {ROWS + 999}"
     return f"(WITH RECURSIVE c AS ({more}) SELECT n FROM c) s"
 
@@ -67,20 +74,34 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             now = 1_700_000_000_000_000
             for name, (table, values) in FILL.items():
                 key, text = ('"key"', "'k' || n") if kind in ("sqlite", "postgresql") else ("`key`", "CONCAT('k', n)")
-                bound = "" if kind == "sqlite" else ", roost_bound"
-                target = f"roost_{name}_{table.format(key=key, bound=bound)}"
-                made = values.format(n="n", now=now, text=text, zero="" if kind == "sqlite" else ", 0")
+                bound, due, zero = ("", "", "") if kind == "sqlite" else (", roost_bound", ", due", ", 0")
+                target = f"roost_{name}_{table.format(key=key, bound=bound, due=due)}"
+                end = values.format(n="n", now=now, text=text, zero=zero, due="").rpartition(", ")[2]
+                made = values.format(n="n", now=now, text=text, zero=zero, due=due and f", {end}")
                 with closing(Application(url)) as sql:
                     for setting in DEPTH.get(kind, ()):
                         sql(f"SET SESSION {setting} = 100000000")
                     sql(f"INSERT INTO {target} SELECT {made} FROM {numbers(kind)}")
                     sql(f"ANALYZE {'TABLE ' if kind in ('mariadb', 'mysql') else ''}roost_{name}_rows")
+            for name, rule in CAPS.items():
+                with closing(Application(url)) as sql:
+                    for setting in DEPTH.get(kind, ()):
+                        sql(f"SET SESSION {setting} = 100000000")
+                    moment = "timestamptz" if kind == "postgresql" else "TIMESTAMP"
+                    at = f"{moment} NOT NULL DEFAULT CURRENT_TIMESTAMP"
+                    sql(f"CREATE TABLE {name} (id {{id}}, uid INTEGER NOT NULL, at {at})")
+                    sql(f"INSERT INTO {name} (uid) SELECT n - n % 3 FROM {numbers(kind)}")
+                arguments = ["cap", name, *rule, "--store", url, "--yes", "--make-index"]
+                ran = CliRunner().invoke(main, arguments)
+                assert ran.exit_code == 0, ran.output
         with roost.Store(url, timeout=60, trace=asked.note) as store:
             browser = Browser(store, show_values=True)
             browser.text("/")
             for name, key_text in KEYS.items():
                 browser.get(f"/structure?name={name}")
                 browser.get("/structure", params={"name": name, "key": key_text})
+            for page in ("/structure?name=seen", "/structure?name=seen&key=1002", "/structure?name=log", "/doctor"):
+                browser.text(page)
             for name in FILL:  # the second page of keys
                 if following := re.search(r'rel="next" href="([^"]+)"', browser.get(f"/structure?name={name}").text):
                     browser.get(unescape(following[1]))

@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiocache import cached, caches  # type: ignore[import-untyped]
 from aiocache.lock import OptimisticLock, OptimisticLockError, RedLock  # type: ignore[import-untyped]
 from aiocache.serializers import JsonSerializer, PickleSerializer, StringSerializer  # type: ignore[import-untyped]
 from celery import Celery, chord  # type: ignore[import-untyped]
@@ -96,7 +98,9 @@ def test_a_mutex_of_dogpile(any_url: str) -> None:
     assert (other.acquire(), mine.acquire(False)) == (True, False)
     other.release()
     assert not mine.locked()
-    assert backend.get_mutex(LONG).acquire(False)
+    long = backend.get_mutex(LONG)
+    assert long.acquire(False)
+    long.release()
 
 
 def test_nobody_computes_for_dogpile_while_the_database_is_locked(any_url: str) -> None:
@@ -151,6 +155,29 @@ def test_a_cache_of_aiocache(any_url: str, planted: bytes) -> None:
     asyncio.run(main())
 
 
+def test_aiocaches_decorator_and_settings_take_it(any_url: str) -> None:
+    def key_of(key: str, namespace: str | None = None) -> str:
+        return f"{namespace}/{key}"
+
+    @cached(cache=AioCache, store=any_url, namespace="n")  # type: ignore[untyped-decorator]
+    async def squared(n: int) -> dict[str, int]:
+        return {"asked": next(asked), "squared": n * n}
+
+    async def main() -> None:
+        assert [await squared(3), await squared(3)] == [{"asked": 0, "squared": 9}] * 2
+        await squared.cache.close()
+        caches.set_config({"default": {"cache": "roost.contrib.aiocache.RoostCache", "store": any_url}})
+        async with caches.get("default") as cache:
+            await cache.set("a", {1, 2})
+            assert await cache.get("a") == {1, 2}
+        async with AioCache(any_url, namespace="n", key_builder=key_of) as cache:
+            await cache.set(LONG, 1)
+            assert (await cache.get(LONG), await cache.exists("k")) == (1, False)
+
+    asked = count()
+    asyncio.run(main())
+
+
 def test_the_locks_of_aiocache(any_url: str) -> None:
     async def main() -> None:
         cache = AioCache(any_url, serializer=Signed("secret"))
@@ -193,6 +220,8 @@ def test_results_of_celery(any_url: str, store: roost.Store, planted: bytes) -> 
     backend: Any = app.backend
     assert type(backend).__name__ == "RoostBackend"
     backend.store_result("a", {"sum": 3}, "SUCCESS")
+    backend.store_result(LONG, 7, "SUCCESS")
+    assert app.AsyncResult(LONG).get(timeout=5) == 7
     backend.store_result("b", ValueError("wrong"), "FAILURE", traceback="its traceback")
     assert (app.AsyncResult("a").get(timeout=5), app.AsyncResult("b").state) == ({"sum": 3}, "FAILURE")
     assert app.AsyncResult("c").state == "PENDING"
@@ -209,6 +238,19 @@ def test_results_of_celery(any_url: str, store: roost.Store, planted: bytes) -> 
     with pytest.raises(Exception, match=r"."):  # what is no JSON is no result
         backend.get_task_meta("c")
     backend._opened.store.close()
+
+
+def test_a_result_is_stored_when_the_lock_is_free_again(any_url: str) -> None:
+    backend: Any = celery(any_url, result_backend_always_retry=True).backend
+    backend.store_result("a", 1, "STARTED")
+    backend._opened.store.close()
+    with roost.Store(any_url, timeout=0.1) as store, closing(clients.connect(any_url)) as other:
+        backend._opened.store = store
+        backend.on_backend_retryable_error = lambda _: other.execute("ROLLBACK")
+        other.execute("BEGIN")
+        store.on(other).run(backend.cache.delete("celery-task-meta-a"))
+        backend.store_result("a", 2, "SUCCESS")
+        assert backend.get_result("a") == 2
 
 
 @pytest.fixture
@@ -295,6 +337,12 @@ def address() -> Iterator[str]:
     server.server_close()
 
 
+def test_a_store_that_was_given_stays_open(store: roost.Store) -> None:
+    with closing(CachedSession(backend=RequestsCache(store))) as session:
+        assert len(session.cache.responses) == 0
+    assert len(session.cache.responses) == 0
+
+
 def test_responses_of_requests_cache(any_url: str, store: roost.Store, address: str, planted: bytes) -> None:
     with closing(CachedSession(backend=RequestsCache(any_url), expire_after=60)) as session:
         session.trust_env = False
@@ -314,4 +362,6 @@ def test_responses_of_requests_cache(any_url: str, store: roost.Store, address: 
         session.cache.delete(urls=[f"{address}/new"])
         responses.clear()
         session.cache.redirects.clear()
+        given: Any = CachedSession(backend=RequestsCache(store))
+        given.close()  # a store that it was given stays open
         assert (len(session.cache.responses), len(session.cache.redirects), Counting.asked) == (0, 0, 3)

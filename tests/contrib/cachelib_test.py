@@ -6,15 +6,19 @@ import datetime as dt
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import roost
 from roost.contrib.cachelib import RoostCache
+from roost.contrib.serializers import Signed
+from tests.suite import clients
 
 PAGES = roost.Cache("pages")
+SERIALIZERS: dict[str, Any] = {"json": "json", "signed": Signed("secret")}
 
 
 @pytest.fixture
@@ -64,7 +68,9 @@ COUNTED: list[tuple[Any, list[Any], list[Any]]] = [  # what is stored, what is a
 ]
 
 
-def test_counting_from_anything_by_anything(cache: RoostCache) -> None:
+@pytest.mark.parametrize("serializer", SERIALIZERS, ids=SERIALIZERS)
+def test_counting_from_anything_by_anything(store: roost.Store, serializer: str) -> None:
+    cache = RoostCache(store, PAGES, serializer=SERIALIZERS[serializer])
     for n, (begin, added, wanted) in enumerate(COUNTED):
         key = str(n)
         if begin is not None:
@@ -83,10 +89,26 @@ def test_a_negative_timeout_is_over(cache: RoostCache) -> None:
     assert not cache.has("gone")
 
 
-def test_threads_lose_no_count(cache: RoostCache) -> None:
+@pytest.mark.parametrize("serializer", SERIALIZERS, ids=SERIALIZERS)
+def test_threads_lose_no_count(store: roost.Store, serializer: str) -> None:
+    cache = RoostCache(store, PAGES, serializer=SERIALIZERS[serializer])
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: cache.inc("n"), range(200)))
     assert cache.get("n") == 200
+
+
+def test_a_signed_int_that_was_changed_since_the_snapshot_is_a_conflict(store: roost.Store, any_url: str) -> None:
+    cache = RoostCache(store, PAGES, serializer=Signed("secret"))
+    cache.set("n", 1)
+    with closing(clients.connect(any_url)) as connection:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ" if any_url.startswith("postgresql") else "BEGIN")
+        joined = RoostCache(cast(Any, store.on(connection)), PAGES, serializer=Signed("secret"))
+        assert joined.get("n") == 1
+        assert (cache.inc("n"), cache.get("n")) == (2, 2)
+        with pytest.raises(roost.Conflict):
+            joined.inc("n")
+        connection.execute("ROLLBACK")
+    assert cache.inc("n") == 3
 
 
 def test_ends(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import pickle
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,7 +42,7 @@ def test_values_under_keys_of_many_types(cache: Cache) -> None:
     for wrong in (lambda: cache["a"], lambda: cache.__delitem__("a")):
         with pytest.raises(KeyError):
             wrong()
-    for key in ("k" * 256, object(), {"a"}):
+    for key in ("k" * 256, object(), {"a"}, math.nan, ("\ud800",)):
         with pytest.raises(roost.Invalid):
             cache["a" if isinstance(key, set) else key] = object()
     assert (cache.clear(), len(cache), list(cache)) == (len(keys) - 2, 0, [])
@@ -54,6 +56,8 @@ def test_adding_and_counting(cache: Cache) -> None:
     assert (cache.incr("b"), cache.incr("c", default=10), cache.decr("d", 2)) == (1, 11, -2)
     with pytest.raises(KeyError):
         cache.incr("e", default=None)
+    with pytest.raises(roost.Invalid):
+        cache.incr("e", default=1.5)  # type: ignore[arg-type]
     cache["most"] = 2**63 - 1
     with pytest.raises(roost.Overflow):
         cache.incr("most")
@@ -65,8 +69,8 @@ def test_adding_and_counting(cache: Cache) -> None:
 
 def test_what_expires(cache: Cache) -> None:
     cache.set("a", 1, expire=60, tag="t")
-    value, left, tag = cache.get("a", expire_time=True, tag=True)
-    assert (value, 55 < left <= 60, tag) == (1, True, "t")
+    value, ends, tag = cache.get("a", expire_time=True, tag=True)
+    assert (value, 55 < ends - time.time() <= 60, tag) == (1, True, "t")
     assert cache.get("b", 5, expire_time=True, tag=True) == (5, None, None)
     for n in range(20):
         cache.set(n, "gone", expire=0)
@@ -117,6 +121,26 @@ def test_a_block_is_all_or_nothing(cache: Cache) -> None:
     assert (cache["a"], cache.set("c", 1, tag="taken back"), cache.evict("taken back")) == (2, True, 1)
 
 
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b", "ä b"])
+def test_a_directory_has_any_name_and_may_be_relative(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Cache(name) as cache:
+        monkeypatch.chdir("/")
+        with cache.transact():
+            cache["a"] = 1
+        assert (cache["a"], len(cache), ThreadPoolExecutor(1).submit(cache.get, "a").result()) == (1, 1, 1)
+    assert (tmp_path / name / "cache.db").exists()
+
+
+def test_a_call_that_has_waited_for_others_long_enough_is_busy(cache: Cache) -> None:
+    with Cache(cache.directory, timeout=0.01) as other, cache.transact():
+        for call in (lambda: other.evict("t"), lambda: other.transact().__enter__()):
+            with pytest.raises(roost.Busy):
+                call()
+
+
 def test_memoized_functions(cache: Cache) -> None:
     calls = []
 
@@ -139,7 +163,12 @@ def test_memoized_functions(cache: Cache) -> None:
 
 def test_hits_and_misses(cache: Cache) -> None:
     cache["a"] = 1
-    assert (cache["a"], cache.get("b"), cache.stats(reset=True), cache.stats()) == (1, None, (1, 1), (0, 0))
+    assert (cache["a"], cache.get("b"), cache.stats(enable=True, reset=True), cache.stats()) == (
+        1,
+        None,
+        (1, 1),
+        (0, 0),
+    )
 
 
 def test_a_planted_pickle_is_a_miss(cache: Cache, tmp_path: Path) -> None:

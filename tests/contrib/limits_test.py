@@ -138,6 +138,22 @@ def test_the_limit_of_the_call_decides(storage: RoostStorage) -> None:
         storage.acquire_sliding_window_entry("k", 10**12, 86_400 * 366)
 
 
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_costs_nothing_is_allowed_and_counts_nothing(storage: RoostStorage, name: str) -> None:
+    limiter, item = STRATEGIES[name](storage), limits.parse("2/minute")
+    assert [limiter.hit(item, "k", cost=cost) for cost in (0, 1, 0, 1, 0)] == [True] * 5
+    assert limiter.get_window_stats(item, "k").remaining == 0
+    with pytest.raises(roost.Invalid):
+        limiter.hit(item, "k", cost=-1)
+
+
+def test_a_sliding_window_lasts_for_a_millisecond(storage: RoostStorage) -> None:
+    assert storage.acquire_sliding_window_entry("k", 2, 1)
+    with pytest.raises(roost.Invalid, match="a millisecond"):
+        storage.store.run_all(*[storage.windows.slide("k", 2, 0.0005)] * 3)
+    assert storage.store.run_all(*[storage.windows.slide("k", 2, 0.001)] * 3)[0]
+
+
 def test_windows_count_and_end(storage: RoostStorage) -> None:
     assert (storage.get("k"), storage.get_expiry("k") <= time.time()) == (0, True)
     assert [storage.incr("k", 60), storage.incr("k", 60, 4), storage.get("k")] == [1, 5, 5]
@@ -156,6 +172,12 @@ def test_windows_count_and_end(storage: RoostStorage) -> None:
 def test_keys_of_any_length_are_told_apart(storage: RoostStorage) -> None:
     names = ["k" * 255, "k" * 256, "k" * 257, "k" * 256 + "\0", "\0", "K", "k", "k ", "ä", "a", "\ud800", ""]
     assert [storage.incr(name, 60) for name in names] == [1] * len(names)
+
+
+@pytest.mark.parametrize("scheme", ["sqlite+pysqlite", "postgresql+psycopg2", "postgresql+asyncpg", "mysql+aiomysql"])
+def test_urls_as_sqlalchemy_has_them_are_known(scheme: str) -> None:
+    for prefix, kind in (("", RoostStorage), ("async+", AsyncRoostStorage)):
+        assert isinstance(limits.storage.storage_from_string(f"{prefix}roost+{scheme}:///app.db"), kind)
 
 
 def test_a_store_that_may_not_create_says_what_is_missing(any_url: str) -> None:

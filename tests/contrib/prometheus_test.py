@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 import roost
 from roost.contrib.prometheus import StoreCollector, StructureCollector
+from roost.contrib.windows import Windows
 from roost.server.http import Metrics
 from tests.faults.messages import committing
 from tests.proxy import Cut, Proxy
@@ -109,9 +110,11 @@ def test_how_full_structures_are(any_url: str) -> None:
     sessions = roost.Cache("sessions", max_items=4, max_bytes=1_000)
     online = roost.Set("online", key=int, member=int, keep_for=3600)
     views = roost.Counter("views", window="hour", keep=2, slots=1)
+    hits: Windows[str] = Windows("hits")
     with roost.Store(any_url) as store:
         assert measured(store).keys() <= {("oldest_snapshot_seconds",)}
-        store.create(visits, baskets, likes, pageviews, sessions, online, views)
+        store.create(visits, baskets, likes, pageviews, sessions, online, views, hits)
+        store.run_all(hits.hit("ada", 60), hits.take("bob", 5, 60))
         store.run_all(*[visits.push(Visit(uid, n)) for uid in (5, 6) for n in range(uid)])
         store.run_all(*[baskets.add(Egg(1, n)) for n in range(6)], likes.add(7, "ada", "bob"), views.add("/"))
         store.run_all(*[sessions.set(f"k{n}", b"12345678") for n in range(3)], online.add(1, 2, 3))
@@ -130,9 +133,11 @@ def test_how_full_structures_are(any_url: str) -> None:
         assert found["structure_rows", "views"] == found["structure_keys", "views"] == 1
         assert found["expired_backlog_rows", "online"] == found["expired_backlog_rows", "views"] == 0
         assert ("expired_backlog_rows", "visits") not in found
+        assert (found["structure_keys", "hits"], found["expired_backlog_rows", "hits"]) == (2, 0)
         by_hand(store, "UPDATE roost_online_rows SET until = 1", "UPDATE roost_views_rows SET start = 0")
+        by_hand(store, "UPDATE roost_hits_head SET until = 1 WHERE newest = 0")
         now = measured(store)
-        assert now["expired_backlog_rows", "online"] == 2
+        assert (now["expired_backlog_rows", "online"], now["expired_backlog_rows", "hits"]) == (2, 1)
         assert now["structure_rows", "online"] == 2
         server = any_url.partition(":")[0]
         assert (("structure_bytes", "visits") in now) is (server != "sqlite")
@@ -150,6 +155,17 @@ def test_beyond_what_is_counted_it_is_told_as_the_least_or_the_estimate(
         found = measured(store)
         assert found["structure_keys", "visits"] == 50
         assert found["structure_rows", "visits"] >= 50
+
+
+def test_a_table_that_is_missing_is_no_silence(any_url: str) -> None:
+    with roost.Store(any_url) as store:
+        assert not [name for name in measured(store) if name[0].startswith("structure_")]  # there is no database yet
+        store.create(visits, likes)
+        by_hand(store, "DROP TABLE roost_likes_head" + " CASCADE" * any_url.startswith("postgresql"))
+        with pytest.raises(roost.StatementFailed, match="roost_likes_head"):
+            measured(store)
+        store.drop(likes)
+        assert measured(store)["structure_keys", "visits"] == 0
 
 
 def test_metrics_of_an_asynchronous_store(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import pickle
 import random
@@ -34,8 +35,11 @@ VALUES: list[Any] = [
     None, True, 0, -1, 2**63 - 1, -(2**63), 2**63, 2**64, -(2**80), 1.5, 1e300, -0.0, "", "42", "ä\u2028\0", b"", b"42",
     b"\x80\xff", [], [1, [2, (3,)]], {}, {"a": None}, {"~": "tuple", "v": [1]}, {"~": {"~": 1}}, (), ("a", (1, b"b")),
     {1, "a", (2,)}, frozenset([b"x"]), Decimal("1.50"), Decimal("NaN"), UUID(int=7), dt.date(2026, 1, 1),
-    dt.timedelta(days=-1, microseconds=5), NOON.replace(tzinfo=None), NOON,
+    dt.timedelta(days=-1, microseconds=5), dt.timedelta.max, [2**70, {"a": -(2**70)}], NOON.replace(tzinfo=None), NOON,
     NOON.astimezone(dt.timezone(dt.timedelta(hours=-3))), dt.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN),
+    [2**63 - 1, 2**64, -(2**63) - 1], dt.datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN),
+    dt.datetime(2026, 3, 29, 2, 30, fold=1, tzinfo=BERLIN), dt.datetime.min.replace(tzinfo=BERLIN),
+    dt.datetime.max.replace(tzinfo=zoneinfo.ZoneInfo("America/New_York")),
 ]  # fmt: skip
 
 
@@ -61,9 +65,11 @@ def test_values_come_back_as_they_went(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ints_are_digits(kind: str) -> None:
-    codec = Codec(KINDS[kind], "pages")
-    assert [codec.dumps("n", n) for n in (0, 42, -1)] == [b"0", b"42", b"18446744073709551615"]
+def test_ints_are_digits_unless_they_are_signed(kind: str) -> None:
+    codec, digits = Codec(KINDS[kind], "pages"), [b"0", b"42", b"18446744073709551615"]
+    signs = kind.startswith("signed")
+    assert ([codec.dumps("n", n) for n in (0, 42, -1)] == digits) is not signs
+    assert [codec.loads("n", data, "a miss") for data in digits] == (["a miss"] * 3 if signs else [0, 42, -1])
 
 
 @pytest.mark.parametrize("kind", ["json", "msgpack"])
@@ -73,8 +79,14 @@ def test_ints_are_digits(kind: str) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_what_could_not_be_restored_is_refused(kind: str, value: Any) -> None:
-    with pytest.raises(roost.Invalid, match="could not be restored"):
+    with pytest.raises(roost.Invalid, match=r"pages: .* could not be restored.*; serializer=Signed\(secret\)"):
         Codec(kind, "pages").dumps("key", value)
+
+
+def test_an_object_of_ones_own_may_make_text() -> None:
+    for serializer in (json, Signed("of the tests", json)):
+        codec = Codec(serializer, "pages")
+        assert codec.loads("key", codec.dumps("key", {"ä": [1]})) == {"ä": [1]}
 
 
 def test_json_has_neither_nan_nor_endless_lists() -> None:
@@ -114,11 +126,13 @@ def test_no_stored_byte_is_executed(kind: str, tmp_path: Path) -> None:
     assert flag.exists()  # it would have been
 
 
-def test_a_signature_is_for_a_key_and_secrets_can_be_changed() -> None:
+def test_a_signature_is_for_a_key_of_a_cache_and_secrets_can_be_changed() -> None:
     old, new, both = (Codec(Signed(secrets), "pages") for secrets in ("old", ["new"], ["new", "old"]))
+    other = Codec(Signed("old"), "page")
     stored = old.dumps("ada", {"admin": False})
     assert old.loads("ada", stored) == both.loads("ada", stored) == {"admin": False}
     assert (new.loads("ada", stored), old.loads("bob", stored)) == (None, None)
+    assert (other.loads("ada", stored), other.loads("sada", stored)) == (None, None)
     assert new.loads("ada", both.dumps("ada", [1])) == [1]
     nothing: list[Any] = ["", [], ["a", b""]]
     for secrets in nothing:

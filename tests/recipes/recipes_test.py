@@ -72,7 +72,8 @@ def blocks(section: str, language: str) -> list[str]:
 def prepare(db: Database, section: str) -> None:
     """Run the section's SQL for this database."""
     for block in blocks(section, "sql"):
-        if db.name == ("sqlite" if "-- SQLite" in block else "postgresql"):
+        names = ("sqlite",) if "-- SQLite" in block else ("postgresql", *(["mysql"] if "MySQL" in block else []))
+        if db.name in names:
             db.script(block)
 
 
@@ -170,6 +171,27 @@ def test_expired_access_tokens_take_their_refresh_tokens_along(db: Database) -> 
 
 
 @pytest.mark.usefixtures("clean")
+def test_expired_tokens_take_along_that_they_were_blacklisted(db: Database) -> None:
+    section = "djangorestframework-simplejwt: expired tokens"
+    (command,) = commands(section).values()
+    if db.name == "sqlite":  # as the page says
+        refused = CliRunner().invoke(main, [*command.split()[1:], "--store", db.url])
+        assert "must say ON DELETE CASCADE or SET NULL" in refused.output
+        return
+    prepare(db, section)
+    for n, age in enumerate((60, 30, 1, -1), 1):
+        db.run(
+            "INSERT INTO token_blacklist_outstandingtoken (id, token, created_at, expires_at, jti) "
+            f"VALUES ({n}, '', '{days(age + 2)}', '{days(age)}', '{n}')"
+        )
+    for n in (2, 4):
+        db.run(f"INSERT INTO token_blacklist_blacklistedtoken (token_id, blacklisted_at) VALUES ({n}, '{days(-1)}')")
+    cap(db, command)
+    assert db.run("SELECT id FROM token_blacklist_outstandingtoken") == [(4,)]
+    assert db.run("SELECT token_id FROM token_blacklist_blacklistedtoken") == [(4,)]
+
+
+@pytest.mark.usefixtures("clean")
 def test_the_last_versions_stay(db: Database) -> None:
     made = commands("django-simple-history, django-reversion: the last N versions")
     poll = "INSERT INTO polls_historicalpoll (id, question, history_date, history_type) VALUES ({}, '{}', '{}', '~')"
@@ -209,8 +231,9 @@ def test_finished_jobs_go_and_waiting_ones_stay(db: Database) -> None:
             f"VALUES ('{n:032x}', '{{}}', 0, '', '', '', '{days(40)}', '{days(40)}', {done}, '', '', '[]', 'READY')"
         )
         db.run(
-            "INSERT INTO django_celery_results_taskresult (task_id, status, date_created, date_done) "
-            f"VALUES ('{n}', 'SUCCESS', '{days(40)}', '{days(30 if n % 2 else 1)}')"
+            "INSERT INTO django_celery_results_taskresult (task_id, status, content_type, content_encoding, "
+            "date_created, date_done) "
+            f"VALUES ('{n}', 'SUCCESS', '', '', '{days(40)}', '{days(30 if n % 2 else 1)}')"
         )
     for command in made.values():
         cap(db, command)

@@ -1,6 +1,6 @@
 """The real tables of others' libraries: `python -m tests.recipes.schemas URL` makes them by their own migrations.
 
-Those of Celery's results and of LangGraph's checkpoints are written out, since these libraries bring much else.
+Those of LangGraph's checkpoints are written out, since that library brings much else.
 """
 
 from __future__ import annotations
@@ -17,15 +17,9 @@ APPS = [
     "reversion",
     "simple_history",
     "django_tasks_db",
+    "django_celery_results",
+    "rest_framework_simplejwt.token_blacklist",
 ]
-
-# django_celery_results 2.6, what its migrations leave behind
-CELERY = """
-CREATE TABLE django_celery_results_taskresult (
-    id {serial}, task_id varchar(255) NOT NULL UNIQUE, task_name varchar(255), status varchar(50) NOT NULL,
-    result text, date_created {time} NOT NULL, date_done {time} NOT NULL);
-CREATE INDEX django_cele_date_do_f59aad_idx ON django_celery_results_taskresult (date_done);
-"""
 
 # langgraph-checkpoint-sqlite 3.1 and langgraph-checkpoint-postgres 3.2
 LANGGRAPH = """
@@ -40,18 +34,19 @@ CREATE TABLE {writes} (
     PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx));
 """
 
+INDEXED = ("checkpoints", "checkpoint_writes")
+
 
 def written_out(name: str) -> str:
     """Return the statements for the tables that are written out, on the database of a URL's scheme."""
     if name == "mysql":
-        return CELERY.format(serial="integer PRIMARY KEY AUTO_INCREMENT", time="datetime(6)")
+        return ""
     if name == "postgresql":
-        celery = CELERY.format(serial="serial PRIMARY KEY", time="timestamptz")
-        return celery + LANGGRAPH.format(
-            json="JSONB NOT NULL DEFAULT '{}'", writes="checkpoint_writes", value="blob BYTEA"
+        made = LANGGRAPH.format(
+            json="JSONB NOT NULL DEFAULT '{}'", writes="checkpoint_writes", value="blob BYTEA NOT NULL"
         )
-    celery = CELERY.format(serial="integer PRIMARY KEY AUTOINCREMENT", time="datetime")
-    return celery + LANGGRAPH.format(json="BLOB", writes="writes", value="value BLOB")
+        return made + "".join([f"CREATE INDEX {table}_thread_id_idx ON {table} (thread_id);" for table in INDEXED])
+    return LANGGRAPH.format(json="BLOB", writes="writes", value="value BLOB")
 
 
 def procrastinate() -> str:

@@ -154,6 +154,27 @@ def test_what_is_touched_all_the_time_is_seldom_written(open_store: Make, sql: C
 
 
 @pytest.mark.needs("second store")
+def test_a_value_that_was_stored_anew_outlives_its_first_end(open_store: Make, sql: Client) -> None:
+    store = open_store(pages)
+    keys = ["set", "touched", "forever", "set sooner", "touched sooner", "stored", "gone"]
+    store.run(pages.set_many(dict.fromkeys(keys, b"1"), ttl=10))
+    token = store.run(pages.gets("forever")).token
+    store.run_all(pages.set("set", b"2", ttl=100), pages.touch("touched", 100), pages.cas("forever", b"2", token))
+    store.run_all(pages.set("set sooner", b"2", ttl=5), pages.touch("touched sooner", 5))
+    store.run(pages.replace("stored", b"2", ttl=100))
+    others = pages.set_many({f"other {n}": b"" for n in range(10)}, ttl=1000)
+    left = []
+    for seconds in (6, 5, 90):
+        passes(sql, pages, seconds)
+        store.run_all(others, pages.set("last", b""))  # a batch removes what has expired
+        found = store.run(pages.get_many(keys))
+        assert (size(sql), store.check()) == (len(found) + 11, [])
+        left.append(sorted(found))
+    assert left[0] == ["forever", "gone", "set", "stored", "touched"]
+    assert left[1:] == [["forever", "set", "stored", "touched"], ["forever"]]
+
+
+@pytest.mark.needs("second store")
 def test_a_clock_that_jumps_back_brings_nothing_to_life(make: Make, sql: Client) -> None:
     store = make(pages)
     store.run(pages.set("/", b"1", ttl=10))

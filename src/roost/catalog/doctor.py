@@ -156,9 +156,11 @@ def pickled(catalog: Catalog) -> Probing:
         facts = facts_of(definition)
         if facts["kind"] != "cache" or not str(facts["value"][0][1]).startswith("binary"):
             continue
-        mark = "'\\x80'::bytea" if catalog.dialect.name == "postgresql" else "X'80'"
+        # A pickle, and one that a serializer of the application's own (dill, cloudpickle) has made.
+        marks = r"'\x80'::bytea, '\xff80'" if catalog.dialect.name == "postgresql" else "X'80', X'FF80'"
         some = f"SELECT value FROM roost_{name}_rows WHERE value IS NOT NULL LIMIT {SAMPLE}"
-        count = f"SELECT count(*) FROM ({some}) q WHERE substr(q.value, 1, 1) = {mark}"
+        begins = " OR ".join(f"substr(q.value, 1, {n}) IN ({marks})" for n in (1, 2))
+        count = f"SELECT count(*) FROM ({some}) q WHERE {begins}"
         ((number,),) = (yield Statement(each(count), [()]))[0]
         if number:
             advice = 'serializer="json", or Signed(secret): no stored byte is executed then'

@@ -22,13 +22,13 @@ from roost.structures.set.declaration import Set
 
 MOST = 10_000  # rows that are counted
 
-# By database: name of a table, about how many rows, bytes with indexes, dead rows, rows written since the statistics
-# were reset.
+# By database: name of a table, about how many rows, bytes with indexes, dead rows; rows written, and rows deleted,
+# since the statistics were reset.
 STATISTICS = {
-    "mariadb": "SELECT table_name, table_rows, data_length + index_length, NULL, NULL FROM information_schema.tables\n"
-    "  WHERE table_schema = DATABASE() AND table_name IN ({names})",
+    "mariadb": "SELECT table_name, table_rows, data_length + index_length, NULL, NULL, NULL\n"
+    "  FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ({names})",
     "postgresql": "SELECT w.name, c.reltuples::bigint, pg_total_relation_size(c.oid), pg_stat_get_dead_tuples(c.oid),\n"
-    "    pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid)\n"
+    "    pg_stat_get_tuples_inserted(c.oid) + pg_stat_get_tuples_updated(c.oid), pg_stat_get_tuples_deleted(c.oid)\n"
     "  FROM unnest(ARRAY[{names}]::text[]) AS w (name) JOIN pg_class c ON c.oid = to_regclass(quote_ident(w.name))",
 }
 # The age in seconds of the oldest snapshot for which the server keeps what was deleted or overwritten.
@@ -54,6 +54,7 @@ class Measure:
     backlog: expired rows that later writes will delete.
     written: a number that grows with what is written: sequences, totals, or on PostgreSQL rows.
     dead: versions of rows that VACUUM has not yet removed.
+    deleted: of a table of the application's own: rows that its cap or anybody else has deleted, as the server counts.
     """
 
     keys: Count | None = None
@@ -63,6 +64,7 @@ class Measure:
     backlog: Count | None = None
     written: int | None = None
     dead: int | None = None
+    deleted: Count | None = None
 
 
 Measuring = Generator[Statement, Any, Measure]
@@ -70,9 +72,10 @@ Measuring = Generator[Statement, Any, Measure]
 
 def measure(plan: StructurePlan, context: Context) -> Measuring:
     """Measure a structure, in a transaction that reads."""
-    estimate, size, dead, written = yield from _statistics(plan)
+    estimate, size, dead, written, deleted = yield from _statistics(plan)
     if not isinstance(plan, ProgramPlan):  # a table of the application's own
-        return Measure(rows=Count(estimate, False) if estimate else None, bytes=size, written=written, dead=dead)
+        rows = Count(estimate, False) if estimate and estimate > 0 else None  # -1: PostgreSQL has not counted yet
+        return Measure(rows=rows, bytes=size, written=written, dead=dead, deleted=deleted)
     structure = plan.structure
     backlog = (yield from _backlog(plan, context)) if plan.expires else None
     if isinstance(structure, Cache) and structure.bounded:
@@ -116,18 +119,19 @@ def _asked(sql: str) -> Generator[Statement, Any, list[Any]]:
 
 def _statistics(
     plan: StructurePlan,
-) -> Generator[Statement, Any, tuple[int | None, Count | None, int | None, int | None]]:
-    # About how many rows, bytes, dead rows, and what was written, as far as the database tells.
+) -> Generator[Statement, Any, tuple[int | None, Count | None, int | None, int | None, Count | None]]:
+    # About how many rows, bytes, dead rows, what was written, and deleted, as far as the database tells.
     query = STATISTICS.get(plan.dialect.family)
     if query is None:
-        return None, None, None, None
+        return (None,) * 5
     names = [*plan.layout] or [plan.structure.name]
     asked = query.format(names=", ".join(map(plan.dialect.literal, names)))
     found = {row[0]: row[1:] for row in (yield from _asked(asked))}
-    rows, _, _, written = found.get(plan.rows_table if plan.layout else plan.structure.name, (None,) * 4)
+    rows, _, _, written, deleted = found.get(plan.rows_table if plan.layout else plan.structure.name, (None,) * 5)
     sizes, dead = ([row[place] for row in found.values()] for place in (1, 2))
+    gone = None if deleted is None else Count(deleted, False)  # with those of transactions that were undone
     size = Count(int(sum(sizes))) if sizes and None not in sizes else None
-    return rows, size, sum(dead) if dead and None not in dead else None, written
+    return rows, size, sum(dead) if dead and None not in dead else None, written, gone
 
 
 def _count(n: int, estimate: int | None) -> Count:
@@ -139,7 +143,7 @@ def _by_heads(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, A
     columns = [column.name for column in plan.layout[plan.head_table]]
     summed = [name for name in ("sequence", "n") if name in columns]
     sums = "".join(f", {exact_sum(plan, name)}" for name in summed)
-    source = few(", ".join(summed), plan.head_table, order=names)
+    source = few(", ".join(summed) or "1 AS one", plan.head_table, order=names)
     ((n, *parts),) = yield from _asked(f"SELECT count(*){sums} FROM {source}")
     total = {name: int(parts[2 * i]) * 2**32 + int(parts[2 * i + 1]) for i, name in enumerate(summed)}
     keys = _count(n, None)
@@ -166,14 +170,23 @@ def _by_rows(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, An
     return keys, rows, int(parts[0]) * 2**32 + int(parts[1]) if counts and rows.exact else None
 
 
-def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count]:
-    structure, now = plan.structure, plan.now
+def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count | None]:
+    # None: a kind of another package has its moments elsewhere.
+    structure, now, column = plan.structure, plan.now, "start"
     if isinstance(plan, CounterPlan):
         counter: Counter[Any] = plan.structure
         past = f"start < {plan.start(plan.clock)} - {((counter.keep or 1) - 1) * counter.size}"
     else:
         column = {Lease: "expires", RateLimit: "tat"}.get(type(structure), "until")
         past = f"{column} <= {now}{f' AND until < {NEVER}' if column == 'until' else ''}"
-    query = plan.read(f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, past)}", plan.timed)
+        ends = getattr(plan, "expiry", column)
+        if ends != column:  # of a cache: the index has this one
+            past += f" AND {ends} <= {now} AND {ends} < {NEVER}"
+    for table in (plan.rows_table, plan.head_table):
+        if any(each.name == column for each in plan.layout.get(table, ())):
+            break
+    else:
+        return None
+    query = plan.read(f"SELECT count(*) FROM {few('1 AS one', table, past)}", plan.timed)
     (((n,),),) = yield query.alone(plan.moment(context))
     return _count(n, None)

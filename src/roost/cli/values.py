@@ -168,7 +168,10 @@ def _parts(text: str) -> tuple[Sequence[Any], Callable[[str, Column], Callable[[
             found = None
         if isinstance(found, list):
             return found, json_parser
-    return next(csv.reader([text]), []), text_parser
+    try:
+        return next(csv.reader([text]), []), text_parser
+    except csv.Error:  # the end of a line, outside of quotes
+        raise roost.Invalid(f"{_shortened(text)} is not a key: write it as a JSON list") from None
 
 
 def key_in_words(key: Any) -> str:

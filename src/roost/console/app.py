@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import uvicorn
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -25,6 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 import roost
 from roost.cli.values import key_from_text, text_parser
@@ -39,6 +41,8 @@ from roost.structures.structure import Structure
 
 ALLOWED = ("clear", "forget", "remove")
 LONGEST = 2**16  # bytes of a form
+PATIENCE = 5.0  # seconds for which a connection may ask nothing
+MOST = 128  # connections at once; further ones are closed
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Pages:
             pictures=pictures,
             wording=wording,
         )
-        names = ("shown", "key_shown", "key_json", "count", "size", "span", "link")
+        names = ("shown", "key_shown", "key_json", "count", "number", "size", "span", "link")
         self.templates.filters.update({name: getattr(wording, name) for name in names})
 
     def routes(self) -> ASGIApp:
@@ -219,6 +223,39 @@ def allowed(text: str) -> frozenset[str]:
     return found
 
 
+class Connection(H11Protocol):
+    """A connection, of `MOST` at once, that is closed when it has asked nothing for a while; uvicorn waits for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            transport.close()
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.loop.call_later(PATIENCE, self._look, self.cycle)
+
+    def _look(self, last: RequestResponseCycle | None) -> None:
+        # last: the newest request when the waiting began.
+        if self.cycle is last and (last is None or last.response_complete):
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._wait()
+
+
+def configured(app: ASGIApp) -> uvicorn.Config:
+    """Return how uvicorn serves the pages."""
+    return uvicorn.Config(
+        app, http=Connection, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
+    )
+
+
+def link(base: str, token: str | None) -> str:
+    """Return the address that lets somebody in; a token may have any characters, as base64 has a +."""
+    return base if token is None else f"{base}?{urlencode({'token': token})}"
+
+
 def serve(
     store: roost.Store,
     options: Options,
@@ -243,17 +280,13 @@ def serve(
     except OSError as error:
         raise roost.CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
     pages = Pages(store, options)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            pages.guard, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"
-        )
-    )
+    server = uvicorn.Server(configured(pages.guard))
     host, port, *_ = listener.getsockname()
     reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
     base = f"http://{Address(reached, int(port))}/"
-    announce(base if options.token is None else f"{base}?token={options.token}")
+    announce(link(base, options.token))
     if browser:
-        webbrowser.open(base if options.token is None else f"{base}?token={pages.guard.ticket()}")
+        webbrowser.open(link(base, options.token and pages.guard.ticket()))
     if attended:
 
         def attend() -> None:

@@ -25,7 +25,7 @@ HEADERS = {
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send the Origin "null" with the pages' own forms
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -62,12 +62,14 @@ class Guard:
         if scope["type"] != "http":
             return  # no WebSockets; uvicorn closes them
 
+        answer = self._refused(scope)
+        headers = HEADERS if answer is None else {**HEADERS, "Connection": "close"}
+
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                MutableHeaders(scope=message).update(headers)
             await send(message)
 
-        answer = self._refused(scope)
         await (answer or self._app)(scope, receive, sent)
 
     def _refused(self, scope: Scope) -> Response | None:
@@ -92,7 +94,7 @@ class Guard:
                 return PlainTextResponse("open the link that `roost console` printed: it has the token\n", 403)
         if scope["method"] not in ("GET", "HEAD"):
             origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-            if (origin is not None and urlsplit(origin).netloc != host) or site not in (None, "same-origin", "none"):
+            if (origin is not None and origin.partition("//")[2] != host) or site not in (None, "same-origin", "none"):
                 return PlainTextResponse("a request of another site\n", 403)
         return None
 

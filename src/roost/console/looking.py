@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 import roost
 from roost.catalog.catalog import listed
 from roost.catalog.measure import Measure, measure
-from roost.console.reading import WATCHED, Reading, watched
+from roost.console.reading import WATCHED, Reading, rows_of, watched
 from roost.errors import Error, Invalid, Missing
 from roost.structures.plan import Context
 from roost.structures.registry import from_definition
@@ -150,5 +151,7 @@ class Looker:
 
 def _measuring(plan: Any, context: Context) -> Reading[tuple[Measure, dict[Any, int]]]:
     found = yield from measure(plan, context)
+    if plan.structure.kind == "adopted":
+        found = replace(found, rows=(yield from rows_of(plan, found.rows)))
     keys = (yield from watched(plan, context)) if found.keys and found.keys.n <= WATCHED else {}
     return found, keys

@@ -166,6 +166,13 @@ def _now(plan: Any, context: Context) -> Reading[int]:
     return int(now)
 
 
+def rows_of(plan: Any, estimate: Count | None) -> Reading[Count]:
+    """Count the rows of a table of the application's own, if they are few; else return the estimate."""
+    words = yield from plan.adoption.reading(plan.cap)
+    ((n,),) = yield from _rows(plan, f"SELECT count(*) FROM {few('1 AS one', words.table)}")
+    return Count(n) if n <= MOST else estimate or Count(MOST, False)
+
+
 def aged(plan: Any, context: Context) -> Reading[dict[str, Any]]:
     """Return of a table that is capped by age: how far that is behind, the oldest and the newest time."""
     words = yield from plan.adoption.reading(plan.cap)
@@ -183,16 +190,19 @@ def aged(plan: Any, context: Context) -> Reading[dict[str, Any]]:
 
 
 def expiring(plan: Any, context: Context) -> Reading[dict[str, Any]]:
-    """Return of a cache how many values expire when, and which go next."""
-    now = yield from _now(plan, context)
+    """Return of a cache how many values expire when, and which go next.
+
+    On servers one that was stored anew counts by its former end, until that has come.
+    """
+    now, ends = (yield from _now(plan, context)), plan.expiry
     bounds = [now, *[min(now + seconds * SECOND, NEVER) for seconds, _ in TTLS[:-1]], NEVER]
     counts = []
     for least, most in pairwise(bounds):
-        past = f"until > {least} AND until <= {most} AND until < {NEVER}"
+        past = f"{ends} > {least} AND {ends} <= {most} AND {ends} < {NEVER}"
         ((n,),) = yield from _rows(plan, f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, past)}")
         counts.append(Count(min(n, MOST), n <= MOST))
-    names, bounded = plan.dialect.names(plan.structure.key.columns), plan.structure.bounded
-    living, order = (f"until > {now}", "used") if bounded else (f"until > {now} AND until < {NEVER}", "until")
+    names, order = plan.dialect.names(plan.structure.key.columns), "used" if plan.structure.bounded else ends
+    living = f"{ends} > {now}" if plan.structure.bounded else f"{ends} > {now} AND {ends} < {NEVER}"
     query = f"SELECT {names}, until FROM {plan.rows_table} WHERE {living} ORDER BY {order} LIMIT 5"
     found = yield from _rows(plan, query)
     going = [(plan.key_value(row[:-1]), _left(row[-1], now)) for row in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
@@ -16,6 +17,7 @@ from roost.structures.program import ProgramPlan
 from roost.structures.structure import Structure
 
 LONGEST = 200  # characters of a value
+LONGEST_LINK = 2**15  # characters of an address, whose server takes twice as many
 VERBS = ("push", "add", "remove", "increment", "take", "peek", "acquire", "renew", "release")
 INSERTS = {"ring": "push", "capped": "add", "set": "add", "counter": "add"}
 OTHERWISE = "clear or forget the key (`roost clear NAME KEY`), or restore its rows, then check again"
@@ -71,7 +73,7 @@ def key_of(text: str) -> str:
     """Return the text that `key_json` wrote; `Invalid` for another."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, str):
         raise Invalid("the form has no key")
@@ -95,6 +97,11 @@ def count(found: Count | None) -> str:
     return f"{found.n:,}" if found.exact else f"{'≥' if found.n == 10_000 else '≈'} {found.n:,}"
 
 
+def number(found: float | None, digits: int = 0) -> str:
+    """Return a number that is exact, where it is known."""
+    return "–" if found is None else f"{found:,.{digits}f}"
+
+
 def size(found: Count | None) -> str:
     """Return a number of bytes.
 
@@ -112,30 +119,28 @@ def size(found: Count | None) -> str:
 def span(seconds: float | None) -> str:
     """Return a time that is left; None is for ever.
 
-    >>> span(4.21), span(3700), span(None)
-    ('4.2 s', '1:01:40', 'never ends')
+    >>> span(4.21), span(3700), span(2 * 86_400), span(None)
+    ('4.2 s', '1:01:40', '2 days', 'never ends')
     """
     if seconds is None:
         return "never ends"
-    return f"{seconds:.1f} s" if seconds < 60 else str(dt.timedelta(seconds=round(seconds)))
+    return f"{seconds:.1f} s" if seconds < 60 else str(dt.timedelta(seconds=round(seconds))).removesuffix(", 0:00:00")
 
 
 def sql_of(plan: Any) -> list[str]:
     """Return statements of other clients, with parameters as `:name`, for a structure in a database's words."""
     structure, dialect = plan.structure, plan.dialect
     name, quoted = structure.name, dialect.quoted
-    keys = [quoted(each) for each in structure.key.names]
+    where = " AND ".join(f"{quoted(each)} = {_hole(each)}" for each in structure.key.names)
     if structure.kind == "adopted":
         cap = structure.cap
         if cap.older_than:
             return [f"SELECT * FROM {quoted(name)} ORDER BY {quoted(cap.by)} DESC LIMIT 20"]
-        where = " AND ".join(f"{key} = :{each}" for key, each in zip(keys, structure.key.names, strict=True))
         order = ", ".join(f"{quoted(each)} DESC" for each in cap.order)
         return [f"SELECT * FROM {quoted(name)} WHERE {where} ORDER BY {order} LIMIT {cap.keep}"]
     if not isinstance(plan, ProgramPlan):
         return []
     table = name if plan.has_view else plan.rows_table
-    where = " AND ".join(f"{key} = :{each}" for key, each in zip(keys, structure.key.names, strict=True))
     order = " ORDER BY sequence DESC" if structure.kind in ("ring", "capped") else ""
     lines = [f"SELECT * FROM {table} WHERE {where}{order}"]
     columns: list[str] = []
@@ -145,26 +150,38 @@ def sql_of(plan: Any) -> list[str]:
         given = [each.name for each in plan.program(INSERTS[structure.kind]).given]
         columns = ["total" if structure.kind == "counter" and each == "n" else each for each in given]
     if columns and plan.has_view:
-        holes = ", ".join(f":{each}" for each in columns)
+        holes = ", ".join(map(_hole, columns))
         lines.append(f"INSERT INTO {name} ({', '.join(map(quoted, columns))}) VALUES ({holes})")
     routines = {each.name for each in plan.routines}
     for verb in VERBS if structure.kind != "cache" else ():
         if f"{name}_{verb}" in routines:
             program = plan.program(verb)
             given_to = (program.door.given if program.door else ()) or program.given
-            call = f"{name}_{verb}({', '.join(f':{each.name}' for each in given_to)})"
+            call = f"{name}_{verb}({', '.join(_hole(each.name) for each in given_to)})"
             lines.append(f"SELECT * FROM {call}" if dialect.family == "postgresql" else f"CALL {call}")
     return lines
+
+
+def _hole(column: str) -> str:
+    # The column of a table of the application may have any name, which is not to end the statement.
+    return f":{re.sub(r'[^0-9A-Za-z_]', '_', column)}"
 
 
 def acts(structure: Structure, verb: str, key: Any, member: Any) -> Operation[Any]:
     """Return the operation that changes a key: clear, forget, or remove of what has an identity."""
     target: Any = structure
     if verb == "remove":
+        if not removes(structure):
+            raise Invalid(f"{structure.name}: nothing can be removed from a {structure.kind}")
         made = target.delete(key) if structure.kind == "cache" else target.remove(key, member)
     else:
         made = getattr(target, verb)(key)
     return cast(Operation[Any], made)
+
+
+def removes(structure: Structure) -> bool:
+    """Whether something can be removed from a key of it."""
+    return structure.kind == "cache" or bool(columns_of(structure))
 
 
 def columns_of(structure: Structure) -> Sequence[Any]:

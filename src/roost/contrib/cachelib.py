@@ -7,13 +7,12 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from roost.contrib.serializers import Codec, added, is_held
+from roost.contrib.serializers import AT_ONCE, Codec, added
 from roost.errors import Invalid, Overflow
 from roost.store.store import Store
 from roost.structures.cache.declaration import Cache
 
 Timeout = int | dt.timedelta | None
-LEAST = 1e-6  # seconds
 
 
 class RoostCache(BaseCache):
@@ -91,11 +90,11 @@ class RoostCache(BaseCache):
         Any other number, and a sum of more than 64 bits, is read and stored again, as by cachelib's other caches: not
         atomically.
         """
-        if isinstance(delta, int) and is_held(delta):
+        if isinstance(delta, int):
             try:
-                found: int = added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None))
+                found: int = added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None), self.codec)
                 return found
-            except (Invalid, Overflow):  # the value, or the sum, is no int of 64 bits
+            except (Invalid, Overflow):  # one of the numbers is no int of 64 bits
                 pass
         total: int = (self.get(key) or 0) + delta
         self.set(key, total)
@@ -106,4 +105,4 @@ class RoostCache(BaseCache):
 
     def _ttl(self, timeout: Timeout) -> float | None:
         seconds = self._normalize_timeout(timeout)
-        return None if not seconds else max(seconds, LEAST)  # a negative timeout expires at once
+        return None if not seconds else max(seconds, AT_ONCE)  # a negative timeout expires at once

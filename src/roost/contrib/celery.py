@@ -12,10 +12,7 @@ from celery.backends.base import KeyValueStoreBackend  # type: ignore[import-unt
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.serializers import adding
-
-LARGEST = 8_000_000  # bytes of a result
-Key = str | bytes
+from roost.contrib.serializers import LARGEST, adding, as_bytes, storable
 
 
 class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
@@ -27,6 +24,7 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
     supports_autoexpire = True
     supports_native_join = True
     implements_incr = True
+    key_t = str
 
     def __init__(self, app: Any = None, url: str | None = None, **kwargs: Any) -> None:
         super().__init__(app, url=url, **kwargs)
@@ -38,34 +36,30 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url})
 
-    def get(self, key: Key) -> bytes | None:
-        return self._opened.run(self.cache.get(_name(key)))
+    def exception_safe_to_retry(self, exc: Exception) -> bool:
+        """Whether `result_backend_always_retry` applies: nothing was stored, and the cause may be temporary."""
+        return isinstance(exc, roost.Error) and exc.retry
 
-    def mget(self, keys: Sequence[Key]) -> list[bytes | None]:
-        names = [_name(key) for key in keys]
+    def get(self, key: str) -> bytes | None:
+        return self._opened.run(self.cache.get(storable(key)))
+
+    def mget(self, keys: Sequence[str]) -> list[bytes | None]:
+        names = [storable(key) for key in keys]
         found = self._opened.run(self.cache.get_many(names)) if names else {}
         return [found.get(name) for name in names]
 
-    def set(self, key: Key, value: Key) -> None:
-        self._opened.run(self.cache.set(_name(key), _bytes(value), self.expires or None))
+    def set(self, key: str, value: str | bytes) -> None:
+        self._opened.run(self.cache.set(storable(key), as_bytes(value), self.expires or None))
 
-    def delete(self, key: Key) -> None:
-        self._opened.run(self.cache.delete(_name(key)))
+    def delete(self, key: str) -> None:
+        self._opened.run(self.cache.delete(storable(key)))
 
-    def incr(self, key: Key) -> int:
-        count: int = self._opened.play(adding(self.cache, _name(key), 1, 1, self.expires or None))
+    def incr(self, key: str) -> int:
+        count: int = self._opened.play(adding(self.cache, storable(key), 1, 1, self.expires or None))
         return count
 
-    def expire(self, key: Key, value: float) -> None:
-        self._opened.run(self.cache.touch(_name(key), value or None))
+    def expire(self, key: str, value: float) -> None:
+        self._opened.run(self.cache.touch(storable(key), value or None))
 
     def cleanup(self) -> None:
         """Do nothing: expired results go with later writes."""
-
-
-def _name(key: Key) -> str:
-    return key.decode() if isinstance(key, bytes) else key
-
-
-def _bytes(value: Key) -> bytes:
-    return value.encode() if isinstance(value, str) else value

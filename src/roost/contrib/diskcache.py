@@ -16,44 +16,48 @@ import hashlib
 import json
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import roost
-from roost.contrib.serializers import JSON, LONGEST_KEY, Codec, added, is_held
+from roost.contrib.serializers import AT_ONCE, LARGEST, LONGEST_KEY, MANY, Codec, added
+from roost.databases.sqlite.engine import translate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = "cache.db"
-LARGEST = 8_000_000  # bytes of a value
 MARK = "~"  # before a key that is no text
-MANY = 1_000  # keys that are read at once
 STORED = "SELECT count(*) FROM roost_cache_rows"  # with those that have expired
 SWEPT = 1_000  # of them, that a batch of 64 writes deletes
-SOON = 1e-6  # seconds, of a value that expires at once
 FLAGS = 2**32
 ABSENT: Any = object()
-_keys = JSON()
+_keys = Codec("json", "keys, tags, arguments", "they are texts, numbers, bytes, and tuples of these")
+
+
+def _text(*values: Any) -> str:
+    return _keys.dumps("", [*values]).decode()
 
 
 def _stored(key: Any) -> str:
-    name = key if type(key) is str and not key.startswith(MARK) else MARK + _keys.dumps([key]).decode()
+    name = key if type(key) is str and not key.startswith(MARK) else MARK + _text(key)
     if len(name) > LONGEST_KEY:
         raise roost.Invalid(f"a key has at most {LONGEST_KEY} characters, and this one {len(name)}")
     return name
 
 
 def _given(name: str) -> Any:
-    return _keys.loads(name[1:].encode())[0] if name.startswith(MARK) else name
+    return _keys.loads(name, name[1:].encode())[0] if name.startswith(MARK) else name
 
 
 class Cache:
     """Values under keys in a directory, bounded in bytes: what was used longest ago goes, whatever it is.
 
-    path: the directory, which is made if it is missing; the file is `cache.db`.
+    directory: made if it is missing; the file in it is `cache.db`.
     size_limit: the bytes of all keys and values. timeout: seconds for which a call waits for other processes.
     serializer: "json" (default), "msgpack", "pickle", `Signed(secret)`, or an object (`roost.contrib.serializers`).
 
@@ -62,18 +66,19 @@ class Cache:
     """
 
     def __init__(
-        self, path: str | Path, *, size_limit: int = 2**30, timeout: float = 60.0, serializer: Any = "json"
+        self, directory: str | Path, timeout: float = 60.0, *, size_limit: int = 2**30, serializer: Any = "json"
     ) -> None:
-        self.directory = Path(path).expanduser()
+        self.directory = Path(directory).expanduser().absolute()
+        self._file = self.directory / FILE
         self.directory.mkdir(parents=True, exist_ok=True)
         self._values = roost.Cache("cache", value=roost.binary(LARGEST), max_bytes=size_limit)
         self._tags = roost.Cache("cache_tags", key=int, value=str)
-        self.store = roost.Store(f"sqlite:///{self.directory / FILE}?synchronous=normal", timeout=timeout)
+        self.store = roost.Store(f"sqlite:///{quote(str(self._file))}?synchronous=normal", timeout=timeout)
         try:
             self.store.create(self._values, self._tags)
         except roost.Mismatch:  # of an existing directory, which had another limit
             self.store.alter(self._values)
-        self._codec, self._timeout = Codec(serializer, str(self.directory)), timeout
+        self._codec, self._timeout = Codec(serializer, self._values.name), timeout
         self._local = threading.local()
         self._numbers: dict[str, int] = {}  # of tags
         self._hits = self._misses = 0
@@ -95,7 +100,7 @@ class Cache:
         return bool(self._run(self._values.add(name, data, _ttl(expire), number)))
 
     def get(self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False) -> Any:
-        """Return a value, or the default; on request with the seconds until it expires, and its tag, as a tuple."""
+        """Return a value, or the default; on request with the Unix time when it expires, and its tag, as a tuple."""
         return self._told(key, self._run(self._values.gets(_stored(key))), default, expire_time, tag)
 
     def pop(self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False) -> Any:
@@ -106,12 +111,11 @@ class Cache:
 
     def incr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
         """Add to an int atomically and return the new one; a missing one is `default`, or a KeyError if it is None."""
-        name = _stored(key)
-        if not is_held(delta):
-            raise roost.Invalid(f"{delta} has more than 64 bits")
         begin = None if default is None else default + delta
+        if not isinstance(begin, int | None):
+            raise roost.Invalid(f"{begin!r} is no int")
         try:
-            found: int | None = added(self._run, self._values, name, delta, begin)
+            found: int | None = added(self._run, self._values, _stored(key), delta, begin, None, self._codec)
         except roost.Overflow:
             raise roost.Overflow(f"{key!r} would have more than 64 bits") from None
         if found is None:
@@ -158,8 +162,8 @@ class Cache:
         """Return the bytes of all keys and values."""
         return int(self._ask("SELECT coalesce(sum(length(CAST(key AS BLOB)) + length(value)), 0) FROM cache"))
 
-    def stats(self, reset: bool = False) -> tuple[int, int]:
-        """Return how many reads have found a value, and how many have not."""
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
+        """Return how many reads have found a value, and how many have not; they are counted always."""
         found = self._hits, self._misses
         if reset:
             self._hits = self._misses = 0
@@ -168,9 +172,8 @@ class Cache:
     def evict(self, tag: Any) -> int:
         """Remove all values of a tag, and return how many they were."""
         with self.transact():
-            names = [name for (name,) in self._local.connection.execute(
-                "SELECT key FROM cache WHERE flags = ?", (self._number(tag),))]  # fmt: skip
-            return sum(self._run_all(*[self._values.delete(name) for name in names]))
+            found = self._sql(self._local.connection, "SELECT key FROM cache WHERE flags = ?", self._number(tag))
+            return sum(self._run_all(*[self._values.delete(name) for (name,) in found]))
 
     def expire(self) -> int:
         """Remove the values that have expired, and return how many they were; later writes do so, too."""
@@ -189,12 +192,12 @@ class Cache:
         if getattr(self._local, "runner", None) is not None:
             yield
             return
-        with closing(sqlite3.connect(self.directory / FILE, self._timeout, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(self._file, self._timeout, isolation_level=None)) as connection:
+            self._sql(connection, "BEGIN IMMEDIATE")
             self._local.connection, self._local.runner = connection, self.store.on(connection)
             try:
                 yield
-                connection.execute("COMMIT")
+                self._sql(connection, "COMMIT")
             finally:
                 self._local.connection = self._local.runner = None
                 if connection.in_transaction:
@@ -221,8 +224,8 @@ class Cache:
                 given = [each for place, each in enumerate(args) if place not in ignore]
                 named = sorted((key, each) for key, each in kwargs.items() if key not in ignore)
                 types = [type(each).__qualname__ for each in [*given, *[each for _, each in named]]] if typed else []
-                text = _keys.dumps([given, named, types])
-                return base[:100], hashlib.sha256(base.encode() + b"\0" + text).hexdigest()
+                text = _text(given, named, types)
+                return base[:100], hashlib.sha256(f"{base}\0{text}".encode()).hexdigest()
 
             @functools.wraps(function)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -260,9 +263,15 @@ class Cache:
 
     def _ask(self, sql: str) -> Any:
         if (connection := getattr(self._local, "connection", None)) is not None:
-            return connection.execute(sql).fetchone()[0]
-        with closing(sqlite3.connect(self.directory / FILE, self._timeout)) as connection:
-            return connection.execute(sql).fetchone()[0]
+            return self._sql(connection, sql)[0][0]
+        with closing(sqlite3.connect(self._file, self._timeout)) as connection:
+            return self._sql(connection, sql)[0][0]
+
+    def _sql(self, connection: sqlite3.Connection, sql: str, *values: Any) -> list[Any]:
+        try:
+            return connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error, str(self._file), sql) from error
 
     def _told(self, key: Any, item: roost.Item[bytes] | None, default: Any, expire_time: bool, tag: bool) -> Any:
         value = ABSENT if item is None else self._codec.loads(_stored(key), item.value, ABSENT)
@@ -271,14 +280,15 @@ class Cache:
             told = [default, *[None] * (expire_time + tag)]
         else:
             self._hits += 1
-            told = [value, *([item.ttl] if expire_time else []), *([self._tag(item.flags)] if tag else [])]
+            ends = None if item.ttl is None else time.time() + item.ttl
+            told = [value, *([ends] if expire_time else []), *([self._tag(item.flags)] if tag else [])]
         return tuple(told) if len(told) > 1 else told[0]
 
     def _number(self, tag: Any) -> int:
         # A tag is a number beside the value, from 1 on: its checksum, or the next one that no other tag has.
         if tag is None:
             return 0
-        text = json.dumps(tag) if isinstance(tag, str) else _keys.dumps([tag]).decode()
+        text = json.dumps(tag) if isinstance(tag, str) else _text(tag)
         if text not in self._numbers:
             number = zlib.crc32(text.encode()) or 1
             while not self._run(self._tags.add(number, text)) and self._run(self._tags.get(number)) != text:
@@ -291,9 +301,9 @@ class Cache:
     def _tag(self, number: int) -> Any:
         if number == 0:
             return None
-        found = _keys.loads(self._run(self._tags.get(number)).encode())
+        found = _keys.loads("", self._run(self._tags.get(number)).encode())
         return found[0] if isinstance(found, list) else found
 
 
 def _ttl(expire: float | None) -> float | None:
-    return None if expire is None else max(expire, SOON)
+    return None if expire is None else max(expire, AT_ONCE)

@@ -36,7 +36,8 @@ class RoostBackend(CacheBackend):
         given = {"name": "dogpile", "create": True, "lock_timeout": 30.0, "expiration": None, **arguments}
         self.cache = roost.Cache(given["name"], max_items=given.get("max_items"), max_bytes=given.get("max_bytes"))
         self.locks = roost.Lease(f"{given['name']}_locks")
-        self.opened = Opened(given.get("store") or given["url"], self.cache, self.locks, create=given["create"])
+        store = given.get("store") or given.get("url", "")
+        self.opened = Opened(store, self.cache, self.locks, create=given["create"])
         self._codec = Codec(given.get("serializer", "json"), given["name"])
         self._ttl, self._lock_timeout = given["expiration"], given["lock_timeout"]
         self._locking = given.get("distributed_lock", True)
@@ -71,7 +72,7 @@ class RoostBackend(CacheBackend):
         self.opened.run(self.cache.delete(storable(key)))
 
     def delete_multi(self, keys: Iterable[str]) -> None:
-        self.opened.execute([self.cache.delete(storable(key)) for key in keys])
+        self.opened.run([self.cache.delete(storable(key)) for key in keys])
 
     # Where the region has a serializer of its own, its bytes are values like others.
     get_serialized = get

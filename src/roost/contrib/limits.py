@@ -22,14 +22,13 @@ from limits.storage import base
 
 import roost
 from roost.contrib.opened import AsyncOpened, Opened, Work
-from roost.contrib.serializers import storable
-from roost.contrib.windows import Window, Windows
+from roost.contrib.serializers import MANY, storable
+from roost.contrib.windows import Windows
+from roost.databases import ENGINES
 
-DATABASES = (  # as the URLs of stores name them
-    *("sqlite", "sqlite+pysqlite", "sqlite+aiosqlite", "mysql", "mariadb", "mysql+pymysql", "mysql+asyncmy"),
-    *("mariadb+pymysql", "mariadb+asyncmy", "postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg"),
-)
-MANY = 1_000  # keys that `reset` removes at once
+# As SQLAlchemy's URLs name them: limits wants to know each scheme, and a store takes its own driver whatever is named.
+DRIVERS = ("pysqlite", "aiosqlite", "pymysql", "asyncmy", "aiomysql", "mysqldb", "psycopg", "psycopg2", "asyncpg")
+SCHEMES = [each for name in ENGINES for each in (name, *[f"{name}+{driver}" for driver in DRIVERS])]
 
 
 class _Windows:
@@ -50,7 +49,7 @@ class _Windows:
         return roost.Error
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> Any:
-        return self._run(self.windows.hit(storable(key), expiry, amount))
+        return self._run(self.windows.hit(storable(key), expiry, amount)) if amount else self.get(key)
 
     def get(self, key: str) -> Any:
         return self._run(self.windows.peek(storable(key)), lambda found: found.counted)
@@ -62,17 +61,17 @@ class _Windows:
         return self._run(self.windows.clear(storable(key)), lambda _: None)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> Any:
-        return self._run(amount <= limit and self.windows.take(storable(key), limit, expiry, amount))
+        return self._run(amount <= limit and (amount == 0 or self.windows.take(storable(key), limit, expiry, amount)))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> Any:
         found = self.windows.peek(storable(key), expiry)
         return self._run(found, lambda found: (time.time() + found.began, found.hits))
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> Any:
-        return self._run(amount <= limit and self.windows.slide(storable(key), limit, expiry, amount))
+        return self._run(amount <= limit and (amount == 0 or self.windows.slide(storable(key), limit, expiry, amount)))
 
     def get_sliding_window(self, key: str, expiry: int) -> Any:
-        return self._run(self.windows.peek(storable(key), expiry), Window.sliding)
+        return self._run(self.windows.peek(storable(key), expiry), lambda found: found[4:])
 
     def clear_sliding_window(self, key: str, expiry: int) -> Any:
         return self.clear(key)
@@ -84,8 +83,9 @@ class _Windows:
         return self._opened.play(self._resetting())
 
     def _run(self, operation: Any, answer: Callable[[Any], Any] = lambda found: found) -> Any:
+        # True and False are answers: nothing is taken at all, or more than the limit at once.
         def work() -> Work[Any]:
-            return operation and answer((yield operation))  # False: more than the limit at once
+            return operation if isinstance(operation, bool) else answer((yield operation))
 
         return self._opened.play(work())
 
@@ -111,7 +111,7 @@ class RoostStorage(_Windows, base.Storage, base.MovingWindowSupport, base.Slidin
     Exact with any number of processes, by the database's clock; a refused acquisition writes and locks nothing.
     """
 
-    STORAGE_SCHEME = [f"roost+{each}" for each in DATABASES]  # noqa: RUF012 (as limits has it)
+    STORAGE_SCHEME = [f"roost+{each}" for each in SCHEMES]  # noqa: RUF012 (as limits has it)
     _opening = Opened
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from roost.databases.engine import adrive, drive
 from roost.errors import Missing
@@ -15,12 +15,25 @@ T = TypeVar("T")
 
 # What an adapter does, written once for both stores: it yields an operation, or a list of them, and receives results.
 Work = Generator[Any, Any, T]
+Wanted = Operation[T] | list[Operation[Any]]  # of which a list is done whole or not at all
 
 
-class Opened:
+class _Opened:
+    _class: ClassVar[Any]
+
+    def __init__(self, store: Any, *structures: Structure, create: bool = True, **options: Any) -> None:
+        self._owned = isinstance(store, str)
+        self.store = self._class(store, **options) if self._owned else store
+        self._structures, self._create = structures, create
+
+    def _call(self, wanted: Wanted[T]) -> Any:
+        return self.store.run_all(*wanted) if isinstance(wanted, list) else self.store.run(wanted)
+
+
+class Opened(_Opened):
     """A store with the structures of an adapter.
 
-    store: a store, or its URL, with its options.
+    store: a store, or its URL, with its options; only one that was opened here is closed by `close`.
     create: whether structures that are missing are made; otherwise `roost ddl` prints what makes them.
 
     >>> import roost
@@ -29,56 +42,50 @@ class Opened:
     True
     """
 
-    def __init__(self, store: Store | str, *structures: Structure, create: bool = True, **options: Any) -> None:
-        self.store = Store(store, **options) if isinstance(store, str) else store
-        self._structures, self._create = structures, create
+    store: Store
+    _class = Store
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run an operation."""
-        found: T = self.execute(operation)
-        return found
-
-    def play(self, work: Work[T]) -> T:
-        """Run what an adapter's work yields."""
-        return drive(work, self)
-
-    def execute(self, wanted: Any) -> Any:
-        """Run an operation, or a list of them, all or none."""
+    def run(self, wanted: Wanted[T]) -> T:
         try:
-            return _call(self.store, wanted)
+            found: T = self._call(wanted)
         except Missing:
             if not self._create:
                 raise
             self.store.create(*self._structures)
-            return _call(self.store, wanted)
-
-
-class AsyncOpened:
-    """The same for asyncio."""
-
-    def __init__(self, store: AsyncStore | str, *structures: Structure, create: bool = True, **options: Any) -> None:
-        self.store = AsyncStore(store, **options) if isinstance(store, str) else store
-        self._structures, self._create = structures, create
-
-    async def run(self, operation: Operation[T]) -> T:
-        """Run an operation."""
-        found: T = await self.execute(operation)
+            found = self._call(wanted)
         return found
 
-    async def play(self, work: Work[T]) -> T:
-        """Run what an adapter's work yields."""
-        return await adrive(work, self)
+    execute = run
 
-    async def execute(self, wanted: Any) -> Any:
-        """Run an operation, or a list of them, all or none."""
+    def play(self, work: Work[T]) -> T:
+        return drive(work, self)
+
+    def close(self) -> None:
+        if self._owned:
+            self.store.close()
+
+
+class AsyncOpened(_Opened):
+    """The same for asyncio."""
+
+    store: AsyncStore
+    _class = AsyncStore
+
+    async def run(self, wanted: Wanted[T]) -> T:
         try:
-            return await _call(self.store, wanted)
+            found: T = await self._call(wanted)
         except Missing:
             if not self._create:
                 raise
             await self.store.create(*self._structures)
-            return await _call(self.store, wanted)
+            found = await self._call(wanted)
+        return found
 
+    execute = run
 
-def _call(store: Any, wanted: Any) -> Any:
-    return store.run_all(*wanted) if isinstance(wanted, list) else store.run(wanted)
+    async def play(self, work: Work[T]) -> T:
+        return await adrive(work, self)
+
+    async def close(self) -> None:
+        if self._owned:
+            await self.store.close()

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from roost.batching.stats import BUCKETS, Histogram, Stats
 from roost.catalog.catalog import listed
 from roost.catalog.measure import Count, Measure, measure, oldest_snapshot
-from roost.errors import Invalid, Missing
+from roost.errors import Invalid, Missing, StatementFailed
 from roost.store.store import AsyncStore, Store
 from roost.structures.plan import Context
 from roost.structures.registry import from_definition, plan_for
@@ -78,7 +78,12 @@ class StructureCollector(Collector):
                 plan = plan_for(from_definition(definition), dialect)
             except Invalid:  # `check` reports it
                 continue
-            found[name] = yield from measure(plan, context)
+            try:
+                found[name] = yield from measure(plan, context)
+            except (
+                Missing
+            ) as error:  # a table of a structure that is there: an error, where no metrics would be silence
+                raise StatementFailed(str(error)) from error
         return found, (yield from oldest_snapshot(dialect))
 
 

@@ -16,10 +16,8 @@ from requests_cache.serializers import json_serializer, utf8_serializer
 
 import roost
 from roost.contrib.opened import Opened
-from roost.contrib.serializers import storable
+from roost.contrib.serializers import LARGEST, MANY, as_bytes, storable
 
-MANY = 1_000  # keys that are read or removed at once
-LARGEST = 8_000_000  # bytes of a response
 OFFSET = 3600  # seconds for which an expired response is kept, for its revalidation
 
 
@@ -65,16 +63,12 @@ class RoostDict(BaseStorage[str, Any]):
     def __setitem__(self, key: str, item: Any) -> None:
         left = getattr(item, "expires_delta", None)
         ttl = None if self._offset is None or left is None else left + self._offset
-        data = self.serialize(item)
-        data = data.encode() if isinstance(data, str) else data
+        data = as_bytes(self.serialize(item))
         self.opened.run(self.cache.set(storable(key), data, ttl if ttl is not None and ttl > 0 else None))
 
     def __delitem__(self, key: str) -> None:
         if not self.opened.run(self.cache.delete(storable(key))):
             raise KeyError(key)
-
-    def __contains__(self, key: object) -> bool:
-        return self.opened.run(self.cache.get(storable(str(key)))) is not None
 
     def __iter__(self) -> Iterator[str]:
         last = None
@@ -86,10 +80,11 @@ class RoostDict(BaseStorage[str, Any]):
         return sum(1 for _ in self)
 
     def bulk_delete(self, keys: Iterable[str]) -> None:
-        self.opened.execute([self.cache.delete(storable(key)) for key in keys])
+        self.opened.run([self.cache.delete(storable(key)) for key in keys])
 
     def clear(self) -> None:
         self.opened.run(self.cache.clear())
 
     def close(self) -> None:
-        self.opened.store.close()
+        """Close the store, unless it was given."""
+        self.opened.close()

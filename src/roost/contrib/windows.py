@@ -45,10 +45,6 @@ class Window(NamedTuple):
     current: int
     current_ends: float
 
-    def sliding(self) -> tuple[int, float, int, float]:
-        """Return what is known of the sliding window."""
-        return self[4:]
-
 
 class Windows(own.Structure[own.Key]):
     """Hits of each key, counted in windows: `hit` a fixed one, `take` a moving one, `slide` a sliding one.
@@ -91,6 +87,8 @@ class Windows(own.Structure[own.Key]):
         there may be a few more than `limit` in some `within`, but a key has one row, whatever the limit is.
         """
         operation = self._taking("slide", key, limit, within, n)
+        if operation.args[2] < MILLISECOND:
+            raise own.Invalid(f"{self.name}: a sliding window lasts for a millisecond at least")
         if limit * operation.args[2] // MILLISECOND > MOST_PRODUCT:
             raise own.Invalid(f"{self.name}: a limit of {limit:,} is too high for so long a window")
         return operation
@@ -133,7 +131,7 @@ class WindowsPlan(own.RefusingPlan):
                 [*key, LIMIT, WITHIN, N],
                 steps,
                 [told],
-                before=self._over_limit(verb, self._named),
+                before=self._asked(verb),
                 tell=lambda found, _: 0 if found and found[0] else 1,
                 idle=lambda found: bool(found[0]),
             )
@@ -144,34 +142,27 @@ class WindowsPlan(own.RefusingPlan):
             yield self.lock_program()
         yield own.Program("sweep", [SWEPT], self._sweeping)
 
-    @property
-    def _named(self) -> dict[str, str]:
-        # What a condition is about, as a query has it: PostgreSQL would take the divisor of a number to be an integer.
+    def _asked(self, verb: str) -> str:
+        # PostgreSQL would take the divisor of a number to be an integer.
         cast = "::bigint" if self.dialect.family == "postgresql" else ""
-        parameters = {each.name: f":{each.name}{cast}" for each in (LIMIT, WITHIN, N)}
-        return {**parameters, "mine": self.mine("h."), "now": self.now, "stands": self.stands}
+        given = [f":{each.name}{cast}" for each in (LIMIT, WITHIN, N)]
+        return self._over_limit(verb, given, self.mine("h."), self.now, self.stands)
 
-    def _words(self, w: own.Words) -> dict[str, str]:
-        # The same as a program has it.
-        parameters = {each.name: w.new(each.name) for each in (LIMIT, WITHIN, N)}
-        return {**parameters, "mine": w.mine((), "h."), "now": w.now, "stands": w.stands}
-
-    def _over_limit(self, verb: str, words: Mapping[str, str]) -> str:
+    def _over_limit(self, verb: str, given: Sequence[str], mine: str, now: str, stands: str) -> str:
         # The query for whether a key has had too many hits. They can only become more, so it is final, unless time
         # stands still: then a write mends it.
-        moment = f"CROSS JOIN (SELECT {words['now']} AS moment) m"
-        where = f"WHERE {words['mine']} AND NOT {words['stands']}"
+        limit, within, n = given
+        moment, where = f"CROSS JOIN (SELECT {now} AS moment) m", f"WHERE {mine} AND NOT {stands}"
         if verb == "slide":
-            weight = self._weight("h.", "m.moment", words["within"])
-            over = f"{weight} + {words['n']} > {words['limit']}"
+            over = f"{self._weight('h.', 'm.moment', within)} + {n} > {limit}"
             return f"SELECT count(*) FROM {self.head_table} h {moment} {where} AND {over}"
         same = self.dialect.same(self.structure.key.columns, "r.", "h.")
-        first = f"h.newest + {words['n']} - {words['limit']}"
+        first = f"h.newest + {n} - {limit}"
         row = (
             f"SELECT r.last - r.n AS begins, {first} AS first, r.at, m.moment FROM {self.head_table} h {moment}\n"
             f"  JOIN {self.rows_table} r ON {same} {where} AND r.last >= {first} ORDER BY r.last LIMIT 1"
         )
-        return f"SELECT count(*) FROM ({row}) q WHERE q.begins < q.first AND q.at >= q.moment - {words['within']}"
+        return f"SELECT count(*) FROM ({row}) q WHERE q.begins < q.first AND q.at >= q.moment - {within}"
 
     def _weight(self, head: str, now: str, within: str) -> str:
         # The hits of the sliding window: those of the current one, and a part of those of the earlier one.
@@ -202,7 +193,7 @@ class WindowsPlan(own.RefusingPlan):
 
     def _taking(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", self._over_limit("take", self._words(w)))
+        yield own.Let("refused", self._over_limit("take", [limit, within, n], w.mine((), "h."), w.now, w.stands))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
@@ -220,7 +211,7 @@ class WindowsPlan(own.RefusingPlan):
 
     def _sliding(self, w: own.Words) -> Iterator[own.Step]:
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
-        yield own.Let("refused", self._over_limit("slide", self._words(w)))
+        yield own.Let("refused", self._over_limit("slide", [limit, within, n], w.mine((), "h."), w.now, w.stands))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
         yield own.Head([each.name for each in HEAD])
         yield own.Now()
@@ -259,16 +250,13 @@ class WindowsPlan(own.RefusingPlan):
 
     # --- operations -----------------------------------------------------------------------------------------------
 
-    def _row(self, op: own.Operation[Any]) -> own.Row:
-        return (*self.key_out(op.args[0]), *op.args[1:])
-
     def written(self) -> Mapping[str, own.Write]:
 
-        def allowed(_: own.Operation[Any], outcomes: Sequence[Any]) -> bool:
-            return bool(outcomes[0])
+        def write(verb: str, answer: Any) -> own.Write:
+            return own.Write(verb, lambda op: [(*self.key_out(op.args[0]), *op.args[1:])], answer)
 
-        taking = {verb: own.Write(verb, lambda op: [self._row(op)], allowed) for verb in ("take", "slide")}
-        return {"hit": own.Write("hit", lambda op: [self._row(op)], own.first), **taking}
+        taking = {verb: write(verb, lambda _, outcomes: bool(outcomes[0])) for verb in ("take", "slide")}
+        return {"hit": write("hit", own.first), **taking}
 
     def asked(self) -> Mapping[str, own.Ask]:
         of_rows = f"FROM {self.rows_table} r WHERE {self.mine('r.')} AND r.at >= m.moment - :{WITHIN.name}"
@@ -281,11 +269,10 @@ class WindowsPlan(own.RefusingPlan):
 
     def refusing(self) -> Mapping[str, own.Ask]:
 
-        def refused(_: own.Operation[Any], found: list[own.Row]) -> bool | None:
-            return False if found[0][0] else None
+        def ask(verb: str) -> own.Ask:
+            return self.ask(self._asked(verb), lambda _, found: False if found[0][0] else None, [LIMIT, WITHIN, N])
 
-        over = {verb: self._over_limit(verb, self._named) for verb in ("take", "slide")}
-        return {verb: self.ask(sql, refused, [LIMIT, WITHIN, N]) for verb, sql in over.items()}
+        return {verb: ask(verb) for verb in ("take", "slide")}
 
     def is_refusal(self, result: Any) -> bool:
         return not result

@@ -17,7 +17,9 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
+from roost.databases.addresses import Address
 from roost.errors import CannotOpen, Error
 from roost.server import tls
 from roost.server.listeners import Listener, listen
@@ -211,7 +213,8 @@ class Console:
     """The process of the console, started again when it ends; the link stays the same."""
 
     def __init__(self, settings: Settings) -> None:
-        self._address = str(settings.console)
+        assert settings.console is not None
+        self._address = settings.console
         token = settings.console_secret or secrets.token_urlsafe(32)
         self._environ = {**os.environ, "ROOST_STORE": settings.url, "ROOST_CONSOLE_TOKEN": token}
         self._process: asyncio.subprocess.Process | None = None
@@ -220,7 +223,8 @@ class Console:
     async def start(self) -> None:
         """Start the process, and wait until it serves; `CannotOpen` if it ends before."""
         # Its standard input ends with this process, however that ends. A session of its own: Ctrl-C is not for it.
-        command = ["-m", "roost.cli", "console", "--address", self._address, "--no-browser", "--attended", "--json"]
+        place = ["--address", str(self._address)]
+        command = ["-m", "roost.cli", "console", *place, "--no-browser", "--attended", "--json"]
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, *command),
             stdin=asyncio.subprocess.PIPE,
@@ -233,7 +237,8 @@ class Console:
         if not told:
             raise CannotOpen(f"the console cannot start at {self._address}")
         self.link = json.loads(told)["console"]
-        self._address = self.link.partition("//")[2].partition("/")[0]
+        port = Address.parse(self.link.partition("//")[2].partition("/")[0]).port
+        self._address = replace(self._address, port=port)  # the next process listens where this one does
 
     async def keep(self, leaving: asyncio.Event) -> None:
         """Start another process when one has ended, until the server stops."""

@@ -27,7 +27,7 @@ from roost.structures.program import Answering, Calling, Write
 from roost.structures.reading import Ask
 from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import read_only
-from roost.structures.rules import rule, sweep
+from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
 from roost.structures.wire import PeekWire, Values
@@ -42,7 +42,7 @@ PART, TAT, N = number("part"), number("tat"), number("n")
 LIMIT, WITHIN = number("limit"), number("within")
 ALLOWED, REMAINING, WAIT = number("allowed"), number("remaining"), number("wait")
 RETRY_AFTER = Column("retry_after", ColumnType("float"))
-RESERVED = frozenset(["part", "remaining", "restored", "retry_after", "tat"])  # columns beside the key's
+RESERVED = frozenset(["due", "part", "remaining", "restored", "retry_after", "tat"])  # columns beside the key's
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +181,14 @@ class RateLimitPlan(RefusingPlan):
             f"{value}::bigint" if dialect.family == "postgresql" else str(value)
             for value in (structure.limit, structure.microseconds)
         )
+        self.expiry = DUE.name if dialect.row_locks else TAT.name
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
         key = self.structure.key.columns
-        yield self.create(self.rows_table, [*key, PART, TAT], self.dialect.names(key), 80)
-        yield self.index("over", "tat")
+        due = [DUE] if self.expiry == DUE.name else []
+        yield self.create(self.rows_table, [*key, PART, TAT, *due], self.dialect.names(key), 80)
+        yield self.index("over", self.expiry)
 
     def timing(self) -> Mapping[Column, str]:
         return {LIMIT: str(self.structure.limit), WITHIN: str(self.structure.microseconds)}
@@ -242,7 +244,7 @@ class RateLimitPlan(RefusingPlan):
             yield self.lock_program()
             told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]
             yield Program("take_all", [*key, N], partial(taking_all, self), told, many=True)
-        yield sweep(key, TAT, STAYS)
+        yield sweep(key, TAT, STAYS, due=self.expiry == DUE.name)
 
     def _taking(self, w: Words) -> Iterator[Step]:
         limit, within, n = self.limit, self.within, w.new("n")
@@ -257,21 +259,23 @@ class RateLimitPlan(RefusingPlan):
         yield Let("seen", f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
         yield Leave(f"{w['seen']} IS NOT NULL AND {refused}", ["0", remaining, wait])
-        yield Head([PART.name, TAT.name])
+        yield Head([PART.name, TAT.name, DUE.name])
         yield Now()
         row = w[PART.name], w[TAT.name]
         yield Let("debt", self.debt(row, w["now"], limit, within))
         refused, remaining, wait = self._judged(w["debt"], n, limit, within)
         beyond = f"{w[TAT.name]} - {w['now']} > {within} + {self.words.whole(SECOND)}"
-        yield Do(
-            f"UPDATE {w.rows} SET part = 0, tat = {w['now']} + {within} WHERE {w.mine()}",
-            when=f"{beyond} AND {refused}",
-        )
+        change = self._changed("0", f"{w['now']} + {within}")
+        yield Do(f"UPDATE {w.rows} SET {change} WHERE {w.mine()}", when=f"{beyond} AND {refused}")
         yield Leave(refused, ["0", remaining, wait])
         debt = f"{w['debt']} + {n} * {within}"
         tat, part = self.words.divided(debt, limit), self.dialect.modulo.format(f"({debt})", limit)
-        yield Do(f"UPDATE {w.rows} SET part = {part}, tat = {w['now']} + {tat} WHERE {w.mine()}")
+        tat = f"{w['now']} + {tat}"
+        yield Do(f"UPDATE {w.rows} SET {self._changed(part, tat)} WHERE {w.mine()}")
         yield Give(["1", self.words.divided(f"{limit} * {within} - ({debt})", within), "0"])
+
+    def _changed(self, part: str, tat: str) -> str:
+        return f"part = {part}, tat = {tat}, due = {due_with(tat)}"
 
     def _taking_on_file(self, w: Words, n: str) -> Iterator[Step]:
         # As what is remembered is computed wherever it is used, it is one statement; `before` has found refusals.
@@ -358,6 +362,8 @@ class RateLimitPlan(RefusingPlan):
     def rules(self) -> Iterator[Rule]:
         wrong = f"r.tat < 0 OR r.part NOT BETWEEN 0 AND {self.structure.limit - 1}"
         yield rule(self, "tat", "tat ? and part ? are no moment", "r.tat", "r.part", where=wrong)
+        if self.expiry == DUE.name:
+            yield rule(self, "due", "due at ?, the end is ?", "r.due", "r.tat", where="r.due > r.tat")
 
 
 def _judged_by(found: Sequence[Any] | None) -> tuple[tuple[int, int, int], bool]:
@@ -405,8 +411,9 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     upto = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part} ORDER BY q.ord)")
     of_key = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part})")
     numbered = f"SELECT {keys}, q.ord, {upto} AS upto, {of_key} AS total FROM {w.source}"
-    put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0"}
+    put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0", "due": "0"}
     after = f"d.debt + d.total * {within}"
+    tat = f"{w['now']} + {plan.words.divided(after, limit)}"
     if plan.dialect.family == "postgresql":
         yield Let("moment", w.now)
         beyond = f"EXISTS (SELECT 1 FROM {w.rows} r WHERE {same} AND NOT ({fits(w['moment'])}))"
@@ -420,7 +427,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
 d AS MATERIALIZED (SELECT t.*, {debt} AS debt FROM (SELECT DISTINCT {key}, total FROM t) t
 JOIN {w.rows} r ON {same} WHERE {fits(w["now"])} FOR UPDATE OF r),
 u AS (UPDATE {w.rows} r SET part = {plan.dialect.modulo.format(f"({after})", limit)},
-tat = {w["now"]} + {plan.words.divided(after, limit)} FROM d WHERE {same.replace("t.", "d.")})
+tat = {tat}, due = {due_with(tat, "r.due")} FROM d WHERE {same.replace("t.", "d.")})
 SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
             ]
         )
@@ -442,7 +449,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     yield Do(
         f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"
         f" ON {same.replace('t.', 'd.')}\n  SET r.part = {plan.dialect.modulo.format(f'({after})', limit)},"
-        f" r.tat = {w['now']} + {plan.words.divided(after, limit)}"
+        f" r.tat = {tat}, r.due = {due_with(tat, 'r.due')}"
     )
     yield Give([w["told"]])
 

@@ -17,6 +17,11 @@ from roost.types.column_types import shown
 from roost.types.columns import Column
 
 UNTIL = number("until")  # the moment at which a row expires
+# On servers, where rows are written again and again, the index in which a sweep searches has this moment: that at which
+# the row would have expired first. It does not move with the row's end: an update that changes no indexed column writes
+# no index (on PostgreSQL it is HOT), and passes few old versions while somebody holds a snapshot. The sweep moves it.
+# SQLite would write the index all the same.
+DUE = number("due")
 MOST = number("roost_most")  # rows that one call of a sweep deletes
 
 # Steps before rows of a key are removed, given the condition of that key.
@@ -28,6 +33,7 @@ def sweep(
     column: Column = UNTIL,
     stays: int = 0,
     head: bool = False,
+    due: bool = False,
     remember: Remember = lambda _, __: (),
 ) -> Program:
     """Return the program that deletes some expired rows, whoever's, and stores the structure's time.
@@ -39,12 +45,14 @@ def sweep(
     column: the one with the moment at which it expires.
     stays: microseconds for which it stays after that.
     head: whether the keys have a head with a count, which is locked first and mended.
+    due: whether `due` is indexed in place of the column.
     """
 
     def steps(w: Words) -> Iterator[Step]:
         yield Now()
         ends = w.dialect.name_of(column)
-        over = f"{ends} <= {w['now']}{f' - {stays}' if stays else ''}"
+        past = f"{{}} <= {w['now']}{f' - {stays}' if stays else ''}"
+        over = past.format(ends)
         key = w.names(w.key)
         found = f"FROM {w.rows} {_some(w, over, ends)}"
         if not w.loops:
@@ -58,25 +66,38 @@ def sweep(
         elif head:
             yield Each(w.key, f"SELECT DISTINCT {key} FROM (SELECT {key} {found}) q", [*_of_key(w, over, remember)])
         else:
-            yield from gone(w, w.rows, rows_key, over, ends)
+            yield from gone(w, w.rows, rows_key, over, ends, past.format(DUE.name) if due else "")
 
     return Program("sweep", [MOST], steps)
 
 
-def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str) -> Iterator[Step]:
-    """Delete some rows for which `over` holds, except those that another session holds."""
+def due_with(ends: str, due: str = "due") -> str:
+    """Return what `due` becomes when a row gets another end; it is 0 in a row that was made to be locked."""
+    return f"coalesce(least(nullif({due}, 0), {ends}), {ends})"
+
+
+def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str, due: str = "") -> Iterator[Step]:
+    """Delete some rows for which `over` holds, except those that another session holds.
+
+    ends: the column in `over`.
+    due: the same condition of `due`, where that is indexed in its place. Not on SQLite.
+    """
     names, index = w.names(rows_key), f"FORCE INDEX ({table.removesuffix('_rows')}_over) "
-    found = _some(w, over, ends)
+    found = _some(w, due or over, DUE.name if due else ends)
+    move, too = f"UPDATE {table} SET due = {ends} WHERE", f" AND {over}" if due else ""
     match w.dialect.family:
         case "sqlite":
             yield Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {table} {found})")
         case "postgresql":
-            free = f"SELECT ctid FROM {table} {found} FOR UPDATE SKIP LOCKED"
-            yield Do(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({free}))")
+            free = f"ctid = ANY (ARRAY(SELECT ctid FROM {table} {found} FOR UPDATE SKIP LOCKED))"
+            if due:
+                yield Do(f"{move} {free} AND NOT ({over})")
+            yield Do(f"DELETE FROM {table} WHERE {free}{too}")
         case _:  # a DELETE there cannot skip rows
             this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
             free = f"SELECT {names} FROM {table} {index}{found} FOR UPDATE SKIP LOCKED"
-            yield Each(rows_key, free, [Do(f"DELETE FROM {table} WHERE {this}")])
+            moved = [Do(f"{move} {this} AND NOT ({over})")] if due else []
+            yield Each(rows_key, free, [*moved, Do(f"DELETE FROM {table} WHERE {this}{too}")])
 
 
 def _some(w: Words, over: str, ends: str) -> str:

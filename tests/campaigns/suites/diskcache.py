@@ -28,9 +28,6 @@ class Local(Cache):
     def check(self) -> list[Any]:
         return list(self.store.check())
 
-    def stats(self, reset: bool = False, enable: bool = True) -> tuple[int, int]:
-        return super().stats(reset)
-
     def reset(self, *_: Any) -> None:
         pass
 

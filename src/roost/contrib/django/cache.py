@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS
 from django.utils.safestring import SafeString
 
 from roost.contrib.django.store import DjangoStore
-from roost.contrib.serializers import JSON, Codec, Signed, Tag, added, is_held
+from roost.contrib.serializers import JSON, Codec, Signed, Tag, added
 from roost.errors import Invalid, Overflow
 from roost.structures.cache.declaration import MAX_TTL, Cache
 from roost.structures.clock import SECOND
@@ -54,7 +54,8 @@ class RoostCache(BaseCache):
         self.structure = Cache(
             location or "django_cache", max_items=options.get("MAX_ENTRIES"), max_bytes=options.get("MAX_BYTES")
         )
-        self.codec = Codec(_serializer(options.get("SERIALIZER", "json")), self.structure.name)
+        advice = "OPTIONS = {'SERIALIZER': 'signed'} stores it, as cache_page needs it"
+        self.codec = Codec(_serializer(options.get("SERIALIZER", "json")), self.structure.name, advice)
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         name = self.make_and_validate_key(key, version)
@@ -79,7 +80,7 @@ class RoostCache(BaseCache):
         """Store values, all or none; return the list of keys that failed, which is always empty."""
         ttl = self._ttl(timeout)
         names = {self.make_and_validate_key(key, version): value for key, value in data.items()}
-        rows = {name: self._dumps(name, value) for name, value in names.items()}
+        rows = {name: self.codec.dumps(name, value) for name, value in names.items()}
         if _is_over(ttl):
             self._delete(rows)
         elif len(rows) == 1:
@@ -90,7 +91,7 @@ class RoostCache(BaseCache):
 
     def add(self, key: Any, value: Any, timeout: Timeout = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         name, ttl = self.make_and_validate_key(key, version), self._ttl(timeout)
-        data = self._dumps(name, value)
+        data = self.codec.dumps(name, value)
         if _is_over(ttl):
             return self.store.run(self.structure.get(name)) is None
         return self.store.run(self.structure.add(name, data, ttl))
@@ -106,11 +107,9 @@ class RoostCache(BaseCache):
         For another type of number, or a sum of more than 64 bits, this does what `BaseCache` does: `get` and `set`,
         with the default timeout.
         """
-        if not is_held(delta):
-            return super().incr(key, delta, version)
         name = self.make_and_validate_key(key, version)
         try:
-            found: int | None = added(self.store.run, self.structure, name, delta)
+            found: int | None = added(self.store.run, self.structure, name, delta, None, None, self.codec)
         except (Invalid, Overflow):
             return super().incr(key, delta, version)
         if found is None:
@@ -133,12 +132,6 @@ class RoostCache(BaseCache):
 
     def _delete(self, names: Iterable[str]) -> None:
         self.store.run_all(*[self.structure.delete(name) for name in names])
-
-    def _dumps(self, name: str, value: Any) -> bytes:
-        try:
-            return self.codec.dumps(name, value)
-        except Invalid as error:
-            raise Invalid(f"{error}; OPTIONS = {{'SERIALIZER': 'signed'}} stores it, as cache_page needs it") from error
 
     def _ttl(self, timeout: Timeout) -> Timeout:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout

@@ -16,6 +16,7 @@ from roost.dialects.dialect import Dialect, Statement, Template, Wanted
 from roost.errors import Invalid
 from roost.structures.cache.declaration import NEVER, TEXTS, Cache
 from roost.structures.plan import SEQUENCE, Facts, N, each
+from roost.structures.rules import DUE
 from roost.structures.steps import TOTAL, Do, Fetch, Leave, Let, Now, Step, number
 from roost.structures.words.words import Words
 from roost.types.columns import Column
@@ -27,6 +28,11 @@ BOUNDS = ("max_items", "max_bytes")
 EXPIRED = 64  # expired rows that are deleted before others are evicted
 
 
+def expiry_of(cache: Cache[Any, Any], dialect: Dialect) -> str:
+    """Return the indexed column by which a sweep finds expired rows."""
+    return DUE.name if dialect.row_locks and not cache.bounded else "until"
+
+
 class CacheBounds:
     """The steps by which the programs of a cache count and evict, in one dialect's words."""
 
@@ -35,7 +41,9 @@ class CacheBounds:
         self.family = dialect.family
         self.head, self.leases = f"roost_{cache.name}_head", f"roost_{cache.name}_leases"
         self._mine, self._now = read["mine"], read["now"]  # of a query, with named parameters
-        self._some = "" if self.family == "mariadb" else f" AND until < {NEVER}"  # the index has only these
+        self.expiry = expiry_of(cache, dialect)
+        self._dues = [DUE.name] if self.expiry == DUE.name else []
+        self._some = "" if self.family == "mariadb" else f" AND {self.expiry} < {NEVER}"  # the index has only these
         self._mixed = cache.value.type.kind in TEXTS
 
     def _locking_head(self, w: Words) -> Iterator[Step]:

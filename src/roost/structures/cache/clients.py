@@ -15,6 +15,7 @@ from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache
 from roost.structures.cache.programs import INVALIDATES, TTL, WANTED
 from roost.structures.console import Console
 from roost.structures.operation import Operation
+from roost.structures.rules import DUE, due_with
 from roost.structures.structure import Structure
 from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
 from roost.structures.views.postgresql import PostgreSQLViewWords
@@ -75,7 +76,7 @@ def doors(plan: Any) -> MadeDoors:
 
     def add(words: MySQLViewWords) -> Door:
         called, declared = words.call("set", {TTL.name: "NULL", FLAGS.name: "COALESCE(`new flags`, 0)"})
-        until = f"UPDATE {words.rows} SET until = {MARIADB_UNTIL} WHERE {words.is_new(key, f'{words.rows}.')}"
+        until = f"UPDATE {words.rows} SET {_until(plan, MARIADB_UNTIL)} WHERE {words.is_new(key, f'{words.rows}.')}"
         no_flags = words.refuse((NO_FLAGS.format("`new flags`"), VALUE, FLAGS_TAKE))
         return words.door([*columns, EXPIRES, FLAGS], [*no_flags, *called, until], declared)
 
@@ -95,7 +96,7 @@ def on_postgresql(plan: Any) -> Made:
     shown = f"{words.dialect.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
     set_ = [
         *words.call("set", {TTL.name: "NULL", FLAGS.name: "coalesce(NEW.flags, 0)"}),
-        f"UPDATE {words.rows} SET until = {POSTGRESQL_UNTIL} WHERE {words.is_new(words.key)};",
+        f"UPDATE {words.rows} SET {_until(plan, POSTGRESQL_UNTIL)} WHERE {words.is_new(words.key)};",
     ]
     # As the view shows them, so that they are equal where nothing was written.
     as_it_was = (
@@ -116,6 +117,11 @@ def on_postgresql(plan: Any) -> Made:
         ],
         delete=[words.refuse(), f"IF {removed} = 0 THEN\n  RETURN NULL;\nEND IF;"],
     )
+
+
+def _until(plan: Any, until: str) -> str:
+    # What follows the program, which has stored the row as one that never expires.
+    return f"until = {until}{f', due = {due_with(until)}' if plan.expiry == DUE.name else ''}"
 
 
 VIEWS = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}

@@ -9,7 +9,7 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Error, Full, Invalid, Overflow, worded
-from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
+from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds, expiry_of
 from roost.structures.cache.clients import VIEWS, CacheWire
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, NEVER, PLAIN, STALE, TEXTS, WON, Cache
 from roost.structures.cache.programs import (
@@ -31,7 +31,7 @@ from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
 from roost.structures.program import Calling, Write
-from roost.structures.rules import UNTIL, RuleWords, rule
+from roost.structures.rules import DUE, UNTIL, RuleWords, rule
 from roost.structures.steps import FULL, Program
 from roost.types.columns import Column
 
@@ -51,6 +51,7 @@ class CachePlan(CacheReads):
     expires = True
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
+        self.expiry = expiry_of(structure, dialect)
         self._value_out = dialect.encoder([structure.value]) or same
         self._value_in = dialect.decoder([structure.value]) or same
         super().__init__(structure, dialect)
@@ -67,16 +68,16 @@ class CachePlan(CacheReads):
         structure, name, dialect = self.structure, self.structure.name, self.dialect
         key, names = structure.key.columns, dialect.names(structure.key.columns)
         value = Column("value", structure.value.type, nullable=True)  # none in a row that was made to be locked
-        used = [USED, SIZE] if structure.bounded else []
+        used = [USED, SIZE] if structure.bounded else [DUE] if self.expiry == DUE.name else []
         for table, more in (
             (self.rows_table, [value, UNTIL, TOKEN, FLAGS, *used]),
             (f"roost_{name}_leases", [UNTIL, TOKEN]),
         ):
-            yield self.create(table, [*key, *more], names).replace(", WITHOUT ROWID", "")  # values may be long
-        some = "" if dialect.family == "mariadb" else f" WHERE until < {NEVER}"
-        yield self.index("over", f"until{f', {names}' if used else ''}", some)
+            yield self.create(table, [*key, *more], names, 80).replace(", WITHOUT ROWID", "")  # values may be long
+        some = "" if dialect.family == "mariadb" else f" WHERE {self.expiry} < {NEVER}"
+        yield self.index("over", f"{self.expiry}{f', {names}' if structure.bounded else ''}", some)
         yield self.index("leases_over", "until", table=f"roost_{name}_leases")
-        if used:
+        if structure.bounded:
             yield self.index("used", "used")
             head = [ID, N, BYTES, SEQUENCE, LOW]
             yield self.create(self.head_table, head, "id")
@@ -379,6 +380,8 @@ class CachePlan(CacheReads):
             )
         beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"
         yield rule(self, "flags", "flags are ?", "r.flags", where=beyond)
+        if self.expiry == DUE.name:
+            yield rule(self, "due", "due at ?, the end is ?", "r.due", "r.until", where="r.due > r.until")
         # A key that was made to be locked ends at 0.
         yield rule(self, "value", "no value, with the end ?", "r.until", where="r.value IS NULL AND r.until <> 0")
 

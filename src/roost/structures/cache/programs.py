@@ -13,7 +13,7 @@ from roost.dialects.conditions import refused
 from roost.structures.cache.bounds import SIZE, CacheBounds
 from roost.structures.cache.declaration import COUNTER_MAX, FLAGS_MAX, KEEP, NEVER, STALE, WON
 from roost.structures.clock import SECOND
-from roost.structures.rules import MOST, UNTIL, gone
+from roost.structures.rules import MOST, UNTIL, due_with, gone
 from roost.structures.steps import (
     BY_INDEX,
     FULL,
@@ -124,7 +124,8 @@ class CachePrograms(CacheBounds):
         found = Fetch(columns, w.names(columns).split(", "), f"FROM {w.rows} WHERE {w.mine()}{w.dialect.for_update}")
         if makes and w.loops and not self.cache.bounded:
             key = w.values(self.key)
-            make = w.put(w.rows, {**key, "until": "0", "token": "0", "flags": "0"}, [*key])
+            nothing = dict.fromkeys(["until", "token", "flags", *self._dues], "0")
+            make = w.put(w.rows, {**key, **nothing}, [*key])
             if self.family == "postgresql":  # a locking read fails where the row has gone since an old snapshot
                 yield found
                 makes = f"{w['until']} IS NULL AND ({makes})"
@@ -136,6 +137,13 @@ class CachePrograms(CacheBounds):
         else:
             yield found
         yield Now()
+
+    def _due_of(self, w: Words) -> dict[str, str]:
+        return dict.fromkeys(self._dues, due_with(w.proposed("due"), f"{w.rows}.due"))
+
+    def _until(self, until: str) -> str:
+        # The assignment of another end.
+        return ", ".join([f"until = {until}", *[f"due = {due_with(until)}" for _ in self._dues]])
 
     def _ends(self, w: Words, otherwise: str = "") -> str:
         # The moment at which the value expires.
@@ -156,7 +164,8 @@ class CachePrograms(CacheBounds):
         values = w.values(self.key)
         row = {**values, "value": value, "until": until, "token": self._issued(w), "flags": flags}
         if not self.cache.bounded:
-            yield Do(w.replace(w.rows, row, [*values], there=True))
+            row |= dict.fromkeys(self._dues, until)
+            yield Do(w.write(w.rows, row, [*values], {**w.changes(row, [*values], ()), **self._due_of(w)}))
             return
         size = self._size(w, value)
         if self.cache.max_bytes:
@@ -190,9 +199,10 @@ class CachePrograms(CacheBounds):
             "until": self._ends(w),
             "token": w["now"],
             "flags": w.new("flags"),
+            **dict.fromkeys(self._dues, self._ends(w)),
             **more,
         }
-        change = {name: w.proposed(name) for name in row if name not in key}
+        change = {name: w.proposed(name) for name in row if name not in key} | self._due_of(w)
         change["token"] = f"{w.greatest}({w.proposed('token')}, {w.rows}.token + 1)"
         return w.rows, row, [*key], change
 
@@ -279,7 +289,7 @@ class CachePrograms(CacheBounds):
         outcome, marks = w["outcome"], w.new(INVALIDATES.name)
         yield Leave(f"{outcome} = {CHANGED} OR {w['token']} IS NULL", [outcome])
         marked = f"({w['flags']} & {FLAGS_MAX}) | {STALE}"
-        change = f"until = {self._ends(w, w['until'])}, token = {self._issued(w)}, flags = {marked}"
+        change = f"{self._until(self._ends(w, w['until']))}, token = {self._issued(w)}, flags = {marked}"
         kept = f"{outcome} = {STORED} AND {marks} = 1"
         goes = f"NOT ({kept})" if w.loops else f"{marks} = 0"
         if self.cache.bounded:
@@ -298,7 +308,7 @@ class CachePrograms(CacheBounds):
         until, ends = w["until"], self._ends(w)
         less = f"{ends} - {until} BETWEEN 0 AND {w.new(SLACK.name)} - 1"
         near = f"{ends} = {until} OR ({w.new('ttl')} IS NOT NULL AND {less})"
-        yield Do(f"UPDATE {w.rows} SET until = {ends} WHERE {w.mine()}", when=f"{self._held(w)} AND NOT ({near})")
+        yield Do(f"UPDATE {w.rows} SET {self._until(ends)} WHERE {w.mine()}", when=f"{self._held(w)} AND NOT ({near})")
         yield Give(["1"])
 
     def _peeking(self, w: Words) -> Iterator[Step]:
@@ -322,7 +332,8 @@ class CachePrograms(CacheBounds):
         yield Let("marked", marked)
         yield Let("ends", until)
         changed = f"{w['marked']} <> {flags} OR {w['ends']} <> {w['until']}"
-        yield Do(f"UPDATE {w.rows} SET until = {w['ends']}, flags = {w['marked']} WHERE {w.mine()}", when=changed)
+        change = f"{self._until(w['ends'])}, flags = {w['marked']}"
+        yield Do(f"UPDATE {w.rows} SET {change} WHERE {w.mine()}", when=changed)
         yield Give(["1", w["kept"], w["token"], f"{w['ends']} - {w['now']}", flags, w["marked"]])
 
     def _counting(self, w: Words) -> Iterator[Step]:
@@ -416,13 +427,14 @@ class CachePrograms(CacheBounds):
         if self.cache.bounded:
             yield from self._locking_head(w)
         yield Now()
-        over = f"until <= {w['now']}{self._some}"
+        over = f"until <= {w['now']}"
         if self.cache.bounded:
             yield from self._expiring(w, w.new(MOST.name))
             yield from self._closing(w)
         else:
-            yield from gone(w, w.rows, self.key, over, "until")
-        yield from gone(w, self.leases, self.key, f"until <= {w['now']}", "until")
+            past = f"{self.expiry} <= {w['now']}{self._some}"
+            yield from gone(w, w.rows, self.key, over if self._dues else past, "until", past if self._dues else "")
+        yield from gone(w, self.leases, self.key, over, "until")
 
 
 def _sum_on_sqlite(kept: str, n: str, sign: str) -> str:
