@@ -301,8 +301,11 @@ def test_f112_rows_that_may_not_be_deleted_are_passed_over(
             visits(f"DROP EVENT roostcap_{table}")
         several(visits, 1)
         visits("INSERT INTO events (at, kept) VALUES ('2010-01-01', 1)")
-        assert settle(store) == 1
-        assert sum(bursts.work_off(store, bursts.inspect(store, "events").cap)) == 1
+        settle(store)
+        list(bursts.work_off(store, bursts.inspect(store, "events").cap))
+        # An event that has begun goes on, and may be the one that deletes them.
+        until(lambda: visits("SELECT uid, count(*) FROM visits GROUP BY 1") == [(1, 602), (2, 2)], "by key, again")
+        until(lambda: visits("SELECT count(*) FROM events") == [(600,)], "by age, again")
         for table in ("events", "visits"):
             bursts.uncap(store, table)
 
