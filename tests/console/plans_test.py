@@ -75,7 +75,6 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             for name, (table, values) in FILL.items():
                 key, text = ('"key"', "'k' || n") if kind in ("sqlite", "postgresql") else ("`key`", "CONCAT('k', n)")
                 bound, due, zero = ("", "", "") if kind == "sqlite" else (", roost_bound", ", due", ", 0")
-                due = "" if name == "logins" and kind != "postgresql" else due
                 target = f"roost_{name}_{table.format(key=key, bound=bound, due=due)}"
                 end = values.format(n="n", now=now, text=text, zero=zero, due="").rpartition(", ")[2]
                 made = values.format(n="n", now=now, text=text, zero=zero, due=due and f", {end}")

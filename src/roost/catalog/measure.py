@@ -180,7 +180,7 @@ def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, C
         column = {Lease: "expires", RateLimit: "tat"}.get(type(structure), "until")
         past = f"{column} <= {now}{f' AND until < {NEVER}' if column == 'until' else ''}"
         ends = getattr(plan, "expiry", column)
-        if ends != column:  # of a cache: the index has this one
+        if ends != column:  # the index has this one
             past += f" AND {ends} <= {now} AND {ends} < {NEVER}"
     for table in (plan.rows_table, plan.head_table):
         if any(each.name == column for each in plan.layout.get(table, ())):

@@ -181,8 +181,7 @@ class RateLimitPlan(RefusingPlan):
             f"{value}::bigint" if dialect.family == "postgresql" else str(value)
             for value in (structure.limit, structure.microseconds)
         )
-        # With `due`, first takes of different keys waited for each other on InnoDB, at REPEATABLE READ.
-        self.expiry = DUE.name if dialect.family == "postgresql" else TAT.name
+        self.expiry = DUE.name if dialect.row_locks else TAT.name
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -260,7 +259,7 @@ class RateLimitPlan(RefusingPlan):
         yield Let("seen", f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
         yield Leave(f"{w['seen']} IS NOT NULL AND {refused}", ["0", remaining, wait])
-        yield Head([PART.name, TAT.name, *([DUE.name] if self.expiry == DUE.name else [])])
+        yield Head([PART.name, TAT.name, DUE.name])
         yield Now()
         row = w[PART.name], w[TAT.name]
         yield Let("debt", self.debt(row, w["now"], limit, within))
@@ -276,8 +275,7 @@ class RateLimitPlan(RefusingPlan):
         yield Give(["1", self.words.divided(f"{limit} * {within} - ({debt})", within), "0"])
 
     def _changed(self, part: str, tat: str) -> str:
-        due = f", due = {due_with(tat)}" if self.expiry == DUE.name else ""
-        return f"part = {part}, tat = {tat}{due}"
+        return f"part = {part}, tat = {tat}, due = {due_with(tat)}"
 
     def _taking_on_file(self, w: Words, n: str) -> Iterator[Step]:
         # As what is remembered is computed wherever it is used, it is one statement; `before` has found refusals.
@@ -413,7 +411,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     upto = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part} ORDER BY q.ord)")
     of_key = whole.format(f"sum({w.new('n')}) OVER (PARTITION BY {part})")
     numbered = f"SELECT {keys}, q.ord, {upto} AS upto, {of_key} AS total FROM {w.source}"
-    put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0"}
+    put = {**{name: f"t.{name}" for name in names}, "part": "0", "tat": "0", "due": "0"}
     after = f"d.debt + d.total * {within}"
     tat = f"{w['now']} + {plan.words.divided(after, limit)}"
     if plan.dialect.family == "postgresql":
@@ -421,7 +419,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
         beyond = f"EXISTS (SELECT 1 FROM {w.rows} r WHERE {same} AND NOT ({fits(w['moment'])}))"
         totals = f"(SELECT {keys}, {total} AS total FROM {w.source} GROUP BY {part}) t"
         free = f"{totals} WHERE t.total <= {limit} AND NOT {beyond} ORDER BY {key}"
-        yield Do(w.put(w.rows, {**put, "due": "0"}, names, source=free))
+        yield Do(w.put(w.rows, put, names, source=free))
         yield Now()
         yield Give(
             [
@@ -451,7 +449,7 @@ SELECT {left} FROM t LEFT JOIN d ON {same.replace("r.", "d.")} ORDER BY t.ord"""
     yield Do(
         f"UPDATE ({new} WHERE {fits(w['now'])}) d STRAIGHT_JOIN {w.rows} r FORCE INDEX (PRIMARY)"
         f" ON {same.replace('t.', 'd.')}\n  SET r.part = {plan.dialect.modulo.format(f'({after})', limit)},"
-        f" r.tat = {tat}"
+        f" r.tat = {tat}, r.due = {due_with(tat, 'r.due')}"
     )
     yield Give([w["told"]])
 

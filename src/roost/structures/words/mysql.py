@@ -35,7 +35,7 @@ class MySQLWords(ServerWords):
     """One structure in MariaDB's and MySQL's words."""
 
     variable = "DECLARE `the {}` {}"
-    moments = ("clock", "now", "latest", "ahead", "due")
+    moments = ("clock", "now", "latest", "ahead", "clock_row")
     # Forwards, InnoDB passes all entries that are marked as deleted up to the first one alive, also those of rows that
     # would expire later, and an old snapshot keeps them.
     backwards = " DESC"
@@ -202,15 +202,15 @@ class MySQLWords(ServerWords):
         return f"SET {self[fact]} = COALESCE(({found}), {value})"
 
     def _store_time(self) -> list[str]:
-        now, clock, latest, ahead, due = map(self.__getitem__, ("now", "clock", "latest", "ahead", "due"))
+        now, clock, latest, ahead, row = map(self.__getitem__, ("now", "clock", "latest", "ahead", "clock_row"))
         return [
             f"SET {clock} = {self.clock}",
             f"SELECT t.latest, t.ahead INTO {latest}, {ahead} FROM {self.times} t WHERE t.id = 0",
             f"SET {now} = GREATEST({clock} + COALESCE({ahead}, 0), COALESCE({latest}, 0))",
             f"IF ABS({clock} + {ahead} - {latest}) >= {SECOND} THEN\n"
-            f"    SELECT id INTO {due} FROM {self.times} WHERE id = 0 AND latest = {latest} AND ahead = {ahead}\n"
+            f"    SELECT id INTO {row} FROM {self.times} WHERE id = 0 AND latest = {latest} AND ahead = {ahead}\n"
             f"      FOR UPDATE SKIP LOCKED;\n"
-            f"    IF {due} IS NOT NULL THEN\n"
+            f"    IF {row} IS NOT NULL THEN\n"
             f"      UPDATE {self.times} FORCE INDEX (PRIMARY) SET latest = {now},\n"
             f"        ahead = IF({now} - ({clock} + {ahead}) >= {SECOND}, {now} - {clock}, {ahead}) WHERE id = 0;\n"
             f"    END IF;\n  END IF",
