@@ -142,7 +142,7 @@ def test_a_call_that_is_cancelled_at_any_await_leaves_nothing_behind(name: str, 
     async def main() -> None:
         tried = 0
         async with roost.AsyncStore(store_url) as store:
-            await store.create(jobs, pages, baskets, likes, pageviews, visits)
+            await store.create(jobs, pages, baskets, likes, pageviews, visits, view=False)
         for how in HOW:
             for at in count(1):
                 async with roost.AsyncStore(store_url) as store:  # that is connected
@@ -302,7 +302,7 @@ def test_a_call_that_is_interrupted_at_any_blocking_call_is_whole_or_not_there(
         return cutting.reached
 
     with roost.Store(store_url) as first:
-        first.create(jobs, pages, baskets, likes, pageviews, visits)
+        first.create(jobs, pages, baskets, likes, pageviews, visits, view=False)
         first.run_all(jobs.acquire(0, "eve", 3600), baskets.add(Egg(1, 1)))
         # A store connects alike for whatever it writes, or reads.
         connects = not behind and (WHOLE or name in ("run", "run what reads"))

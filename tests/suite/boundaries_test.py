@@ -48,7 +48,7 @@ def _try_all(url: str, tries: Callable[[Case], Tries], *, side_by_side: bool = F
     cases = list(CASES.values())
     groups = [[case] for case in cases] if side_by_side else [cases]
     with roost.Store(url) as store:
-        store.create(*(case.structure for case in cases))
+        store.create(*(case.structure for case in cases), view=False)
         with ThreadPoolExecutor(len(groups)) as pool:
             assert [each for wrong in pool.map(partial(_wrong, url, tries), groups) for each in wrong] == []
         assert store.check() == []

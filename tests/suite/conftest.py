@@ -165,8 +165,19 @@ def statements() -> list[str]:
     return []
 
 
+# What tests ask for that are about SQL clients; others make no views, which take as long to make as all else.
+FOR_CLIENTS = {"readable views", "views", "inlets", "programs for SQL"}
+
+
 @pytest.fixture
-def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
+def view(request: pytest.FixtureRequest) -> bool:
+    """Whether structures of a test get views."""
+    needed = {need for mark in request.node.iter_markers("needs") for need in mark.args}
+    return WHOLE or bool(FOR_CLIENTS & needed)
+
+
+@pytest.fixture
+def open_store(store_url: str, statements: list[str], view: bool) -> Iterator[Open]:
     stores: list[roost.Store] = []
     named: list[Any] = []  # what a store without a catalog has to be told
 
@@ -176,7 +187,7 @@ def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
         store = roost.Store(store_url, **options)
         stores.append(store)
         if structures:
-            store.create(*structures)
+            store.create(*structures, view=view)
         if store_url.startswith("memcached"):
             named.extend(structures)
         return store
@@ -240,11 +251,11 @@ def sets(engine: Engine) -> Callable[..., Any]:
 class InAsyncio:
     """An `AsyncStore` used like a `Store`, so that every test of behaviour can run on both."""
 
-    def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any], view: bool = False) -> None:
         self._loop = asyncio.new_event_loop()
         self._store = roost.AsyncStore(url, **options)
         self._named = structures if url.startswith("memcached") else ()
-        self.create(*structures)
+        self.create(*structures, view=view)
 
     def create(self, *structures: Any, view: bool = True) -> None:
         self._loop.run_until_complete(self._store.create(*structures, view=view))
@@ -264,14 +275,14 @@ class InAsyncio:
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest, open_store: Open, store_url: str) -> Iterator[Callable[..., Any]]:
+def make(request: pytest.FixtureRequest, open_store: Open, store_url: str, view: bool) -> Iterator[Callable[..., Any]]:
     """Make a store of either kind, with structures in it."""
     stores: list[InAsyncio] = []
 
     def made(*structures: Any, **options: Any) -> Any:
         if request.param == "threads":
             return open_store(*structures, **options)
-        stores.append(InAsyncio(store_url, structures, {"random": random.Random(7), **options}))
+        stores.append(InAsyncio(store_url, structures, {"random": random.Random(7), **options}, view))
         return stores[-1]
 
     yield made
