@@ -72,9 +72,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def database(item: Any) -> str:
     """Return the name of the database that a test has by a fixture of these folders; "" where it has none."""
     params = getattr(getattr(item, "callspec", None), "params", {})
-    if "engine" in params:
-        name: str = params["engine"].name
-        return name
+    if isinstance(params.get("engine"), Engine):
+        return str(params["engine"].name)
     fixtures = ("any_url", "server_url", "db") if item.nodeid.startswith(("tests/suite/", "tests/index/")) else ()
     return next((params[each] for each in fixtures if each in params), "")
 
@@ -165,15 +164,17 @@ def statements() -> list[str]:
     return []
 
 
-# What tests ask for that are about SQL clients; others make no views, which take as long to make as all else.
-FOR_CLIENTS = {"readable views", "views", "inlets", "programs for SQL"}
-
-
 @pytest.fixture
 def view(request: pytest.FixtureRequest) -> bool:
-    """Whether structures of a test get views."""
+    """Whether a test's stores make views, which takes as long as all else: where SQL clients may come."""
     needed = {need for mark in request.node.iter_markers("needs") for need in mark.args}
-    return WHOLE or bool(FOR_CLIENTS & needed)
+    joins = "way" in request.fixturenames
+    return (
+        WHOLE
+        or bool({"readable views", "views", "inlets", "programs for SQL"} & needed)
+        or ("sql" in request.fixturenames and not joins)
+        or request.path.name.startswith("views_")
+    )
 
 
 @pytest.fixture
