@@ -94,8 +94,6 @@ class Server:
             settings = self.settings
             assert settings.cache is not None
             values = Values(database.structure(settings.cache), time.time, nul=database.nul)
-            if settings.memcached_once:
-                database.prepare_once()
             stats = _stats(self, min(values.most_value, settings.max_answer))
             self.codecs[Memcached.name] = Memcached(values, stats, settings.memcached_once)
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from roost.batching.atoms import SlowPath
 from roost.batching.batch import NOWAIT, Batch, Part, retried
 from roost.batching.known import Known
-from roost.batching.once import Once, cannot_make
+from roost.batching.once import Once
 from roost.batching.stats import Stats
 from roost.databases.engine import Undone, drive
 from roost.dialects import Control, Dialect, Statement
@@ -198,19 +198,6 @@ class Database(ABC):
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
         self.budget.request()
         return (yield from self._lenient.perform(operations, context))
-
-    def prepare_once(self) -> None:
-        """Make the table of tokens if it is missing; not inside a transaction."""
-        known = self._known
-
-        def work() -> Generator[Any, Any, None]:
-            if not (yield from known.once.is_made()):
-                yield from known.once.make(known.catalog)
-
-        try:
-            self._apart(Control.BEGIN_ALONE, work())
-        except (Missing, StatementFailed) as error:
-            raise cannot_make(error) from error
 
     def once(
         self,
