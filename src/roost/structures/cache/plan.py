@@ -282,35 +282,15 @@ class CachePlan(CacheReads):
         fits = most is None or all([self._size(row) <= most for row in rows.values()])
         if not fits:
             return (yield from self._writes(run, context, False))
-        if len(rows) > 1 and self._by_store:
-            yield from self._set_on_file([*rows.values()], context)
-        elif len(rows) > 1 and not context.joined:
+        if len(rows) > 1 and self._by_store and self.structure.bounded:
+            yield from self.call("put", [*rows.values()], context)
+            yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
+        elif len(rows) > 1 and self.dialect.row_locks and not context.joined:
             keys = [*rows] if self.structure.bounded else sorted(rows)
             yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
         elif rows:
             yield from self.call("set", [*rows.values()], context)
         return [None] * len(run)
-
-    def _set_on_file(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, None]:
-        # Of different keys, by one statement: a trigger takes twice as long.
-        ((now,),) = (yield self._time.alone(self.moment(context)))[0]
-        width = self.key_width
-        stored = [(*row[:-2], NEVER if row[-2] is None else now + row[-2], now, row[-1]) for row in rows]
-        if not self.structure.bounded:
-            yield Statement(self._put, stored)
-            return
-        found = yield self._former.statement([row[:width] for row in rows])
-        former = [size for ((size,),) in filter(None, found)]
-        (((sequence,),),) = yield Statement(each(f"SELECT sequence FROM {self.head_table} WHERE id = 0"), [()])
-        sizes = [self._size(row) for row in rows]
-        yield Statement(
-            self._put,
-            [(*row, use, size) for use, (row, size) in enumerate(zip(stored, sizes, strict=True), sequence + 1)],
-        )
-        more = (len(rows) - len(former), sum(sizes) - sum(former), len(rows))
-        change = "n = n + ?, bytes = bytes + ?, sequence = sequence + ?"
-        yield Statement(Template(f"UPDATE {self.head_table} SET {change} WHERE id = 0"), [more])
-        yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
 
     def _size(self, row: Row) -> int:
         # As the programs count it.
