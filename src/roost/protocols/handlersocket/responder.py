@@ -15,7 +15,7 @@ from roost.protocols import codec
 from roost.protocols.codec import Piece
 from roost.protocols.handlersocket import answers as say
 from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session, Target
-from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
+from roost.protocols.handlersocket.requests import SPELLING, Open, Refused, is_request, number, operation, parse_open
 from roost.structures.index.budget import Budget
 from roost.structures.index.runs import Columns, Results, Shape
 
@@ -358,9 +358,9 @@ class Responder(codec.Responder):
         # If a larger number is open, the original parses the IN list and the filters before it reports this one.
         if any([int(each) > wanted for each in session.opened]):
             try:
-                parse(tokens, 0)
+                operation(tokens, writes=True, parts=0, width=0, filters=())
             except Refused as refused:
-                if refused.word not in ("op", "klen", "notimpl"):
+                if refused.word in SPELLING:
                     return self._wrong(refused.word)
         return self._wrong("stmtnum")
 
