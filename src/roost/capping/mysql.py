@@ -1,7 +1,8 @@
 """How tables are capped in MySQL: as in MariaDB (`mariadb.py`), where MySQL has other words.
 
-It has no SET STATEMENT, no variables of a column's type, and replaces no trigger, event or index. A row of another table
-that somebody holds, and that would go too, is waited for: a second, the least that MySQL can, a few times in a pass.
+It has no SET STATEMENT, no variables of a column's type, and replaces no trigger, event or index. A row of another
+table that somebody holds, and that would go too, is waited for: a second, the least that MySQL can, a few times in a
+pass.
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ class Run(NamedTuple):
     last: bool
 
     def run(self, database: Any, _: Any) -> Results:
-        """Answer with the results of the first requests, at least one."""
         results: Results = database.run(*self)
         return results
 
@@ -47,7 +46,6 @@ class Inserts(NamedTuple):
     columns: Columns
 
     def run(self, database: Any, _: Any) -> Results:
-        """Answer with the results of the first requests, at least one."""
         results: Results = database.insert(*self)
         return results
 
@@ -58,7 +56,6 @@ class Singles(NamedTuple):
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
     def run(self, database: Any, _: Any) -> Results:
-        """Answer with the results of the first requests, at least one."""
         results: Results = database.perform(self.requests)
         return results
 
@@ -107,7 +104,6 @@ class Responder(codec.Responder):
         self._version = version
 
     def play(self) -> Playing:
-        """Answer the lines, as far as the budget allows."""
         if self._failed is None:
             yield from self._whole_pieces()
         # A piece that was taken up has another rest, unless the budget has ended.

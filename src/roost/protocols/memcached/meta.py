@@ -48,7 +48,6 @@ class Flags:
         self.key = values.key(key)
 
     def has(self, flag: str) -> bool:
-        """Whether a flag was sent."""
         return ord(flag) in self.tokens
 
     def number(self, flag: str, otherwise: Any) -> Any:
@@ -62,7 +61,6 @@ class Flags:
         return found
 
     def mode(self, otherwise: str) -> str:
-        """Return the mode that was sent, or `otherwise`."""
         return self.tokens.get(ord("M"), otherwise.encode()).decode("latin-1")
 
     def shown(self, facts: dict[str, Any]) -> bytes:
@@ -114,7 +112,6 @@ class Meta:
         return KEEP if seconds is None else self._values.ttl(seconds)
 
     def parse(self, words: list[bytes]) -> Asked:
-        """Parse a request without a block."""
         make, otherwise = self._commands[words[0]]
         if len(words) < 2 or len(words[1]) > MOST_KEY:
             return say.ERROR if len(words) < 2 and otherwise != say.BAD_LINE else say.BAD_LINE
@@ -180,11 +177,8 @@ class Meta:
         except Unfit:
             found = None
         if found is None:
-            return (
-                Write([values.operation("delete", flags.key)], lambda _: say.TOO_LARGE)
-                if mode == "S"
-                else say.TOO_LARGE
-            )
+            gone = Write([values.operation("delete", flags.key)], lambda _: say.TOO_LARGE)
+            return gone if mode == "S" else say.TOO_LARGE
         if token is not None:
             token = min(token, 2**63 - 1)
         asked = values.operation("meta_set", flags.key, found, ttl, kept, mode, token, flags.has("I"))

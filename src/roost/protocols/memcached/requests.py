@@ -190,7 +190,6 @@ class Requests:
         return Read(self._keys(names), lambda rows: self.shown(names, rows, tokens))
 
     def shown(self, names: Sequence[bytes], rows: Sequence[Any], tokens: bool = False) -> bytes:
-        """Return the answer to a `get`."""
         parts = []
         for name, row in zip(names, rows, strict=True):
             if row is not None:
@@ -203,7 +202,6 @@ class Requests:
         return b"".join(parts)
 
     def shown_alone(self, names: Sequence[bytes], rows: Sequence[Any]) -> list[bytes]:
-        """Return the answers to requests of one key each."""
         if self.values.text_values:
             rows = [None if row is None else (row[0].encode(), *row[1:]) for row in rows]
         return [

@@ -62,7 +62,6 @@ class Responder(codec.Responder):
         self._keys = 0  # those of the present round
 
     def play(self) -> Playing:
-        """Answer the requests, as far as the budget allows."""
         if self._requests.stale and self._failed is None:
             self._requests.redeclare((yield Declared(self._requests.values.cache.name)))
         others = list(self.pieces) if self._failed is not None else (yield from self._gets())

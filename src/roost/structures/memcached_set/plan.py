@@ -368,7 +368,6 @@ class MemcachedPlan:
         yield from self._after(item, header, old or Header(), True)
 
     def clear(self, item: str) -> Work[None]:
-        """Delete the root, then its shards."""
         header = yield from self._header(item)
         if header is None:
             return
