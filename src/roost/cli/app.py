@@ -277,7 +277,6 @@ class _Rate(ProgressColumn):
     """Units per second."""
 
     def render(self, task: Task) -> Text:
-        """Return the rate as text; empty while it is unknown."""
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 

@@ -22,7 +22,6 @@ _COUNTS = [f"0\t1\t{number}" for number in range(64)]
 
 
 def error(code: int, word: str) -> str:
-    """Return an error answer."""
     return f"{code}\t1\t{word}"
 
 
@@ -88,7 +87,6 @@ class Answers:
         self._row = self._none + "\t%s" * width + "%.0s"
 
     def of(self, results: Sequence[Any], counted: Counted) -> list[str]:
-        """Return an answer for each result."""
         kinds = set(map(type, results))
         if kinds == _NUMBERS:
             counted.rows += len(results)

@@ -139,7 +139,6 @@ class FileSums(Changes):
         return f"CASE WHEN {sql} IS NULL OR ? IS NULL THEN {sql} {added} END"
 
     def stored(self, columns: Columns) -> tuple[list[Row], set[int]]:
-        """Return the rows of values, and the requests that must be run alone."""
         keys = all_stored(self.keys, columns)
         to = list(zip(*columns[len(keys) :], strict=True))
         addends = {each_: self._addends(each_) for each_ in set(to)}
@@ -184,7 +183,6 @@ class Inserts(Changes):
     """Inserts rows on a server by one statement; if one is refused, splits the rows in halves until it is alone."""
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Insert the rows."""
         rows, alone_at = self.stored(columns)
         results: list[Any] = [None] * len(rows)
 
@@ -250,7 +248,6 @@ class Modifications(Bulk):
         self._template = write(f"{text} WHERE {index.table.one}")
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Lock the rows, and write them."""
         index, width = self.index, self._lookups.named
         keys, to = all_stored(self.keys, columns), all_stored(self.to, columns[len(self.keys) :])
         alone_at = exceptions(keys) | exceptions(to, nulls=False)
@@ -304,7 +301,6 @@ class Sums(Bulk):
         self._updates: dict[Any, Template] = {}  # by the places of the columns that they set and compare
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Read the rows, add the numbers, and write the rows that changed."""
         keys = all_stored(self.keys, columns)
         # A key with an exception is NULL, or matches nothing: it is that of none of these rows.
         alone_at, lines = exceptions(keys), list(zip(*keys, strict=True))

@@ -164,7 +164,6 @@ class Lookups(Bulk):
     """Finds by a complete unique key. A result is a row with one more value than the index shows, or only NULLs."""
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Look up all keys."""
         keys = all_stored(self.keys, columns)
         total = len(keys[0])
 
@@ -213,7 +212,6 @@ class ServerLookups(Lookups):
         self.template = Template(text, table.words.lists, Answer.ORDINAL) if listed else None
 
     def fetch(self, keys: Columns, only: bool = False) -> Results:
-        """Look up keys; `Lookups.fetch` describes it."""
         assert self.template is not None
         found = yield Statement(self.template, list(zip(*keys, strict=True)), only=only)
         return [(*rows[0], True) if rows else self._none for rows in found]
@@ -248,7 +246,6 @@ class FileLookups(Lookups):
                 self._lots[size] = each(f"{listed} SELECT {shown} FROM k LEFT JOIN {source} ON {on}")
 
     def fetch(self, keys: Columns, only: bool = False) -> Results:
-        """Look up keys; `Lookups.fetch` describes it."""
         total = len(keys[0])
         values = total * len(self._none)
         # An array's texts end at their first NUL.

@@ -145,7 +145,6 @@ class MemcachedSet(Structure, Generic[K, M]):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the key and of the member."""
         return self.key.columns + self.member.columns
 
     def add(self, key: K, *members: M) -> Operation[None]:
@@ -273,7 +272,6 @@ class Texts:
         self._item = item
 
     def out(self, values: tuple[Any, ...]) -> Any:
-        """Return the text of the neutral values of the columns."""
         if self.raw:
             return values[0]
         if self.plain:
