@@ -1,10 +1,11 @@
-"""The programs of the page on libraries, in several processes: nobody is allowed more than the limit."""
+"""The programs of the pages on libraries, in several processes: nobody is allowed more than the limit."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -17,8 +18,10 @@ import roost
 import roost.contrib.dogpile
 from tests import servers
 from tests.campaigns import library_suites
-from tests.contrib.applications import application, code_of, codes
+from tests.contrib.applications import DOCS, application, code_of, codes
 
+PAGES = ["limits", "flask-session", "celery", "dogpile", "aiocache", "starsessions", "requests-cache", "diskcache"]
+SECTIONS = ["Install", "The line", "What differs", "What it costs"]
 spawn = multiprocessing.get_context("spawn")
 
 
@@ -70,7 +73,14 @@ def test_workers_of_celery_in_processes_store_results(any_url: str, tmp_path: Pa
         assert store.check() == []
 
 
-def test_the_other_programs_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_says_what_to_install_and_to_change_what_differs_and_what_it_costs(page: str) -> None:
+    heads = re.findall("^## (.*)", (DOCS / f"{page}.md").read_text(), re.MULTILINE)
+    assert [head.removesuffix("s to change").removesuffix(" to change") for head in heads] == SECTIONS
+    assert f"]({page}.md)" in (DOCS / "doors.md").read_text()
+
+
+def test_the_other_pages_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     application(any_url, "diskcache")
     assert (tmp_path / "thumbnails/cache.db").exists()
