@@ -6,8 +6,7 @@ from roost.structures.adopted import Adopted
 from roost.structures.cache.clients import CacheConsole
 from roost.structures.cache.declaration import Cache
 from roost.structures.cache.plan import CachePlan
-from roost.structures.capped.clients import CappedConsole
-from roost.structures.capped.declaration import Capped
+from roost.structures.capped.declaration import Capped, CappedConsole
 from roost.structures.capped.plan import CappedPlan
 from roost.structures.counter.clients import CounterConsole
 from roost.structures.counter.declaration import Counter

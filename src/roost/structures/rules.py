@@ -155,14 +155,6 @@ def seconds(name: str, keep_for: Any) -> int:
     return found
 
 
-def leaves_earlier(what: str, old: Any, new: Any) -> str:
-    """Describe what a shorter `keep_for` of another declaration lets expire; "" if it is not shorter."""
-    after = getattr(new, "keep_for", old.keep_for)
-    if None in (after, old.keep_for) or after >= old.keep_for:
-        return ""
-    return f"{what} that were written longer than {in_words(after)} ago are deleted"
-
-
 def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
     """Let stored rows expire earlier if `keep_for` becomes shorter.
 

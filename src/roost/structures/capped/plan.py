@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import BOUND, FAR, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
-from roost.structures.capped.clients import CappedWire
-from roost.structures.capped.declaration import Capped
+from roost.structures.capped.declaration import Capped, CappedWire
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
 from roost.structures.program import Write, first

@@ -29,13 +29,11 @@ from roost.structures.rules import (
     counted,
     has_head,
     lasting,
-    leaves_earlier,
     rule,
     sweep,
 )
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
-from roost.structures.structure import Structure
 from roost.structures.views.postgresql import newest_version
 from roost.structures.wire import Values, Wire
 from roost.structures.words.words import Words
@@ -69,6 +67,7 @@ class SetConsole(Console[Set[Any, Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
     reads = "size"
     headers = ("size",)
+    holds = "members"
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         return self.structure.members(key)
@@ -82,12 +81,6 @@ class SetConsole(Console[Set[Any, Any]]):
         key, member = self.structure.key, self.structure.member
         width = len(key.columns)
         return self.structure.add(key.value(values[:width]), member.value(values[width:]))
-
-    def deletes(self, new: Structure) -> str:
-        old, said = self.structure, []
-        if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
-            said.append(f"members beyond the newest {new.keep} of each key are deleted")
-        return " and ".join(filter(None, [*said, leaves_earlier("members", old, new)]))
 
 
 def _ordered(member: Any) -> Any:
