@@ -160,15 +160,6 @@ class Leave(NamedTuple):
     values: Sequence[str]
 
 
-class Take(NamedTuple):
-    """Delete rows that are locked, and remember a sum over them."""
-
-    name: str
-    table: str
-    where: str
-    value: str
-
-
 class Each(NamedTuple):
     """Run steps for each row of a query, whose columns are remembered under their names. Not on SQLite."""
 
@@ -183,7 +174,7 @@ class Give(NamedTuple):
     values: Sequence[str]
 
 
-Step = Head | Next | Now | Fact | Let | Fetch | Do | Put | Refuse | Leave | Take | Each | Give
+Step = Head | Next | Now | Fact | Let | Fetch | Do | Put | Refuse | Leave | Each | Give
 
 
 class Door(NamedTuple):

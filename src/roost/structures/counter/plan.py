@@ -21,7 +21,7 @@ from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, P
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.rules import gone, rule
-from roost.structures.steps import BY_INDEX, IN_ORDER, TOTAL, Do, Door, Give, Let, Program, Step, Take, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, TOTAL, Do, Door, Give, Let, Program, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
@@ -166,7 +166,10 @@ class CounterPlan(ProgramPlan):
             # Where the lock made all rows, the key was gone, and there is no total. (What MariaDB counts depends on the
             # client's flags; there it is 0.)
             value = f"CASE WHEN count(*) > {w['made']} THEN {value} END"
-        yield Take("had", w.rows, w.mine(), value)
+        mine = f"{w.rows} WHERE {w.mine()}"
+        locked = f"(SELECT * FROM {mine} FOR UPDATE) q" if self.dialect.name == "postgresql" else mine
+        yield Let("had", f"SELECT {value} FROM {locked}", TOTAL, locking=True)
+        yield Do(f"DELETE FROM {mine}")
         yield Give([w["had"]])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:

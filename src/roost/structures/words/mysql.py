@@ -187,13 +187,6 @@ class MySQLWords(ServerWords):
             f"    INSERT INTO {step.table} ({names}) VALUES ({given}); END"
         )
 
-    def _take(self, step: steps.Take) -> list[str]:
-        where = f"{step.table} WHERE {step.where}"
-        return [
-            f"SELECT {step.value} INTO {self[step.name]} FROM {where}{self.dialect.for_update}",
-            self._by_key(f"DELETE FROM {where}"),
-        ]
-
     def _looked_up(self, fact: str, value: int) -> str:
         found = (
             f"SELECT JSON_VALUE(c.definition, '$.{fact}') FROM roost_catalog c\n"
