@@ -145,7 +145,7 @@ class CappedPlan(RowsPlan):
             yield Do(f"UPDATE {w.head} SET sequence = greatest(sequence, ({newest})) WHERE {mine}")
 
     def _adding(self, w: Words) -> Iterator[Step]:
-        yield Head(["sequence", "n", *([BOUND.name] if w.loops else [])])
+        yield Head([SEQUENCE, N, *([BOUND] if w.loops else [])])
         if self.expires:
             yield Now()
         yield from self._adding_on_server(w) if w.loops else self._adding_on_file(w)
@@ -309,7 +309,7 @@ class CappedPlan(RowsPlan):
     def _removing(self, w: Words) -> Iterator[Step]:
         this = w.mine([*self.structure.key.columns, *self.structure.id.columns])
         counts = self.structure.keep is not None
-        yield Head(["n"] if w.loops and self.by_head else ["n", "sequence"], makes=False)
+        yield Head([N] if w.loops and self.by_head else [N, SEQUENCE], makes=False)
         if self.expires:
             yield Now()
         living = f" AND until > {w['now']}" if self.expires else ""

@@ -197,7 +197,7 @@ class SetPlan(ProgramPlan):
             yield Do(w.put(w.head, one, key, {"n": f"{w.head}.n + 1"}, new))
             yield Do(w.put(w.rows, w.values(self.pair), pair))
             return
-        yield Head(["n"])
+        yield Head([N])
         # The rows that have expired are the oldest: they need not go before others do.
         reads_first = w.dialect.family == "postgresql"
         if self.expires:
@@ -273,7 +273,7 @@ class SetPlan(ProgramPlan):
     def _removing(self, w: Words) -> Iterator[Step]:
         this = f"DELETE FROM {w.rows} WHERE {w.mine(self.pair)}"
         if self.heads:
-            yield Head(["n"], makes=False)
+            yield Head([N], makes=False)
         if self.expires:
             yield Now()
             if w.loops:

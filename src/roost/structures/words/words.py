@@ -227,7 +227,7 @@ class ServerWords(Words):
         for step in run:
             match step:
                 case steps.Head():
-                    self._declare(declared, *step.remembered)
+                    self._declare(declared, *step.columns)
                     lines += self._lock_head(step)
                 case steps.Next():
                     self._declare(declared, *step.remembered)
