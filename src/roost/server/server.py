@@ -30,8 +30,7 @@ from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Database, Limits
-from roost.store.served_file import FileDatabase
-from roost.store.served_server import connect
+from roost.store.served_databases import FileDatabase, connect
 
 TURN = 2**20  # characters of requests in a turn
 TURN_SECONDS = 0.05  # seconds after which a turn leaves its remaining requests to the next one
