@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Generator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Together, Wanted
@@ -56,7 +56,7 @@ def changes_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | Non
     lookups = ServerLookups(index, shape, changes=True)
     if lookups.template is None or (verb == "update" and not shape.to):
         return None
-    return Sums(index, shape, lookups) if sums else Modifications(index, shape, lookups)
+    return Modifications(index, shape, lookups)
 
 
 class Changes(Bulk):
@@ -237,97 +237,50 @@ class Inserts(Changes):
         return Statement(each(f"{text} RETURNING {table.columns[table.automatic].sql}"), [values])
 
 
+# What a request does: what identifies its row, the places of columns, and their new values; none if the row is deleted.
+Change = tuple[Row, tuple[int, ...], Sequence[Any]]
+
+
 class Modifications(Bulk):
-    """Updates that set the same columns, or deletes, on a server. A result is the number of rows."""
+    """Modifications of one kind on a server. A result is the number of changed rows.
 
-    def __init__(self, index: OpenedIndex, shape: Shape, lookups: ServerLookups) -> None:
-        super().__init__(index, shape)
-        self._lookups = lookups
-        sets = ", ".join([f"{column.sql} = {column.hole}" for column in self.to])
-        text = f"UPDATE {index.table.sql} SET {sets}" if self.to else f"DELETE FROM {index.table.sql}"
-        self._template = write(f"{text} WHERE {index.table.one}")
-
-    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        index, width = self.index, self._lookups.named
-        keys, to = all_stored(self.keys, columns), all_stored(self.to, columns[len(self.keys) :])
-        alone_at = exceptions(keys) | exceptions(to, nulls=False)
-        lines, values = list(zip(*keys, strict=True)), list(zip(*to, strict=True)) or [()] * len(keys[0])
-        total = len(lines)
-        results: list[Any] = [0] * total
-        found = yield from self._lookups.present([key for place, key in enumerate(lines) if place not in alone_at])
-        names = {key: row[:width] for key, row in found.items()}
-        begin = 0
-        for end in (*sorted(alone_at), total):  # a request that is run alone must see the effects of those before it
-            places, rows, done = [], [], set()
-            for place in range(begin, end):
-                name = names.get(lines[place])
-                if name is not None and (self.to or name not in done):
-                    done.add(name)
-                    places.append(place)
-                    rows.append((*values[place], *index.named(name)))
-            # A trigger, or a foreign key, may have changed other rows, too.
-            counted = [0] if not self.to or index.table.words.counts else []
-            write_all = attempted(index, Statement(self._template, rows), counted=counted)
-            if rows and (yield from write_all) is None:
-                done.clear()  # those that are refused alone are still there
-                for place in range(begin, end):
-                    results[place] = yield from alone(place)
-            else:
-                for place in places:
-                    results[place] = 1
-            if not self.to:
-                names = {key: name for key, name in names.items() if name not in done}
-            if end < total:
-                results[end] = yield from alone(end)
-            begin = end + 1
-        budget.take(0)
-        return results
-
-
-# A request that changes its row: its place, what identifies the row, the places of the columns, and their new values.
-Summed = tuple[int, Row, tuple[int, ...], Sequence[Any]]
-
-
-class Sums(Bulk):
-    """Increments, or decrements, on a server, with the same number of values. A result is the number of changed rows.
-
-    Each is an UPDATE of its own, so that triggers and constraints see every value. If a row does not have the sum that
-    the previous UPDATE has set (because a trigger, or a FLOAT column, has changed it), all are undone and run alone.
+    Each is a statement of its own, so that triggers and constraints see every value. If a row does not have the sum
+    that the previous UPDATE has set (because a trigger, or a FLOAT column, has changed it), all are undone and run
+    alone.
     """
 
     def __init__(self, index: OpenedIndex, shape: Shape, lookups: ServerLookups) -> None:
         super().__init__(index, shape)
         self._lookups = lookups
-        self._updates: dict[Any, Template] = {}  # by the places of the columns that they set and compare
+        self._sums = shape.verb not in ("update", "delete")
+        self._texts: dict[Any, Template] = {}  # by the places of the columns that they set and compare
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        keys = all_stored(self.keys, columns)
-        # A key with an exception is NULL, or matches nothing: it is that of none of these rows.
+        keys, to = all_stored(self.keys, columns), columns[len(self.keys) :]
+        # A key with an exception is NULL, or matches nothing: it is that of none of the other rows.
         alone_at, lines = exceptions(keys), list(zip(*keys, strict=True))
+        if not self._sums:
+            to = all_stored(self.to, to)
+            alone_at |= exceptions(to, nulls=False)
         found = yield from self._lookups.present([key for place, key in enumerate(lines) if place not in alone_at])
         named = self._lookups.named
         present = {row[:named]: list(row[named:-1]) for row in found.values()}
         results: list[Any] = [0] * len(lines)
-        summed: list[Summed] = []
-        for place, (key, to) in enumerate(zip(lines, zip(*columns[len(keys) :], strict=True), strict=True)):
-            if place in alone_at or key not in found:
+        changes: list[Change] = []
+        rows = zip(*to, strict=True) if to else repeat(())
+        for place, (key, given) in enumerate(zip(lines, rows, strict=False)):
+            name = found[key][:named] if place not in alone_at and key in found else None
+            if name is None or name not in present:
                 continue
-            old = present[name := found[key][:named]]
             try:
-                addends = self.index.addends(to)
-                sums = self.index.sums(old, addends, self.shape.verb)
+                change = self._change(present, name, given)
             except Error as error:
                 results[place] = error
                 continue
-            if sums is None:
-                continue
-            into = tuple([column for column, _ in addends])
-            for column, value in zip(into, sums, strict=True):
-                old[column] = value
-            if into:
-                summed.append((place, name, into, sums))
-            results[place] = 1
-        done = yield from self._store(summed)
+            if change is not None:
+                changes += change
+                results[place] = 1
+        done = yield from self._done(changes)
         for place, key in enumerate(lines):
             if place in alone_at or (not done and key in found):
                 results[place] = yield from alone(place)
@@ -336,27 +289,44 @@ class Sums(Bulk):
         budget.take(0)
         return results
 
-    def _store(self, summed: Sequence[Summed]) -> Generator[Wanted, Any, bool]:
-        # Writes the sums, all or none; returns whether it was done.
+    def _change(self, present: dict[Row, list[Any]], name: Row, given: Row) -> list[Change] | None:
+        # What is to be written, which may be nothing; None if the row must not change.
+        if self.shape.verb == "delete":
+            del present[name]
+            return [(name, (), ())]
+        if not self._sums:
+            return [(name, tuple(range(len(given))), given)]
+        addends = self.index.addends(given)
+        sums = self.index.sums(present[name], addends, self.shape.verb)
+        if sums is None:
+            return None
+        into = tuple([column for column, _ in addends])
+        for column, value in zip(into, sums, strict=True):
+            present[name][column] = value
+        return [(name, into, sums)] if into else []
+
+    def _done(self, changes: Sequence[Change]) -> Generator[Wanted, Any, bool]:
+        # Writes the changes, all or none; returns whether it was done.
         passed: list[tuple[tuple[tuple[int, ...], tuple[int, ...]], Row]] = []  # the columns, and the values
-        written: defaultdict[Row, dict[int, Any]] = defaultdict(dict)  # the values of rows after the previous requests
-        for _, name, into, sums in summed:
-            own = written[name]
-            passed.append(((into, tuple(own)), (*sums, *self.index.named(name), *own.values())))
-            own.update(zip(into, sums, strict=True))
+        written: defaultdict[Row, dict[int, Any]] = defaultdict(dict)  # the sums of the previous requests
+        for name, into, values in changes:
+            own = written[name] if self._sums else {}
+            passed.append(((into, tuple(own)), (*values, *self.index.named(name), *own.values())))
+            own.update(zip(into, values, strict=True))
         grouped = [(each_, [row for _, row in some]) for each_, some in groupby(passed, lambda each_: each_[0])]
-        statements = [Statement(self._update(*each_), rows) for each_, rows in grouped]
+        statements = [Statement(self._text(*each_), rows) for each_, rows in grouped]
+        # A trigger, or a foreign key, may have deleted other rows, too.
         counts = self.index.table.words.counts
-        counted = [place for place, ((_, before), _) in enumerate(grouped) if before or counts]
+        counted = [place for place, ((into, before), _) in enumerate(grouped) if before or counts or not into]
         return not statements or (yield from attempted(self.index, *statements, counted=counted)) is not None
 
-    def _update(self, into: tuple[int, ...], before: tuple[int, ...]) -> Template:
-        template = self._updates.get((into, before))
+    def _text(self, into: tuple[int, ...], before: tuple[int, ...]) -> Template:
+        template = self._texts.get((into, before))
         if template is None:
             table, columns = self.index.table, self.index.columns
             same = [f"{columns[at].sql} {table.words.same} {columns[at].filtered or columns[at].hole}" for at in before]
-            text = f"{self.index.setting([columns[at] for at in into])} WHERE {' AND '.join([table.one, *same])}"
-            template = self._updates[into, before] = write(text)
+            text = self.index.setting([columns[at] for at in into]) if into else f"DELETE FROM {table.sql}"
+            template = self._texts[into, before] = write(f"{text} WHERE {' AND '.join([table.one, *same])}")
         return template
 
 

@@ -193,13 +193,9 @@ class MemcachedPlan:
         if not header.shards:
             return Whole(root, own, ())
         names = self._shards(item, header.generation, header.shards, only)
-        shards = []
-        for name in names:
-            if name in found:
-                data = found[name].data
-                shards.append((self.encoding.read(name, data), len(data)))
-        if len(shards) == len(names) or header.lost:
-            return Whole(root, own, shards, twice)
+        there = {name: found[name] for name in names if name in found}
+        if len(there) == len(names) or header.lost:
+            return Whole(root, own, self._logs(there), twice)
         return (yield from self._missing(item, only))
 
     def _missing(self, item: str, only: Collection[Member] | None) -> Work[Whole | None]:
@@ -215,8 +211,7 @@ class MemcachedPlan:
             found = (yield ask.Get(tuple(names))) if names else {}
             if len(found) == len(names) or header.lost:
                 self.memory.remember(item, header)
-                shards = [(self.encoding.read(name, each.data), len(each.data)) for name, each in found.items()]
-                return Whole(root, own, shards, twice=True)
+                return Whole(root, own, self._logs(found), twice=True)
             data = self.encoding.header(header._replace(complete=False, lost=True)) + root.data[own.start :]
             if (yield ask.Cas(item, data, self._left(header.expires), root)):
                 log.warning(
@@ -224,6 +219,9 @@ class MemcachedPlan:
                     *(item, len(names) - len(found), len(names)),
                 )
         raise Busy(f"{item}: it changed during every attempt to read it")
+
+    def _logs(self, shards: Mapping[str, Item]) -> list[tuple[Log, int]]:
+        return [(self.encoding.read(name, each.data), len(each.data)) for name, each in shards.items()]
 
     def _shards(self, item: str, generation: int, shards: int, only: Collection[Member] | None = None) -> list[str]:
         numbers: Iterable[int] = range(shards) if only is None else {home(member, shards) for member in only}
@@ -249,8 +247,10 @@ class MemcachedPlan:
                     if self.memory.random.random() * LOOK < len(data):
                         yield from self._look(item)
                     return
-                if (creates := _creates(changes)) and (yield from self._make(item, data)):
-                    return
+                if creates := _creates(changes):
+                    begin = self.encoding.header(Header(expires=(expires := self._expires())))
+                    if (yield ask.Add(item, begin + data, self._left(expires))):
+                        return
             except TooLarge:
                 creates, retried = _creates(changes), True
             # The root exists now, so another client has just made it, or it is full; memcached's answer is the same.
@@ -262,11 +262,6 @@ class MemcachedPlan:
             retried = False
             if late():
                 raise Busy(f"{item} is full, and it changed during every attempt to rewrite it")
-
-    def _make(self, item: str, data: bytes) -> Work[bool]:
-        expires = self._expires()
-        made: bool = yield ask.Add(item, self.encoding.header(Header(expires=expires)) + data, self._left(expires))
-        return made
 
     def _rewrite(self, item: str, changes: Changes, creates: bool) -> Work[bool]:
         # Rewrites a set with these changes; returns whether this was done, or there was nothing to do.
