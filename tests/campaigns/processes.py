@@ -214,7 +214,7 @@ def children(n: int, work: Callable[[Line, int], None], patience: float = PATIEN
 
 
 def at_once(n: int, work: Callable[[int], object]) -> list[Any]:
-    """Do something in several processes, each with its number, and return what each of them returned, by way of JSON."""
+    """Do something in several processes, each with its number, and return what each returned, by way of JSON."""
 
     def told(line: Line, number: int) -> None:
         line.say(json.dumps(work(number)))
