@@ -1,4 +1,4 @@
-"""What users install: wheel and sdist are built and installed into empty environments; extras have all they need.
+"""What users install: wheel and sdist go into empty environments; each extra has all that its use needs.
 
 Building and installing downloads: only where everything has to be run.
 """
