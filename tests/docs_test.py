@@ -256,11 +256,11 @@ def cli_page() -> str:
     def add(command: click.Command, words: list[str]) -> None:
         context = click.Context(command, info_name=" ".join(words))
         said, _, examples = inspect.cleandoc(command.help or "").partition("\nExample")
-        parts.append(f"## {context.info_name}\n\n`{context.get_usage().removeprefix('Usage: ')}`\n")
+        parts.append(f"## {context.info_name}\n")
         parts.append(f"{said.partition(f'{chr(10)}{chr(10)}')[0].strip()}\n")
         lines = [line.strip() for line in examples.splitlines()[1:] if line.strip().startswith("roost ")]
         if lines:
-            parts.append("```sh\n" + "\n".join(lines[:3]) + "\n```\n")
+            parts.append("```sh\n" + "\n".join(lines[:2]) + "\n```\n")
         if isinstance(command, click.Group):
             for name, each in command.commands.items():
                 add(each, [*words, name])
