@@ -188,8 +188,7 @@ eval "$(_ROOST_COMPLETE=bash_source roost)"
 ```
 
 For zsh, in `~/.zshrc`: `eval "$(_ROOST_COMPLETE=zsh_source roost)"`. For fish, in
-`~/.config/fish/completions/roost.fish`: `_ROOST_COMPLETE=fish_source roost | source`. `_ROOST_COMPLETE` is for the
-shell only: if it is set, `roost` prints a script and does nothing else.
+`~/.config/fish/completions/roost.fish`: `_ROOST_COMPLETE=fish_source roost | source`.
 """
 
 
