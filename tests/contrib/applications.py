@@ -8,22 +8,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs/doors.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def code_of(library: str) -> str:
-    """The program in the library's section of the page."""
-    (section,) = re.findall(rf"^## {library}\b[^\n]*(.*?)(?=^## )", PAGE.read_text(), re.M | re.S | re.I)
-    return "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+def code_of(page: str) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL))
 
 
-def application(url: str, library: str) -> dict[str, Any]:
-    """Run a library's program; return its names."""
+def application(url: str, page: str) -> dict[str, Any]:
+    """Run a page's program; return its names."""
     os.environ["DATABASE_URL"] = url
     found: dict[str, Any] = {"__name__": "application"}
     # The machine of the tests may do much else.
-    patient = code_of(library).replace("strategy=", 'storage_options={"timeout": 60.0}, strategy=')
-    exec(compile(patient, f"{library} of doors.md", "exec", dont_inherit=True), found)
+    patient = code_of(page).replace("strategy=", 'storage_options={"timeout": 60.0}, strategy=')
+    exec(compile(patient, f"{page}.md", "exec", dont_inherit=True), found)
     return found
 
 

@@ -1,10 +1,10 @@
-"""The programs of the page on libraries, in several processes: nobody is allowed more than the limit."""
+"""The programs of the pages on libraries, in several processes: nobody is allowed more than the limit."""
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -17,14 +17,16 @@ import roost
 import roost.contrib.dogpile
 from tests import servers
 from tests.campaigns import library_suites
-from tests.contrib.applications import application, code_of, codes
+from tests.campaigns.processes import at_once
+from tests.contrib.applications import DOCS, application, code_of, codes
+from tests.lengths import length
 
-spawn = multiprocessing.get_context("spawn")
+PAGES = ["limits", "flask-session", "celery", "dogpile", "aiocache", "starsessions", "requests-cache", "diskcache"]
+SECTIONS = ["Install", "The line", "What differs", "What it costs"]
 
 
 def test_processes_share_the_limit(any_url: str) -> None:
-    with spawn.Pool(3) as pool:
-        found = pool.starmap(codes, [(any_url, 25)] * 3, chunksize=1)
+    found = at_once(3, lambda _: codes(any_url, 25))
     for answers in zip(*found, strict=True):  # of FastAPI, of Flask
         assert Counter(code for each in answers for code in each) == {200: 20, 429: 55}
 
@@ -70,7 +72,14 @@ def test_workers_of_celery_in_processes_store_results(any_url: str, tmp_path: Pa
         assert store.check() == []
 
 
-def test_the_other_programs_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_says_what_to_install_and_to_change_what_differs_and_what_it_costs(page: str) -> None:
+    heads = re.findall("^## (.*)", (DOCS / f"{page}.md").read_text(), re.MULTILINE)
+    assert [head.removesuffix("s to change").removesuffix(" to change") for head in heads] == SECTIONS
+    assert f"]({page}.md)" in (DOCS / "doors.md").read_text()
+
+
+def test_the_other_pages_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     application(any_url, "diskcache")
     assert (tmp_path / "thumbnails/cache.db").exists()
@@ -96,9 +105,9 @@ def test_the_other_programs_run(any_url: str, tmp_path: Path, monkeypatch: pytes
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("library", library_suites.SUITES)
+# Dogpile's come with it; those that have to be fetched, or wait, and other databases are left to the campaign.
+@pytest.mark.parametrize("library", length(["dogpile"], [*library_suites.SUITES]))
 def test_the_librarys_own_tests_pass(library: str, tmp_path: Path) -> None:
-    # Those that wait, and other databases, are left to the campaign.
     try:
         assert library_suites.passes(library, "sqlite", tmp_path, quick=True)
     except servers.NotHere as error:

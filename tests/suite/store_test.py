@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import roost
+from roost.contrib.windows import Windows
 from roost.structures.registry import from_definition
 from tests.campaigns.processes import until
 from tests.lengths import length
@@ -88,6 +89,12 @@ def test_two_declarations_of_one_name_in_one_batch(make: Make) -> None:
         store.run_all(pageviews.add("/home"), other.add(1))
     same = roost.Counter("pageviews")
     assert store.run_all(pageviews.add("/home"), same.add("/home"), pageviews.total("/home"))[2] == 2
+
+
+def test_a_structure_may_be_named_as_a_part_of_another_one(make: Make) -> None:
+    parts = [roost.Lease("pages_leases"), roost.RateLimit("hits_head", limit=1, within=60)]
+    store = make(roost.Cache("pages"), Windows("hits"), *parts)
+    assert store.check() == []
 
 
 def test_create_is_all_or_nothing(open_store: Make) -> None:
