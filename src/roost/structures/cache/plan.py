@@ -30,10 +30,24 @@ from roost.structures.cache.programs import (
 )
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
-from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
+from roost.structures.plan import (
+    SEQUENCE,
+    Careful,
+    Context,
+    Locked,
+    N,
+    Operations,
+    Plan,
+    Rule,
+    Verb,
+    each,
+    same,
+    seizing,
+)
 from roost.structures.program import Calling, Write
 from roost.structures.rules import DUE, UNTIL, RuleWords, rule
 from roost.structures.steps import FULL, Program
+from roost.structures.structure import facts_of
 from roost.types.columns import Column
 
 MOST_NOTED = 64  # uses that one batch writes down
@@ -158,7 +172,7 @@ class CachePlan(CacheReads):
         spec = self.structure.value.spec
         match outcome:
             case _ if outcome == FULL:
-                return Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}")
+                return Full(f"{op!r}: a value would have more than max_bytes")
             case _ if outcome == TOO_LONG and op.verb in ("append", "prepend", "meta_set"):
                 return worded(Invalid(f"{op!r}: the value would be longer than {spec}"), "toobig")
             case _ if outcome == TOO_LONG:
@@ -279,17 +293,23 @@ class CachePlan(CacheReads):
             for row in self.writes[op.verb].rows(op):
                 rows.pop(row[: self.key_width], None)  # the last one is the use
                 rows[row[: self.key_width]] = row
-        most = self.structure.max_bytes
-        fits = most is None or all([self._size(row) <= most for row in rows.values()])
-        if not fits:
+        bounded, most = self.structure.bounded, self.structure.max_bytes
+        largest = max([self._size(row) for row in rows.values()], default=0) if bounded else 0
+        if bounded and (context.careful or (most is not None and largest > most)):
             return (yield from self._writes(run, context, False))
-        if len(rows) > 1 and self._by_store:
-            yield from self._set_on_file([*rows.values()], context)
-        elif len(rows) > 1 and not context.joined:
-            keys = [*rows] if self.structure.bounded else sorted(rows)
-            yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
-        elif rows:
-            yield from self.call("set", [*rows.values()], context)
+        if len(rows) > 1 and (self._by_store or not context.joined):
+            if self._by_store:
+                yield from self._set_on_file([*rows.values()], context)
+            else:
+                keys = [*rows] if bounded else sorted(rows)
+                yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
+            if bounded:  # whose head is locked: `alter` has ended, or waits
+                (stored,) = yield self.stored
+                most = facts_of(stored[0][0])["max_bytes"] if stored else None
+                if most is not None and largest > most:
+                    raise Careful
+        elif rows and FULL in (yield from self.call("set", [*rows.values()], context)):
+            raise Careful
         return [None] * len(run)
 
     def _set_on_file(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, None]:

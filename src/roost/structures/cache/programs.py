@@ -171,7 +171,7 @@ class CachePrograms(CacheBounds):
             return
         size = self._size(w, value)
         if self.cache.max_bytes:
-            message = f"{self.cache.name}: a value would have more than max_bytes, {self.cache.max_bytes:,}"
+            message = f"{self.cache.name}: a value would have more than max_bytes"  # however many the declaration says
             yield Refuse(f"{size} > {self.cache.max_bytes}", FULL, message)
         more = f"CASE WHEN {w['token']} IS NULL THEN 1 ELSE 0 END"
         yield from self._tally(w, more, f"{size} - coalesce({w['size']}, 0)", 1)
