@@ -139,10 +139,9 @@ def on_postgresql(plan: Any) -> Made:
     removed = f"{words.name}_remove({', '.join(words.called('remove', REMOVED, words.old))})"
     return Made(
         view=f"SELECT {shown} FROM {words.rows}{words.where}",
-        insert=[words.refuse(*words.rules(new), no_flags), *words.normal(new), *set_],
+        insert=[words.refuse(*words.rules(new), no_flags), *set_],
         update=[
             words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
-            *words.normal([value, EXPIRES]),
             *head,
             f"PERFORM 1 FROM {words.rows} WHERE {old} AND {as_it_was} FOR UPDATE;",
             words.unless_changed(old),
