@@ -117,7 +117,7 @@ class WindowsPlan(own.RefusingPlan):
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
         yield self.create(self.head_table, [*key, *HEAD], names)
         yield self.create(self.rows_table, [*key, LAST, N, AT], f"{names}, last")
-        yield self.index("head_over", "until", table=self.head_table)
+        yield self.index("over", "until", table=self.head_table)
 
     # --- programs -------------------------------------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ class LeasePlan(ProgramPlan):
 
     structure: Lease[Any]
     wire = LeaseWire
-    views = read_only(_shown, _end, "a lease is held by acquire(), not by SQL; DELETE ends one", [TOKEN])
+    views = read_only(_shown, _end, "a lease is held by acquire(), not by INSERT or UPDATE; DELETE ends one", [TOKEN])
     expires = True
 
     def made(self) -> Iterator[str]:

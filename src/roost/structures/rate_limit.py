@@ -169,7 +169,9 @@ class RateLimitPlan(RefusingPlan):
     wire = RateLimitWire
     alterations: ClassVar[Any] = {"limit": _change, "within": _change}
     views = read_only(
-        _shown, _delete, "a rate limit is taken from by take(), not by SQL; DELETE lets a key take all again"
+        _shown,
+        _delete,
+        "a rate limit is taken from by take(), not by INSERT or UPDATE; DELETE lets a key take all again",
     )
     expires = True
 

@@ -76,13 +76,16 @@ def due_with(ends: str, due: str = "due") -> str:
     return f"coalesce(least(nullif({due}, 0), {ends}), {ends})"
 
 
-def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str, due: str = "") -> Iterator[Step]:
+def gone(
+    w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str, due: str = "", index: str = "over"
+) -> Iterator[Step]:
     """Delete some rows for which `over` holds, except those that another session holds.
 
     ends: the column in `over`.
     due: the same condition of `due`, where that is indexed in its place. Not on SQLite.
+    index: the end of the name of the index.
     """
-    names, index = w.names(rows_key), f"FORCE INDEX ({table.removesuffix('_rows')}_over) "
+    names = w.names(rows_key)
     found = _some(w, due or over, DUE.name if due else ends)
     move, too = f"UPDATE {table} SET due = {ends} WHERE", f" AND {over}" if due else ""
     match w.dialect.family:
@@ -95,7 +98,8 @@ def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str,
             yield Do(f"DELETE FROM {table} WHERE {free}{too}")
         case _:  # a DELETE there cannot skip rows
             this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
-            free = f"SELECT {names} FROM {table} {index}{found} FOR UPDATE SKIP LOCKED"
+            by_index = f"FORCE INDEX (roost_{w.name}_{index})"
+            free = f"SELECT {names} FROM {table} {by_index} {found} FOR UPDATE SKIP LOCKED"
             moved = [Do(f"{move} {this} AND NOT ({over})")] if due else []
             yield Each(rows_key, free, [*moved, Do(f"DELETE FROM {table} WHERE {this}{too}")])
 

@@ -28,6 +28,7 @@ from roost.structures.cache.programs import (
     CHANGED,
     FLAGS,
     INVALIDATES,
+    LEASED,
     MARKED,
     MISSING,
     MODES,
@@ -191,7 +192,7 @@ class CachePlan(CacheReads):
             yield self.create(table, [*key, *more], names, 80).replace(", WITHOUT ROWID", "")  # values may be long
         some = "" if dialect.family == "mariadb" else f" WHERE {self.expiry} < {NEVER}"
         yield self.index("over", f"{self.expiry}{f', {names}' if structure.bounded else ''}", some)
-        yield self.index("leases_over", "until", table=f"roost_{name}_leases")
+        yield self.index(LEASED, "until", table=f"roost_{name}_leases")
         if structure.bounded:
             yield self.index("used", "used")
             head = [ID, N, BYTES, SEQUENCE, LOW]

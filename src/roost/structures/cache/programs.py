@@ -52,6 +52,8 @@ MISSING, STORED, THERE, CHANGED, MARKED = range(5)
 TOO_LONG, NO_NUMBER, BEYOND = -3, -4, -5
 SUM = Column("outcome", TOTAL)  # of a number: one more than it is, if it is not negative; otherwise 9 less
 
+LEASED = "leased"  # the index of leases by their ends
+
 HALF = 10**10  # of a number of 64 bits, in SQLite's integers
 HIGH, LOWER = divmod(COUNTER_MAX + 1, HALF)
 
@@ -436,7 +438,7 @@ class CachePrograms(CacheBounds):
         else:
             past = f"{self.expiry} <= {w['now']}{self._some}"
             yield from gone(w, w.rows, self.key, over if self._dues else past, "until", past if self._dues else "")
-        yield from gone(w, self.leases, self.key, over, "until")
+        yield from gone(w, self.leases, self.key, over, "until", index=LEASED)
 
 
 def _sum_on_sqlite(kept: str, n: str, sign: str) -> str:
