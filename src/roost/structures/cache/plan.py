@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Error, Full, Invalid, Overflow, worded
-from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds, expiry_of
+from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
 from roost.structures.cache.declaration import (
     EXPIRES,
     FLAGS_MAX,
@@ -167,7 +167,8 @@ class CachePlan(CacheReads):
     expires = True
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
-        self.expiry = expiry_of(structure, dialect)
+        # The indexed column by which a sweep finds expired rows.
+        self.expiry = DUE.name if dialect.row_locks and not structure.bounded else "until"
         self._value_out = dialect.encoder([structure.value]) or same
         self._value_in = dialect.decoder([structure.value]) or same
         super().__init__(structure, dialect)
@@ -200,7 +201,7 @@ class CachePlan(CacheReads):
             yield f"INSERT INTO {self.head_table} ({dialect.names(head)}) VALUES (0, 0, 0, 0, 0)"
 
     def programs(self) -> Iterator[Program]:
-        return CachePrograms(self.structure, self.dialect, {"mine": self.mine(), "now": self.now}).programs()
+        return CachePrograms(self).programs()
 
     # --- what the verbs call ------------------------------------------------------------------------------------------
 
