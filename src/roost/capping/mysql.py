@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import CUT, IN_UTC, NTH, NUMBER, PAUSE, MariaDBWords
-from roost.dialects.mysql import MYSQL
+from roost.dialects import MYSQL
 
 MOST_WAITS = 5  # of a pass, a second each, for rows that go too
 BY_KEY = "DELETE /*+ INDEX(r PRIMARY) */"  # or a scan would wait for whoever is writing
