@@ -105,8 +105,18 @@ def test_create_is_all_or_nothing(open_store: Make) -> None:
         store.run(visits.latest(1))
 
 
+def test_two_structures_of_one_name_are_refused_before_anything_is_made(make: Make) -> None:
+    store = make()
+    with pytest.raises(roost.Invalid, match="two different structures are named pageviews"):
+        store.create(pageviews, roost.Counter("pageviews", key=int))
+    store.create(pageviews, roost.Counter("pageviews"))
+    store.run(pageviews.add("/home"))
+    assert store.check() == []
+
+
 def test_ddl_is_exactly_what_create_runs(open_store: Make, statements: list[str]) -> None:
-    store = open_store(*ALL)
+    store = open_store()
+    store.create(*ALL)
     made = [sql for sql in statements if sql.startswith(("CREATE", "INSERT", "DO", "RENAME", "DROP PROCEDURE"))]
     assert sorted(made) == sorted(store.ddl(*ALL))
 

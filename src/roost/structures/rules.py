@@ -10,7 +10,7 @@ from roost.dialects.conditions import no_moment
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
-from roost.structures.plan import Facts, N, Rule, StructurePlan
+from roost.structures.plan import SEQUENCE, Facts, N, Rule, StructurePlan
 from roost.structures.steps import Do, Each, Give, Head, Let, Now, Program, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import shown
@@ -130,7 +130,7 @@ def removals(plan: Any, goes: str = "") -> Iterator[Program]:
     had, counted = number("had"), N in plan.layout[plan.head_table]
 
     def steps(w: Words, verb: str) -> Iterator[Step]:
-        yield Head(["n" if counted else "sequence"], makes=False)
+        yield Head([N if counted else SEQUENCE], makes=False)
         yield from plan.remember(w, w.mine()) if verb == "clear" else ()
         if w.loops and plan.expires:
             yield Now()
@@ -157,14 +157,6 @@ def seconds(name: str, keep_for: Any) -> int:
     if rest:
         raise Invalid(f"{name}: keep_for is a timedelta of whole seconds, or their number, not {shown(keep_for)}")
     return found
-
-
-def leaves_earlier(what: str, old: Any, new: Any) -> str:
-    """Describe what a shorter `keep_for` of another declaration lets expire; "" if it is not shorter."""
-    after = getattr(new, "keep_for", old.keep_for)
-    if None in (after, old.keep_for) or after >= old.keep_for:
-        return ""
-    return f"{what} that were written longer than {in_words(after)} ago are deleted"
 
 
 def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
