@@ -33,7 +33,7 @@ class CacheReads(ProgramPlan):
     _value_in: Callable[[Row], Row]
 
     def fits(self, largest: int) -> Generator[Wanted, Any, None]:
-        """Raise `Careful` if a value is larger than the stored `max_bytes`: `alter` has ended, or waits for the head."""
+        """Raise `Careful` if a value is larger than the stored `max_bytes`: `alter` has ended or waits for the head."""
         (stored,) = yield self.stored
         most = facts_of(stored[0][0])["max_bytes"] if stored else None
         if most is not None and largest > most:
