@@ -8,10 +8,18 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
+from roost.structures.making import (
+    all_programs,
+    drop_programs,
+    drop_view,
+    is_made,
+    make_programs,
+    make_view,
+    programs_differ,
+    view_of,
+)
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import difference, facts_of
-from roost.structures.views.making import drop_view, is_made, make_view, view_of
-from roost.structures.words.making import all_programs, drop_programs, make_programs, programs_differ
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
 
