@@ -246,6 +246,11 @@ def create(
 
     Returns these, by name, with the difference.
     """
+    declared: dict[str, StructurePlan] = {}
+    for plan in plans:
+        if declared.setdefault(plan.structure.name, plan).structure.definition != plan.structure.definition:
+            raise Invalid(f"two different structures are named {plan.structure.name}")
+    plans = [*declared.values()]
     # Also where nothing can be written. SQLite's write lock is taken before anything is read.
     if catalog.dialect.exchanges and (yield from _is_made(catalog, plans, view)):
         return {}
@@ -268,7 +273,7 @@ def create(
                 f"store.alter({name}) changes what is stored, where it can be changed; "
                 f"store.drop({name}) drops it, with all that it holds"
             )
-    for plan in dict.fromkeys(missing):
+    for plan in missing:
         if not catalog.dialect.transactional_ddl:
             yield from _clear_away(plan)
         try:

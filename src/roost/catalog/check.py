@@ -53,7 +53,29 @@ Broken = list[tuple[str, Any, str]]  # the rule, the key, and what is wrong
 
 
 def check(catalog: Catalog, names: Sequence[str]) -> Checking:
-    """Verify the structures of these names (all, when there is none); return what is broken."""
+    """Verify the structures of these names (all, when there is none); return what is broken.
+
+    No query is sent twice: what an account may do, and what a server has, is asked for each structure.
+    """
+    work = _checked(catalog, names)
+    answers: dict[tuple[Any, ...], Any] = {}
+    ahead, given = work.send, None
+    while True:
+        try:
+            wanted = ahead(given)
+        except StopIteration as ended:
+            result: list[Violation] = ended.value
+            return result
+        query = (wanted.template, *map(tuple, wanted.rows))
+        try:
+            if query not in answers:
+                answers[query] = yield wanted
+            ahead, given = work.send, answers[query]
+        except Exception as error:
+            ahead, given = work.throw, error
+
+
+def _checked(catalog: Catalog, names: Sequence[str]) -> Checking:
     found: list[Violation] = []
     entries = yield from listed(catalog)
     stored = {name: definition for name, _, definition in entries}

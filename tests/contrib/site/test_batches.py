@@ -22,12 +22,12 @@ from roost.contrib.django import DjangoStore
 from roost.contrib.django.address import in_memory
 from roost.contrib.django.testing import ClearsStructures
 from tests.contrib.site.pages.models import Page
-from tests.contrib.site.pages.structures import Item, Visit, carts, likes, pageviews, store, visits
+from tests.contrib.site.pages.structures import ALL, Item, Visit, carts, likes, pageviews, store, visits
 
 
 class Checked(ClearsStructures, TransactionTestCase):
     def tearDown(self) -> None:
-        self.assertEqual(store.check(), [])
+        self.assertEqual(store.check(*ALL), [])
         super().tearDown()
 
     def without_django(self, operation: roost.Operation[Any]) -> Any:
