@@ -77,17 +77,7 @@ class _Lines:
 
 
 Single = tuple[_Lines, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
-
-
-class _Alike:
-    """Requests of one form, for one run."""
-
-    __slots__ = ("opened", "owners", "rows")
-
-    def __init__(self, opened: Opened) -> None:
-        self.opened = opened
-        self.owners: list[_Lines] = []  # the connections that they came from
-        self.rows: list[list[str]] = []
+Runs = dict[Form, tuple[Opened, list[_Lines], list[list[str]]]]  # requests by form, and the connections they came from
 
 
 class Responder(codec.Responder):
@@ -222,16 +212,16 @@ class Responder(codec.Responder):
 
     def _round(self, going: list[_Lines]) -> Generator[Asked, Any, list[_Lines]]:
         # Take the next lines of each connection and run them together; return the connections that have more.
-        runs: dict[Form, _Alike] = {}
+        runs: Runs = {}
         singles: list[Single] = []
         more = []
         for lines in going:
             if (yield from self._take(lines, runs, singles)):
                 more.append(lines)
-        for form, alike in runs.items():
-            values = form.values(list(zip(*alike.rows, strict=True)))
-            answers, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
-            _deliver(alike.owners, answers, seconds)
+        for form, (opened, owners, rows) in runs.items():
+            values = form.values(list(zip(*rows, strict=True)))
+            answers, seconds = yield from self._run(opened, form, values, len(rows))
+            _deliver(owners, answers, seconds)
         while singles and self._budget.open:
             # Modifications of structures take their locks in one order only if they run together, hence the larger lot.
             some = singles[: SINGLES if any([verb == "find" for _, _, verb, _ in singles]) else LOT]
@@ -247,7 +237,7 @@ class Responder(codec.Responder):
             lines.next -= 1
         return more
 
-    def _take(self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]) -> Generator[Asked, Any, bool]:
+    def _take(self, lines: _Lines, runs: Runs, singles: list[Single]) -> Generator[Asked, Any, bool]:
         # Collect the next lines of one form, or the next lines without a form, and answer lines before them that need
         # no database; return whether the connection has more.
         taken: Form | None = None
@@ -264,11 +254,9 @@ class Responder(codec.Responder):
                     return True
                 taken = form
                 lines.next += 1
-                alike = runs.get(form)
-                if alike is None:
-                    alike = runs[form] = _Alike(opened)
-                alike.owners.append(lines)
-                alike.rows.append(tokens)
+                _, owners, rows = runs.setdefault(form, (opened, [], []))
+                owners.append(lines)
+                rows.append(tokens)
                 continue
             if taken is not None:
                 return True
