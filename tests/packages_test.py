@@ -1,22 +1,27 @@
-"""What users install: wheel and sdist are built and installed into empty environments, with each extra alone.
+"""What users install: wheel and sdist go into empty environments; each extra has all that its use needs.
 
-It downloads, and takes minutes: only where everything has to be run.
+Building and installing downloads: only where everything has to be run.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = sorted(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = sorted(PROJECT["project"]["optional-dependencies"])
 # What an extra is for, in an environment that has nothing else.
 USES = {
     "": "store = roost.Store('sqlite://'); c = roost.Counter('c'); store.create(c); print(store.run(c.increment('a')))",
@@ -38,7 +43,21 @@ USES = {
     "starsessions": "from roost.contrib.starsessions import RoostStore; print(1)",
 }
 
-pytestmark = pytest.mark.skipif(os.environ.get("ROOST_TEST_ALL") != "1", reason="long: with ROOST_TEST_ALL=1")
+downloads = pytest.mark.skipif(os.environ.get("ROOST_TEST_ALL") != "1", reason="downloads: with ROOST_TEST_ALL=1")
+
+# Run before a use of an extra, with the modules that an environment with this extra alone has not.
+HIDE = """\
+import sys
+sys.path.insert(0, {sources!r})
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {hidden}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+import roost
+"""
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -64,12 +83,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     In an environment that has what builds it: the installation from the sdist has that fetched by pip.
     """
     folder = tmp_path_factory.mktemp("built")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    maker = environment(folder / "maker", "build", *project["build-system"]["requires"])
+    maker = environment(folder / "maker", "build", *PROJECT["build-system"]["requires"])
     run(maker, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
     return folder
 
 
+@downloads
 def test_the_packages_have_what_they_need_and_no_more(built: Path) -> None:
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
@@ -88,10 +107,40 @@ def test_every_extra_has_its_use() -> None:
     assert sorted(USES) == sorted(["", *EXTRAS])
 
 
-@pytest.mark.parametrize("extra", ["", *EXTRAS])
+@downloads
+@pytest.mark.parametrize("extra", ["", "console"])
 def test_it_is_installed_where_nothing_else_is(built: Path, tmp_path: Path, extra: str) -> None:
     (package,) = built.glob("*.tar.gz" if extra == "" else "*.whl")
     python = environment(tmp_path / "empty", f"{package}[{extra}]" if extra else str(package))
     assert run(python, "-c", f"import roost; {USES[extra]}", cwd=tmp_path) == "1\n"
     assert run(python, "-m", "roost", "--version", cwd=tmp_path).startswith("roost ")
     assert "doctor" in run(tmp_path / "empty/bin/roost", "--help", cwd=tmp_path)
+
+
+def installed_with(extra: str) -> set[str]:
+    """Return the distributions that pip installs with an extra, by what each of them requires."""
+    found: set[tuple[str, str]] = set()
+    asked = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].get(extra, [])]
+    todo = [(each, "") for each in asked]
+    while todo:
+        text, within = todo.pop()
+        requirement = Requirement(text)
+        if requirement.marker and not requirement.marker.evaluate({"extra": within}):
+            continue
+        for each in {"", *requirement.extras}:
+            if (name := (canonicalize_name(requirement.name), each)) not in found:
+                found.add(name)
+                todo += [(needed, each) for needed in metadata.requires(requirement.name) or []]
+    return {name for name, _ in found}
+
+
+modules = functools.cache(metadata.packages_distributions)  # reads every distribution's list of files
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_has_all_that_its_use_needs(extra: str, tmp_path: Path) -> None:
+    allowed = {"roost", *installed_with(extra)}
+    hidden = {name for name, of in modules().items() if not allowed & {canonicalize_name(each) for each in of}}
+    assert {"pytest", "mypy"} <= hidden
+    program = HIDE.format(hidden=hidden, sources=str(ROOT / "src")) + USES[extra]
+    assert run(sys.executable, "-c", program, cwd=tmp_path) == "1\n"

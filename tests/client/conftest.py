@@ -123,7 +123,7 @@ def _plugin(folder: Path) -> Iterator[Server]:
 
 
 @functools.cache
-def _served() -> tuple[Path, int, int]:
+def _running() -> tuple[Path, int, int]:
     """Start one `roost serve` for all tests of this process; return its file and ports."""
     folder = servers.folder_for(None)
     path, ports = folder / "served.db", (servers.free_port(), servers.free_port())
@@ -143,8 +143,8 @@ def _served() -> tuple[Path, int, int]:
     return path, *ports
 
 
-def _roost(folder: Path) -> Iterator[Server]:
-    path, read_port, write_port = _served()
+def served(folder: Path) -> Iterator[Server]:
+    path, read_port, write_port = _running()
 
     def sql(text: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=servers.PATIENCE)) as connection:
@@ -164,7 +164,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.02)
 
 
-@pytest.fixture(params=[_plugin, _roost], ids=["mariadb-plugin", "roost"])
+@pytest.fixture(params=[_plugin, served], ids=["mariadb-plugin", "roost"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """A database of the test's own on each kind of server, with a table of fruit."""
     try:

@@ -19,10 +19,12 @@ from roost.databases.mariadb.address import arguments
 from roost.databases.mariadb.errors import UNREAD
 from tests.clusters import load
 from tests.clusters.galera import Galera
+from tests.lengths import length
 from tests.server.serving import Client, serving
 
 DEADLOCK, LOCK_WAIT_TIMEOUT = 1213, 1205
-SECONDS = 5.0
+SECONDS = length(1.0, 5.0)
+KINDS = ["both", *length([], ["sql", "handlersocket"])]
 ROWS = range(1, 4)
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, n BIGINT NOT NULL)"
 
@@ -95,7 +97,7 @@ def by_handlersocket(client: Client, database: str, tally: Tally, end: float) ->
                 tally.refused[answer] += 1
 
 
-@pytest.mark.parametrize("kind", ["sql", "handlersocket", "both"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_others_write_on_all_nodes_is_there_once(
     cluster: Galera, urls: list[str], tmp_path: Path, kind: str
 ) -> None:

@@ -21,6 +21,7 @@ from roost.dialects import Control
 from tests.campaigns.processes import PATIENCE, Child, Line, Start, children, until
 from tests.clusters import load
 from tests.clusters.galera import Galera, Node
+from tests.lengths import length
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Visit, pageviews, visits
 
@@ -29,7 +30,7 @@ def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[
     with roost.Store(urls[0]) as store:
         store.create(*load.STRUCTURES)
     cluster.wait()
-    answers = load.write(urls, seconds=6)
+    answers = load.write(urls, seconds=length(1.5, 6))
     cluster.wait()
     assert answers.operations > 100
     assert not answers.errors, answers
@@ -79,7 +80,8 @@ def cut_off(cluster: Galera, urls: list[str]) -> None:
         more(store, "some more, on all nodes")
 
 
-@pytest.mark.parametrize("happens", [killed, killed_one_by_one, cut_off])
+# The first is half of the second.
+@pytest.mark.parametrize("happens", [*length([], [killed]), killed_one_by_one, cut_off])
 def test_f73_nodes_go_and_come_back_under_load(
     cluster: Galera, urls: list[str], happens: Callable[[Galera, list[str]], None]
 ) -> None:
@@ -114,7 +116,7 @@ def test_f72_all_nodes_create_and_alter_at_once(cluster: Galera, urls: list[str]
             store.alter(larger[number])
             store.run(load.ring.push(load.Event(1, number)))
 
-    for _ in range(2):
+    for _ in range(length(1, 2)):
         start = Start()
         with children(6, partial(work, start=start)) as made:
             start.go()

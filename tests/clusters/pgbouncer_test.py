@@ -20,6 +20,7 @@ from tests.campaigns.processes import PATIENCE, until
 from tests.clusters import load
 from tests.clusters.poolers import SESSIONS, pgbouncer, pgbouncer_daemon
 from tests.faults.lost_connection_test import at_every_point
+from tests.lengths import length
 from tests.proxy import Cut, Proxy
 from tests.strange.postgresql import play_everything
 from tests.suite.shapes import Visit, pageviews, visits
@@ -82,7 +83,7 @@ def test_everything_works_in_sessions_that_neighbours_have_spoiled(pooled: str) 
 def test_many_clients_of_two_sessions_are_exact_and_prepare_nothing(pooled: str) -> None:
     with roost.Store(pooled) as store:
         store.create(*load.STRUCTURES)
-        answers = load.write([pooled], seconds=3, processes=3, threads=3, joined=False)
+        answers = load.write([pooled], seconds=length(1, 3), processes=3, threads=3, joined=False)
         assert answers.operations > 100
         assert not answers.errors
         assert load.wrong(answers, store) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import pickle
 import threading
 import time
@@ -30,10 +29,10 @@ from roost.contrib.aiocache import RoostCache as AioCache
 from roost.contrib.requests_cache import RoostCache as RequestsCache
 from roost.contrib.serializers import Signed
 from roost.contrib.starsessions import RoostStore
+from tests.campaigns.processes import at_once
 from tests.contrib.serializers_test import Planted
 from tests.suite import clients
 
-spawn = multiprocessing.get_context("spawn")
 LONG = "k" * 1000
 
 
@@ -74,7 +73,7 @@ def test_a_region_of_dogpile(any_url: str, store: roost.Store, planted: bytes) -
 
 def once(url: str, made: str) -> str:
     def create() -> str:
-        time.sleep(0.5)
+        time.sleep(0.2)
         with open(made, "a") as file:
             file.write("made\n")
         return "a value"
@@ -84,9 +83,7 @@ def once(url: str, made: str) -> str:
 
 
 def test_one_process_computes_and_the_others_wait(any_url: str, tmp_path: Path) -> None:
-    with spawn.Pool(3) as pool:
-        found = pool.starmap(once, [(any_url, f"{tmp_path}/made")] * 3, chunksize=1)
-    assert found == ["a value"] * 3
+    assert at_once(3, lambda _: once(any_url, f"{tmp_path}/made")) == ["a value"] * 3
     assert (tmp_path / "made").read_text() == "made\n"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import pickle
 import time
 from collections.abc import Iterator
@@ -16,9 +15,8 @@ import pytest
 
 import roost
 from roost.contrib.diskcache import STORED, Cache
+from tests.campaigns.processes import children
 from tests.contrib.serializers_test import Planted
-
-spawn = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -186,8 +184,7 @@ def counting(path: Path, n: int) -> None:
 
 
 def test_processes_and_threads_lose_no_count(cache: Cache) -> None:
-    with spawn.Pool(2) as pool, ThreadPoolExecutor(2) as threads:
-        done = pool.starmap_async(counting, [(cache.directory, 50)] * 2, chunksize=1)
+    with children(2, lambda line, _: counting(cache.directory, 50)) as made, ThreadPoolExecutor(2) as threads:
         list(threads.map(counting, [cache.directory] * 2, [50] * 2))
-        done.get()
+        assert [child.wait() for child in made] == [0, 0]
     assert (cache["n"], cache["m"]) == (200, 200)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import re
 import subprocess
@@ -18,16 +17,16 @@ import roost
 import roost.contrib.dogpile
 from tests import servers
 from tests.campaigns import library_suites
+from tests.campaigns.processes import at_once
 from tests.contrib.applications import DOCS, application, code_of, codes
+from tests.lengths import length
 
 PAGES = ["limits", "flask-session", "celery", "dogpile", "aiocache", "starsessions", "requests-cache", "diskcache"]
 SECTIONS = ["Install", "The line", "What differs", "What it costs"]
-spawn = multiprocessing.get_context("spawn")
 
 
 def test_processes_share_the_limit(any_url: str) -> None:
-    with spawn.Pool(3) as pool:
-        found = pool.starmap(codes, [(any_url, 25)] * 3, chunksize=1)
+    found = at_once(3, lambda _: codes(any_url, 25))
     for answers in zip(*found, strict=True):  # of FastAPI, of Flask
         assert Counter(code for each in answers for code in each) == {200: 20, 429: 55}
 
@@ -106,9 +105,9 @@ def test_the_other_pages_run(any_url: str, tmp_path: Path, monkeypatch: pytest.M
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("library", library_suites.SUITES)
+# Dogpile's come with it; those that have to be fetched, or wait, and other databases are left to the campaign.
+@pytest.mark.parametrize("library", length(["dogpile"], [*library_suites.SUITES]))
 def test_the_librarys_own_tests_pass(library: str, tmp_path: Path) -> None:
-    # Those that wait, and other databases, are left to the campaign.
     try:
         assert library_suites.passes(library, "sqlite", tmp_path, quick=True)
     except servers.NotHere as error:

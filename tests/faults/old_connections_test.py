@@ -169,19 +169,21 @@ READS: dict[str, Callable[[roost.Store], object]] = {
 }
 
 
-@pytest.mark.parametrize("read", READS)
-def test_f6_a_read_waits_for_a_server_that_is_started_anew(place: Place, read: str) -> None:
+def test_f6_a_read_waits_for_a_server_that_is_started_anew(place: Place) -> None:
     asked = Asked()
-    with roost.Store(place.url, timeout=LIMIT, trace=asked.trace) as store:
-        grow_old(store)
-        before = READS[read](store)
+    with ExitStack() as stack:
+        stores = {name: stack.enter_context(roost.Store(place.url, timeout=LIMIT)) for name in READS}
+        stores["run"] = stack.enter_context(roost.Store(place.url, timeout=LIMIT, trace=asked.trace))
+        before = {}
+        for name, store in reversed(stores.items()):  # the connection of `run` is the last that is used
+            grow_old(store)
+            before[name] = READS[name](store)
         place.daemon.kill()
         asked.clear()
-        call = Call(lambda: READS[read](store))
-        if read == "run":  # the others connect anew
-            asked.awaited()
+        calls = {name: Call(partial(READS[name], store)) for name, store in stores.items()}
+        asked.awaited()  # the others connect anew
         place.daemon.start()
-        assert call.answer() == before
+        assert {name: call.answer() for name, call in calls.items()} == before
 
 
 def test_f6_so_does_a_read_of_asyncio(place: Place) -> None:
@@ -453,23 +455,26 @@ def test_a_server_that_takes_no_writes_for_a_while(place: Place) -> None:
         assert store.run(pageviews.total("/home")) == 3
 
 
-@pytest.mark.parametrize("name", ["permissions", "connect_timeout", "authentication"])
-def test_f11_a_waiting_time_does_not_depend_on_the_name_of_the_database(place: Place, name: str) -> None:
-    url = place.server.database(name)
+def test_f11_a_waiting_time_does_not_depend_on_the_name_of_the_database(place: Place) -> None:
+    urls = [place.server.database(name) for name in ("permissions", "connect_timeout", "authentication")]
+    asked = Asked()
     try:
-        asked = Asked()
-        with roost.Store(url, timeout=LIMIT, trace=asked.trace) as store:
-            store.create(pageviews)
-            grow_old(store)
+        with ExitStack() as stack:
+            stores = [stack.enter_context(roost.Store(url, timeout=LIMIT, trace=asked.trace)) for url in urls]
+            for store in stores:
+                store.create(pageviews)
+                grow_old(store)
             place.daemon.kill()
             asked.clear()
-            call = Call(lambda: store.run(pageviews.add("/home")))
+            calls = [Call(partial(store.run, pageviews.add("/home"))) for store in stores]
             asked.awaited()
             place.daemon.start()
-            call.answer()
-            assert store.run(pageviews.total("/home")) == 2
+            for call in calls:
+                call.answer()
+            assert [store.run(pageviews.total("/home")) for store in stores] == [2, 2, 2]
     finally:
-        place.server.drop(url)
+        for url in urls:
+            place.server.drop(url)
 
 
 def test_f11_a_missing_table_of_somebody_else_is_not_one_of_roost(place: Place) -> None:

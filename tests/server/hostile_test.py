@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,9 @@ from tests.server.serving import Client, Serving
 ROOM = 300  # MiB that a worker may have in the end; an idle one has about 40
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with hostile.a_server(tmp_path) as made:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with hostile.a_server(tmp_path_factory.mktemp("served")) as made:
         yield made
 
 
@@ -74,8 +73,8 @@ def test_a_deep_pipeline_is_answered_whole_and_in_order(served: Serving, big: in
     assert hostile.memory(served) < ROOM
 
 
-def test_a_deep_pipeline_is_answered_before_all_leave(served: Serving) -> None:
-    with served.connect() as client:
+def test_a_deep_pipeline_is_answered_before_all_leave(tmp_path: Path) -> None:
+    with hostile.a_server(tmp_path) as served, served.connect() as client:
         client.send(hostile.OPEN, *["0\t=\t1\t1000"] * 500)
         assert client.answer() == "0\t1"
         stopping = threading.Thread(target=served.stop)
@@ -162,20 +161,19 @@ def test_many_silent_connections(served: Serving) -> None:
         others_are_served(served)
 
 
-@pytest.mark.parametrize(
-    ("act", "number"),
-    [(hostile.drip, 10), (hostile.deaf, 10), (hostile.half, 10), (hostile.endless, 1), (hostile.silent, 400)],
-)
-def test_on_memcacheds_protocol(
-    tmp_path: Path, act: Callable[[Serving, int], AbstractContextManager[None]], number: int
-) -> None:
+ACTS = {hostile.drip: 10, hostile.deaf: 10, hostile.half: 10, hostile.endless: 1, hostile.silent: 400}
+
+
+def test_on_memcacheds_protocol(tmp_path: Path) -> None:
     wire = hostile.MEMCACHED
-    with hostile.a_server(tmp_path, wire=wire) as served, act(served, number):
-        with Client(wire.address(served, "read")) as client:
-            for asked, expected in (wire.reads(7), wire.writes(7)):
-                client.socket.sendall(asked)
-                assert client.read(len(expected)) == expected
-        assert hostile.memory(served) < ROOM
+    with hostile.a_server(tmp_path, wire=wire) as served:
+        for act, number in ACTS.items():
+            with act(served, number):
+                with Client(wire.address(served, "read")) as client:
+                    for asked, expected in (wire.reads(7), wire.writes(7)):
+                        client.socket.sendall(asked)
+                        assert client.read(len(expected)) == expected
+                assert hostile.memory(served) < ROOM
 
 
 def test_the_campaign_measures(served: Serving) -> None:

@@ -13,9 +13,9 @@ from tests.server.serving import Client, Serving, serving
 
 MIB = 2**20
 LIMIT = 2 * MIB
-BIG = 96  # rows of one MiB
-HEAVY = 12  # MiB, of one value
-ROOM = 160  # MiB that a worker may have had at any time; an idle one has about 45
+BIG = 48  # rows of one MiB
+HEAVY = 8  # MiB, of one value
+ROOM = 125  # MiB that a worker may have had at any time; an idle one has about 45
 TABLE = {
     "sqlite": "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT, w TEXT)",
     "mariadb": "CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT, w LONGTEXT) CHARACTER SET ascii",

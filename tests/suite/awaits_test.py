@@ -122,6 +122,7 @@ def until_nobody_works(store_url: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*CALLS, "close"])
+@pytest.mark.spread("run", "run_all")
 @pytest.mark.needs("second store", "cache")
 def test_a_call_that_is_cancelled_at_any_await_leaves_nothing_behind(name: str, store_url: str) -> None:
     numbers = count(1)
@@ -257,6 +258,7 @@ STORED: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
 @pytest.mark.filterwarnings("ignore:unclosed <socket")  # of socket.create_connection, which closes none then
 @pytest.mark.parametrize("behind", [False, True], ids=["alone", "behind another"])
 @pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("run")])
+@pytest.mark.spread("run", "run_all")
 @pytest.mark.needs("second store", "cache")
 def test_a_call_that_is_interrupted_at_any_blocking_call_is_whole_or_not_there(
     name: str, behind: bool, store_url: str

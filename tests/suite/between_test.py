@@ -97,6 +97,7 @@ ALTERED: dict[str, tuple[Callable[[int], Any], str, str, Callable[[Any], Any]]] 
 @pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize("name", ALTERED)
 @pytest.mark.needs("programs for SQL", "readable views")
+@pytest.mark.spread
 def test_a_row_at_any_statement_of_alter_comes_and_goes_by_the_one_or_the_other_declaration(
     name: str, removed: bool, open_store: Open, sql: Any, store_url: str
 ) -> None:

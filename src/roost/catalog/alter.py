@@ -122,8 +122,6 @@ def _change(
     if old != new or late:
         if plan.altering:  # after the view's lock: who writes through the view takes both in this order
             yield Statement(Template(plan.altering), [()])
-        yield Statement(Template(catalog.former_table), [()])
-        yield from guarded(catalog.dialect, PRIVATE, writes=True)
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
     changes = (yield from _columns(plan, added)) if "columns" in new else []
     if not changes and "columns" in new and list(old["columns"]) != list(new["columns"]):

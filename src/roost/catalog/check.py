@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.catalog.catalog import COLUMNS, ONCE, PRIVATE, Catalog, listed, strange
+from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, listed, strange
 from roost.dialects.conditions import no_utf8, wrong
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
@@ -53,12 +53,34 @@ Broken = list[tuple[str, Any, str]]  # the rule, the key, and what is wrong
 
 
 def check(catalog: Catalog, names: Sequence[str]) -> Checking:
-    """Verify the structures of these names (all, when there is none); return what is broken."""
+    """Verify the structures of these names (all, when there is none); return what is broken.
+
+    No query is sent twice: what an account may do, and what a server has, is asked for each structure.
+    """
+    work = _checked(catalog, names)
+    answers: dict[tuple[Any, ...], Any] = {}
+    ahead, given = work.send, None
+    while True:
+        try:
+            wanted = ahead(given)
+        except StopIteration as ended:
+            result: list[Violation] = ended.value
+            return result
+        query = (wanted.template, *map(tuple, wanted.rows))
+        try:
+            if query not in answers:
+                answers[query] = yield wanted
+            ahead, given = work.send, answers[query]
+        except Exception as error:
+            ahead, given = work.throw, error
+
+
+def _checked(catalog: Catalog, names: Sequence[str]) -> Checking:
     found: list[Violation] = []
     entries = yield from listed(catalog)
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
-    private, unread = {*PRIVATE, ONCE}, []
+    private, unread = {*PRIVATE}, []
     shown = (yield Statement(each("SELECT name FROM roost_catalog WHERE has_view"), [()])) if stored else [[]]
     viewed = {name for (name,) in shown[0]}
     for name, definition in stored.items():

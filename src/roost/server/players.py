@@ -20,7 +20,7 @@ from roost.server.client import Codec, Pieces
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Limits
-from roost.store.served_server import FOREVER, ServerDatabase
+from roost.store.served_databases import FOREVER, ServerDatabase
 
 if TYPE_CHECKING:
     from roost.server.server import Server

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from roost.errors import Invalid
 from roost.structures.clock import fact_in_words
+from roost.structures.clock import in_words as duration_in_words
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 from roost.types.columns import Column
@@ -39,6 +40,7 @@ class Console(Generic[S]):
     read_only: the reason why the commands that write refuse a structure; `{name}` is its name.
     reads, headers: the verb that reads what a key holds in short, and how its result is called, or the attributes of
         it that are shown.
+    holds: what a key has at most `keep` of, and for `keep_for`; "": a smaller one is no reason to ask.
     """
 
     takes: ClassVar[Mapping[str, Any]] = {}
@@ -46,6 +48,7 @@ class Console(Generic[S]):
     read_only: ClassVar[str] = ""
     reads: ClassVar[str] = ""
     headers: ClassVar[Sequence[str]] = ()
+    holds: ClassVar[str] = ""
 
     def __init__(self, structure: S) -> None:
         self.structure = structure
@@ -131,7 +134,18 @@ class Console(Generic[S]):
 
     def deletes(self, new: Structure) -> str:
         """Say which rows are deleted when the structure is altered to a new declaration; "" for none."""
-        return ""
+
+        def less(option: str) -> Any:
+            before, after = (getattr(each, option, None) for each in (self.structure, new))
+            changes = self.holds and option in self.structure.options and after is not None
+            return after if changes and (before is None or after < before) else None
+
+        keep, keep_for = less("keep"), less("keep_for")
+        which = "newest" if getattr(self.structure, "score", None) is None else "best"
+        said = [] if keep is None else [f"{self.holds} beyond the {which} {keep} of each key are deleted"]
+        if keep_for is not None:
+            said.append(f"{self.holds} that were written longer than {duration_in_words(keep_for)} ago are deleted")
+        return " and ".join(said)
 
 
 class PeekConsole(Console[S]):

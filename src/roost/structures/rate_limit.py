@@ -172,7 +172,9 @@ class RateLimitPlan(RefusingPlan):
     wire = RateLimitWire
     alterations: ClassVar[Any] = {"limit": _change, "within": _change}
     views = read_only(
-        _shown, _delete, "a rate limit is taken from by take(), not by SQL; DELETE lets a key take all again"
+        _shown,
+        _delete,
+        "a rate limit is taken from by take(), not by INSERT or UPDATE; DELETE lets a key take all again",
     )
     expires = True
 
@@ -259,7 +261,7 @@ class RateLimitPlan(RefusingPlan):
         yield Let("seen", f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
         yield Leave(f"{w['seen']} IS NOT NULL AND {refused}", ["0", remaining, wait])
-        yield Head([PART.name, TAT.name, DUE.name])
+        yield Head([PART, TAT, DUE])
         yield Now()
         row = w[PART.name], w[TAT.name]
         yield Let("debt", self.debt(row, w["now"], limit, within))
@@ -305,7 +307,7 @@ class RateLimitPlan(RefusingPlan):
         yield Give([allowed, remaining, wait])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
-        yield Head([TAT.name], makes=False)
+        yield Head([TAT], makes=False)
         yield Now()
         yield Let("had", f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")

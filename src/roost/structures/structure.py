@@ -207,6 +207,11 @@ class Structure(Target, Generic[AnyKey]):
         """
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
 
+    @property
+    def _adds(self) -> Any:
+        # The method that stores a record, where there is one.
+        return next((getattr(self, verb) for verb in ("add", "put", "push") if hasattr(self, verb)), None)
+
     def _several(self, what: str, values: Iterable[Any]) -> Sequence[Any]:
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise Invalid(f"{self.name}: {what}, not {shown(values)}")

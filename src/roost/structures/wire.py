@@ -75,9 +75,6 @@ class Wire:
         self._part_places = [places.index(column.name) for column in self._parts]
         self._shown = [places.index(name) for name in columns]
         self._encode = SQLITE.encoder(there)
-        self._adds: Any = next(
-            (getattr(structure, name) for name in ("add", "put", "push") if hasattr(structure, name)), None
-        )
         self._writes_all = self._writable.issuperset(columns)
 
     # --- overridden by structures that differ ----------------------------------------------------------------------
@@ -107,7 +104,7 @@ class Wire:
 
         given: the values that the client sent, by column.
         """
-        return self._adds(self.structure.rows.make(row))  # type: ignore[no-any-return]
+        return self.structure._adds(self.structure.rows.make(row))  # type: ignore[no-any-return]
 
     def inserted(self, result: Any) -> int | None:
         """Return the number that the structure gave to an inserted row."""

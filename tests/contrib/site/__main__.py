@@ -1,4 +1,7 @@
-"""Run the project's tests: `python -m tests.contrib.site`; the database is told by ROOST_TEST_DJANGO."""
+"""Run the project's tests: `python -m tests.contrib.site`; the database is told by ROOST_TEST_DJANGO.
+
+Arguments name some of its modules.
+"""
 
 from __future__ import annotations
 
@@ -11,4 +14,4 @@ from django.core.management import execute_from_command_line
 if __name__ == "__main__":
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.contrib.site.settings"
     django.setup()
-    execute_from_command_line(["manage.py", "test", "--no-input", "tests.contrib.site", *sys.argv[1:]])
+    execute_from_command_line(["manage.py", "test", "--no-input", *(sys.argv[1:] or ["tests.contrib.site"])])

@@ -41,7 +41,7 @@ def adds(sql: str) -> bool:
 
 class Checked(TestCase):
     def tearDown(self) -> None:
-        self.assertEqual(store.check(), [])
+        self.assertEqual(store.check(*ALL), [])
         super().tearDown()
 
 

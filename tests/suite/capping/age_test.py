@@ -139,6 +139,7 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
 
 @pytest.mark.parametrize("how", COLUMNS)
 @pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.spread
 def test_what_is_over_is_found_by_the_index(
     open_store: Open, application: Application, how: str, analyzed: bool
 ) -> None:
@@ -322,6 +323,7 @@ NEVER = 9_999_999_999_999  # as some say what does not end
         ("seconds", [20_000], "at", {"epoch": "s"}, ""),
     ],
 )
+@pytest.mark.spread
 def test_what_tells_no_time_is_refused_before_anything_is_made(
     open_store: Open, application: Application, how: str, more: list[int], column: str, options: Any, why: str
 ) -> None:
@@ -434,6 +436,7 @@ def test_a_foreign_key_takes_rows_along(open_store: Open, application: Applicati
 
 
 @pytest.mark.parametrize("damage", ["trigger", "ALTER TABLE events RENAME TO others", "column"])
+@pytest.mark.spread
 def test_check_finds_what_keeps_rows_from_going(store_url: str, application: Application, damage: str) -> None:
     make(application)
     with roost.Store(store_url) as store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from itertools import count
 
@@ -26,16 +25,11 @@ KEYS = {
 }
 
 
-@functools.cache
-def _oldest(config: pytest.Config) -> str:
-    return servers.postgresql_daemon(programs=npm.postgresql13(config)).url
-
-
 @pytest.fixture(params=["13", "18"])
 def application(request: pytest.FixtureRequest) -> Iterator[Application]:
     """An application with a database of its own."""
     try:
-        server = _oldest(request.config) if request.param == "13" else servers.postgresql18().url
+        server = npm.postgresql13_server(request.config).url if request.param == "13" else servers.postgresql18().url
     except servers.NotHere as error:
         servers.not_run(error)
     name = f"versions_{next(_numbers)}"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from roost.dialects.dialect import Control, Statement, Together, Wanted
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
@@ -24,6 +24,7 @@ from roost.structures.index.values import UNHELD, number
 from roost.structures.plan import each, write
 from roost.types.column_types import INT_MAX
 
+T = TypeVar("T")
 Working = Generator[Wanted, Any, Any]
 
 READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
@@ -331,7 +332,7 @@ def alone(statement: Statement) -> Working:
     return (yield statement)
 
 
-def undoing(work: Working, errors: tuple[type[Error], ...] = (Error,)) -> Working:
+def undoing(work: Generator[Any, Any, T], errors: tuple[type[Error], ...] = (Error,)) -> Generator[Any, Any, T]:
     """Run work after a savepoint; if it raises such an error, nothing of it was done."""
     yield Control.SAVEPOINT
     try:

@@ -29,13 +29,11 @@ from roost.structures.rules import (
     counted,
     has_head,
     lasting,
-    leaves_earlier,
     rule,
     sweep,
 )
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
-from roost.structures.structure import Structure
 from roost.structures.views.postgresql import newest_version
 from roost.structures.wire import Values, Wire
 from roost.structures.words.words import Words
@@ -69,6 +67,7 @@ class SetConsole(Console[Set[Any, Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
     reads = "size"
     headers = ("size",)
+    holds = "members"
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         return self.structure.members(key)
@@ -82,12 +81,6 @@ class SetConsole(Console[Set[Any, Any]]):
         key, member = self.structure.key, self.structure.member
         width = len(key.columns)
         return self.structure.add(key.value(values[:width]), member.value(values[width:]))
-
-    def deletes(self, new: Structure) -> str:
-        old, said = self.structure, []
-        if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
-            said.append(f"members beyond the newest {new.keep} of each key are deleted")
-        return " and ".join(filter(None, [*said, leaves_earlier("members", old, new)]))
 
 
 def _ordered(member: Any) -> Any:
@@ -204,7 +197,7 @@ class SetPlan(ProgramPlan):
             yield Do(w.put(w.head, one, key, {"n": f"{w.head}.n + 1"}, new))
             yield Do(w.put(w.rows, w.values(self.pair), pair))
             return
-        yield Head(["n"])
+        yield Head([N])
         # The rows that have expired are the oldest: they need not go before others do.
         reads_first = w.dialect.family == "postgresql"
         if self.expires:
@@ -280,7 +273,7 @@ class SetPlan(ProgramPlan):
     def _removing(self, w: Words) -> Iterator[Step]:
         this = f"DELETE FROM {w.rows} WHERE {w.mine(self.pair)}"
         if self.heads:
-            yield Head(["n"], makes=False)
+            yield Head([N], makes=False)
         if self.expires:
             yield Now()
             if w.loops:
