@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from random import Random
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from roost.structures.memcached_set.records import Header
 
 T = TypeVar("T")
 
 MANY_HINTS = 100_000
+
+
+class Dice(Protocol):
+    """Random numbers, as `random.Random` has them."""
+
+    def random(self) -> float: ...
+    def getrandbits(self, k: int, /) -> int: ...
 
 
 class Item(NamedTuple):
@@ -105,7 +111,7 @@ class Memory:
     """
 
     clock: Callable[[], float]
-    random: Random
+    random: Dice
     hints: dict[str, tuple[int, int]] = field(default_factory=dict)
     limit: int | None = None
     lost_races: int = 0
