@@ -17,7 +17,7 @@ from roost.protocols.handlersocket import answers as say
 from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session, Target
 from roost.protocols.handlersocket.requests import SPELLING, Open, Refused, is_request, number, operation, parse_open
 from roost.structures.index.budget import Budget
-from roost.structures.index.runs import Columns, Results, Shape
+from roost.structures.index.runs import Columns, Shape
 
 LOT = 1024  # requests of a run between two checks of the budget
 SINGLES = 64  # the same, for requests that are not in a run
@@ -34,9 +34,8 @@ class Run(NamedTuple):
     columns: Columns
     last: bool
 
-    def run(self, database: Any, _: Any) -> Results:
-        results: Results = database.run(*self)
-        return results
+    def run(self, database: Any, _: Any) -> Any:
+        return database.run(*self)
 
 
 class Inserts(NamedTuple):
@@ -45,9 +44,8 @@ class Inserts(NamedTuple):
     target: Target
     columns: Columns
 
-    def run(self, database: Any, _: Any) -> Results:
-        results: Results = database.insert(*self)
-        return results
+    def run(self, database: Any, _: Any) -> Any:
+        return database.insert(*self)
 
 
 class Singles(NamedTuple):
@@ -55,9 +53,8 @@ class Singles(NamedTuple):
 
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
-    def run(self, database: Any, _: Any) -> Results:
-        results: Results = database.perform(self.requests)
-        return results
+    def run(self, database: Any, _: Any) -> Any:
+        return database.perform(self.requests)
 
 
 Asked = Run | Inserts | Singles | Open
