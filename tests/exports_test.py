@@ -266,7 +266,7 @@ def test_the_server_and_protocols_know_no_database() -> None:
         "batching.batch",
         "batching.atoms",
     }
-    below |= {"store.served_file", "store.served_server"}
+    below |= {"store.served_databases"}
     of_protocols = {"protocols", "errors", "structures.index.declaration", "structures.index.runs"}
     of_protocols |= {"structures.index.budget"}
     of_protocols |= {"structures.operation", "structures.cache.declaration"}  # without SQL

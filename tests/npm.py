@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import json
 import subprocess
 import tempfile
@@ -47,3 +49,10 @@ def postgresql13(config: pytest.Config) -> Path:
         with contextlib.suppress(FileExistsError):  # tests run side by side
             target.symlink_to(Path(link["source"]).name)
     return package / "native" / "bin"
+
+
+@functools.cache
+def postgresql13_server(config: pytest.Config) -> servers.Server:
+    """Start it, once. It knows no STRATEGY of CREATE DATABASE."""
+    daemon = servers.postgresql_daemon(programs=postgresql13(config))
+    return dataclasses.replace(servers.postgresql_server(daemon.url), how="")

@@ -215,3 +215,8 @@ def test_f116_a_psycopg_that_finds_no_libpq_is_told(shell: Shell, command: list[
     assert error.startswith(b"error: postgresql needs the driver psycopg, which is installed, but finds no libpq: ")
     assert b"pip install 'roost[postgresql-binary]'" in error
     assert error.count(b"\n") == 1
+
+
+def test_a_url_that_is_an_argument_too_many_is_told_its_option(shell: Shell) -> None:
+    shell("list", "sqlite:///app.db", code=2)
+    assert shell.error.endswith("the URL of a database goes to --store or ROOST_STORE\n")

@@ -56,6 +56,14 @@ def test_the_commands_to_try_next_work(shell: Shell) -> None:
     assert len(shell.json("show", "demo_people", "core/main.py", *STORE)["entries"]) > 1
 
 
+def test_what_to_try_next_can_be_typed_where_no_environment_is_activated(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.argv", [".venv/bin/roost", "demo"])
+    assert "  .venv/bin/roost list --store sqlite:///roost-demo.db" in shell("demo", *FEW)
+
+
 def test_the_sql_to_try_next_works(shell: Shell) -> None:
     output = shell("demo").partition("as well:")[2].partition("Try next:")[0]
     statements = [line.strip() for line in output.splitlines() if line.strip()]

@@ -132,8 +132,8 @@ def test_show_a_key_of_rows_newest_first(filled: Shell) -> None:
     assert [each["sequence"] for each in filled.json("show", "things", '[7,"/a,b"]', "--n", "1")["entries"]] == [8]
     assert filled.json("show", "baskets", "7")["entries"] == [{"sequence": 1} | entry]
     assert filled("show", "baskets", "7") == (
-        "sequence\tat\tsite\tpath\tmoment\tprice\tdigest\twho\tcolour\tflag\tnote\n"
-        "1\t2008-01-01T22:03:23+00:00\t7\t/a,b\t2008-01-01T22:03:23+00:00\t0.0000005\t00ff\t"
+        "sequence\tat\tpath\tmoment\tprice\tdigest\twho\tcolour\tflag\tnote\n"
+        "1\t2008-01-01T22:03:23+00:00\t/a,b\t2008-01-01T22:03:23+00:00\t0.0000005\t00ff\t"
         "00000000-0000-0000-0000-000000000005\tdark blue\ttrue\t\n"
     )
 
@@ -164,11 +164,11 @@ def test_show_the_first_keys_and_turn_the_page(filled: Shell) -> None:
 
 
 def test_show_the_keys_with_what_they_hold(filled: Shell) -> None:
-    newest = {"sequence": 8, "at": "2008-01-01T22:03:23+00:00", "row": THING_AS_JSON}
-    assert filled.json("show", "things") == [{"key": [7, "/a,b"], "rows": 2, "newest": newest}]
+    first = {"sequence": 8, "at": "2008-01-01T22:03:23+00:00", "row": THING_AS_JSON}
+    assert filled.json("show", "things") == [{"key": [7, "/a,b"], "rows": 2, "first": first}]
     assert filled.json("show", "likes") == [{"key": "dark blue", "size": 0}, {"key": "red", "size": 2}]
     filled("clear", "things", '[7,"/a,b"]', "--yes")
-    assert filled.json("show", "things") == [{"key": [7, "/a,b"], "rows": 0, "newest": None}]
+    assert filled.json("show", "things") == [{"key": [7, "/a,b"], "rows": 0, "first": None}]
     assert filled("show", "things").splitlines()[1] == "7\t/a,b\t0" + "\t" * 9
     assert filled("show", "hits") == "site\tpath\ttotal\n7\t/a,b\t4611686018427387904\n7\t/c\t5\n"
 
@@ -240,14 +240,13 @@ def test_a_leaderboard_is_made_filled_and_shown_best_first(shell: Shell) -> None
     shell("create", "capped", "best", *options, "--keep", "2", "--order", "points", "--on-duplicate", "best")
     lines = "".join(f'{{"board": "go", "player": {n}, "points": {n * 7 % 5}}}\n' for n in range(1, 5))
     shell("import", "best", "-", "--format", "jsonl", stdin=lines)
-    assert shell.json("show", "best", "go")["rows"] == [
-        {"rank": 1, "player": 2, "points": 4},
-        {"rank": 2, "player": 4, "points": 3},
-    ]
-    assert shell.json("show", "best") == [{"key": "go", "rows": 2, "best": {"player": 2, "points": 4}}]
+    shown = [each["row"] for each in shell.json("show", "best", "go")["entries"]]
+    assert shown == [{"board": "go", "player": 2, "points": 4}, {"board": "go", "player": 4, "points": 3}]
+    (board,) = shell.json("show", "best")
+    assert (board["rows"], board["first"]["row"]) == (2, shown[0])
     assert "on_duplicate best, order points" in shell("list")
     shell("alter", "best", "--keep", "1", "--yes")
-    assert [row["player"] for row in shell.json("show", "best", "go")["rows"]] == [2]
+    assert [each["row"]["player"] for each in shell.json("show", "best", "go")["entries"]] == [2]
     assert shell.json("check") == []
 
 

@@ -175,7 +175,7 @@ def test_up_and_down_and_up_again(config: Config, url: str) -> None:
         assert store.run(visits.push(Visit(1, 2))) == 1
         assert store.check() == []
     command.downgrade(config, "base")
-    assert tables(url) <= {"alembic_version", "roost_catalog", "roost_writers"}
+    assert tables(url) <= {"alembic_version", "roost_catalog", "roost_former", "roost_once", "roost_writers"}
     command.upgrade(config, "1")
     with roost.Store(url) as store:
         assert store.run(pageviews.total("/")) == 0
@@ -223,7 +223,7 @@ def test_f123_every_kind_goes_up_changes_and_goes_down(url: str, way: str) -> No
                 assert [each.definition for each in store.structures()] == [second.definition]
             assert store.check() == []
         migrate(contrib.drop, second or first)
-    assert tables(url) <= {"roost_catalog", "roost_former", "roost_writers"}
+    assert tables(url) <= {"roost_catalog", "roost_former", "roost_once", "roost_writers"}
     with engine(url).begin() as connection:
         connection.execute(sa.text("CREATE TABLE roost_pageviews_rows (id INT PRIMARY KEY)"))
         connection.execute(sa.text("INSERT INTO roost_pageviews_rows VALUES (1)"))

@@ -104,7 +104,9 @@ def account(server: servers.Server, name: str) -> Settings:
 
 
 # What one connection does otherwise than those of a file; the rest is left to the campaign `suite`.
-DIFFERS = length({in_memory: [f"tests.contrib.site.test_{each}" for each in ("batches", "joined")]}, {})
+DIFFERS: dict[Any, list[str]] = length(
+    {in_memory: [f"tests.contrib.site.test_{each}" for each in ("batches", "joined")]}, {}
+)
 
 
 @pytest.mark.parametrize("database", [in_memory, in_a_file, on_mariadb, on_postgresql])

@@ -141,11 +141,6 @@ def test_f64_the_application_on_the_page_of_flask(any_url: str, monkeypatch: pyt
     assert client.post("/orders/7").json == {"order": 7}
     assert client.post("/orders/7").status_code == 500
     assert store.run(pageviews.total("/thanks")) == 1
-    ran = app.test_cli_runner().invoke(args=["create-cache"])
-    assert (ran.exit_code, ran.output) == (0, "")
-    assert client.get("/profiles/5/summary").json == {"views": 20}
-    client.post("/profiles/5/views?visitor=1")
-    assert client.get("/profiles/5/summary").json == {"views": 20}  # of the cache
     fill(any_url, "/profiles/6")
     assert client.post("/profiles/6/views?visitor=1").status_code == 409
     assert store.check() == []

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from roost.protocols.handlersocket.requests import Find, Insert, Open, Refused, parse, parse_open
+from roost.protocols.handlersocket.requests import SPELLING, VERBS, Refused, operation, parse_open
 from tests.handlersocket.conftest import Served, served
 from tests.handlersocket.generator import JUNK, ODD_FILTER_OPS, ODD_MOPS, ODD_NUMBERS, ODD_OPS, Generator
 from tests.handlersocket.tables import KINDS, Row, Table, any_table
@@ -26,9 +26,8 @@ LINES = 1000  # of a buffer, about
 MOST_GROWTH = 48 * 2**20  # bytes that a server may need more after the noise than when it was warm
 WARM = 0.2  # of the lines, after which it is
 ANSWER = re.compile(rb"(0\t[0-9]+(\t[^\n]*)?|[123]\t1\t[a-z0-9_]+)\n", re.DOTALL)
-WORDS = frozenset(
-    ["number", "op", "klen", "notimpl", "escape", "fop", "filtertype", "filterfld", "invalueslen", "limit", "kpnum"]
-)
+WORDS = SPELLING | {"op", "klen", "notimpl", "kpnum", "modop"}
+REQUESTS = frozenset(["Open", "find", "insert", *VERBS.values()])
 INTERESTING = b"\t\t\t\n\r\0\x01\x02\x0f@FW+-UDPA0123456789=<>\xff\x80\xc3 .,'\""
 
 
@@ -90,10 +89,11 @@ def reading(line: bytes) -> str:
     """Return what a line is read as: the kind of request, or the word that refuses it."""
     tokens = line.decode("utf-8", "surrogateescape").split("\t")
     try:
-        found: Open | Find | Insert = parse_open(tokens) if tokens[0] == "P" else parse(tokens, 2)
+        if tokens[0] == "P":
+            return type(parse_open(tokens)).__name__
+        return operation(tokens, writes=True, parts=2, width=2, filters=("a", "b"))[0]
     except Refused as refused:
         return refused.word
-    return type(found).__name__
 
 
 def read_alone(seed: int, lines: int) -> str:
@@ -105,7 +105,7 @@ def read_alone(seed: int, lines: int) -> str:
     for buffer in noise.buffers("write", lines):
         for line in buffer[:-1].split(b"\n"):
             outcomes[reading(line)] += 1
-    assert set(outcomes) <= WORDS | {"Open", "Find", "Insert"}
+    assert set(outcomes) <= WORDS | REQUESTS
     return f"{outcomes.total()} lines read: {', '.join(f'{name} {count}' for name, count in outcomes.most_common())}"
 
 

@@ -18,8 +18,7 @@ from roost.server.counters import Counters
 from roost.server.settings import Role, Settings
 from roost.server.turn import Turn
 from roost.store.served import Database as Served
-from roost.store.served_file import FileDatabase
-from roost.store.served_server import connect
+from roost.store.served_databases import FileDatabase, connect
 from tests.index.databases import Database
 
 

@@ -25,7 +25,6 @@ class Case:
     settings: global ones; {default} is the sql_mode that the server comes with.
     options: of a server of its own, where it is no setting that can be changed.
     charset: of the database.
-    always: played by every run of the tests; the others by the campaign alone.
     empty: whether a SQL client can write a text that is empty.
     django: whether Django works there, without Roost.
     outlives: whether a connection of an application outlives its COMMIT.
@@ -36,7 +35,6 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     charset: str = ""
-    always: bool = False
     empty: bool = True
     django: bool = True
     outlives: bool = True
@@ -44,14 +42,14 @@ class Case:
 
 
 CASES = [
-    Case("no-backslash-escapes", {"sql_mode": "{default},NO_BACKSLASH_ESCAPES"}, always=True),
-    Case("empty-string-is-null", {"sql_mode": "{default},EMPTY_STRING_IS_NULL"}, always=True, empty=False),
-    Case("select-limit", {"sql_select_limit": 1}, always=True),
-    Case("chained", {"completion_type": "CHAIN", "sql_safe_updates": 1, "autocommit": 0}, always=True),
-    Case("latin1", {"character_set_server": "latin1", "collation_server": "latin1_german1_ci"}, always=True),
+    Case("no-backslash-escapes", {"sql_mode": "{default},NO_BACKSLASH_ESCAPES"}),
+    Case("empty-string-is-null", {"sql_mode": "{default},EMPTY_STRING_IS_NULL"}, empty=False),
+    Case("select-limit", {"sql_select_limit": 1}),
+    Case("chained", {"completion_type": "CHAIN", "sql_safe_updates": 1, "autocommit": 0}),
+    Case("latin1", {"character_set_server": "latin1", "collation_server": "latin1_german1_ci"}),
     Case("lax", {"sql_mode": ""}),
     Case("ansi", {"sql_mode": "ANSI"}),
-    Case("oracle", {"sql_mode": "ORACLE"}, always=True),
+    Case("oracle", {"sql_mode": "ORACLE"}),
     Case("oracle-empty", {"sql_mode": "ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES"}, empty=False),
     Case("traditional", {"sql_mode": "TRADITIONAL,ONLY_FULL_GROUP_BY"}),
     Case("padded", {"sql_mode": "{default},PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,IGNORE_SPACE"}),
@@ -81,7 +79,27 @@ CASES = [
     ),
     Case("rolls-back-on-timeout", options=("--innodb-rollback-on-timeout=1",)),
 ]
-PLAYED = [case for case in CASES if case.always or behaviour.ALL_OF_IT]
+
+
+def together(*names: str) -> Case:
+    """Return one server with the settings of several cases."""
+    found = {case.name: case for case in CASES}
+    cases = [found[name] for name in names]
+    settings = {name: value for case in cases for name, value in case.settings.items()}
+    first, *others = [case.settings["sql_mode"] for case in cases if "sql_mode" in case.settings]
+    settings["sql_mode"] = ",".join([first, *[mode.removeprefix("{default},") for mode in others]])
+    return Case("+".join(names), settings, empty=all(case.empty for case in cases))
+
+
+# A short run has two servers, on which settings meet; the campaign plays each case alone.
+PLAYED = (
+    CASES
+    if behaviour.ALL_OF_IT
+    else [
+        together("no-backslash-escapes", "select-limit", "chained", "east", "impatient"),
+        together("oracle", "empty-string-is-null", "latin1", "serializable", "short-sort", "unquoted"),
+    ]
+)
 MARIADB_WAYS = [way for way in WAYS if way.engine == "mariadb"]
 # A driver and the other kind over it are enough for each server of a short run.
 ON = MARIADB_WAYS if behaviour.ALL_OF_IT else [way for way in MARIADB_WAYS if not way.sqlalchemy]

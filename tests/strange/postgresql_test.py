@@ -1,7 +1,7 @@
 """PostgreSQL whose settings are not the defaults: everything works just the same, or an `Invalid` names the setting.
 
-`make test` has those that once changed data, and one of each kind; with `ROOST_TEST_STRANGE=all` there are all, on
-every server.
+`make test` plays most of them together, a share of them on each version; with `ROOST_TEST_STRANGE=all` each is played
+alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from tests import npm, servers
 from tests.strange.postgresql import play_everything
 
 WHOLE = os.environ.get("ROOST_TEST_STRANGE") == "all"
-SERVERS: dict[str, Callable[[], servers.Server]] = {"15": servers.postgresql, "18": servers.postgresql18}
+SERVERS: dict[str, Callable[[pytest.Config], servers.Server]] = {
+    "13": npm.postgresql13_server,
+    "15": lambda _: servers.postgresql(),
+    "18": lambda _: servers.postgresql18(),
+}
 _numbers = count()
 
 DATABASE, ROLE, OPTIONS, ENVIRONMENT, ENCODING = "database", "role", "PGOPTIONS", "environment", "encoding"
@@ -32,7 +36,7 @@ class Strange(NamedTuple):
     name: str
     value: str
     refused: str = ""
-    brief: bool = False  # whether it is in the short form
+    on: str = ""  # the version that has it in the short form, together with others
 
     def __str__(self) -> str:
         return f"{self.where}-{self.name}={self.value}"
@@ -40,110 +44,101 @@ class Strange(NamedTuple):
 
 NORMAL = Strange(DATABASE, "application_name", "normal")
 ALL = [
-    Strange(DATABASE, "array_nulls", "off", brief=True),
-    Strange(DATABASE, "standard_conforming_strings", "off", brief=True),
-    Strange(ROLE, "extra_float_digits", "0", brief=True),
-    Strange(DATABASE, "extra_float_digits", "-15"),
-    Strange(OPTIONS, "datestyle", "German", brief=True),
-    Strange(DATABASE, "datestyle", "SQL, DMY"),
-    Strange(ROLE, "datestyle", "Postgres, MDY"),
-    Strange(ENVIRONMENT, "PGCLIENTENCODING", "LATIN1", brief=True),
+    Strange(DATABASE, "array_nulls", "off", on="18"),
+    Strange(DATABASE, "standard_conforming_strings", "off", on="18"),
+    Strange(ROLE, "extra_float_digits", "0", on="18"),
+    Strange(DATABASE, "extra_float_digits", "-15", on="13"),
+    Strange(OPTIONS, "datestyle", "German", on="18"),
+    Strange(DATABASE, "datestyle", "SQL, DMY", on="15"),
+    Strange(ROLE, "datestyle", "Postgres, MDY", on="13"),
+    Strange(ENVIRONMENT, "PGCLIENTENCODING", "LATIN1", on="15"),
     Strange(DATABASE, "client_encoding", "LATIN1"),
     Strange(ROLE, "client_encoding", "SQL_ASCII"),
-    Strange(ENCODING, "server_encoding", "LATIN1", brief=True),
-    Strange(ENCODING, "server_encoding", "SQL_ASCII", refused="server_encoding is SQL_ASCII", brief=True),
-    Strange(DATABASE, "intervalstyle", "iso_8601"),
-    Strange(ROLE, "bytea_output", "escape"),
-    Strange(DATABASE, "timezone", "America/New_York"),
-    Strange(OPTIONS, "timezone", "Asia/Kathmandu"),
-    Strange(DATABASE, "default_transaction_isolation", "serializable"),
-    Strange(ROLE, "default_transaction_isolation", "repeatable read"),
-    Strange(DATABASE, "default_transaction_deferrable", "on"),
+    Strange(ENCODING, "server_encoding", "LATIN1", on="13"),
+    Strange(ENCODING, "server_encoding", "SQL_ASCII", refused="server_encoding is SQL_ASCII"),
+    Strange(DATABASE, "intervalstyle", "iso_8601", on="18"),
+    Strange(ROLE, "bytea_output", "escape", on="18"),
+    Strange(DATABASE, "timezone", "America/New_York", on="13"),
+    Strange(OPTIONS, "timezone", "Asia/Kathmandu", on="15"),
+    Strange(DATABASE, "default_transaction_isolation", "serializable", on="13"),
+    Strange(ROLE, "default_transaction_isolation", "repeatable read", on="15"),
+    Strange(DATABASE, "default_transaction_deferrable", "on", on="13"),
     Strange(DATABASE, "statement_timeout", "30s"),
     Strange(DATABASE, "idle_in_transaction_session_timeout", "30s"),
-    Strange(DATABASE, "search_path", "tenant"),
+    Strange(DATABASE, "search_path", "tenant", on="13"),
     Strange(DATABASE, "search_path", "nowhere", refused="no schema in search_path exists"),
-    Strange(DATABASE, "row_security", "off"),
-    Strange(DATABASE, "backslash_quote", "off"),
-    Strange(DATABASE, "transform_null_equals", "on"),
-    Strange(DATABASE, "plan_cache_mode", "force_generic_plan"),
-    Strange(ROLE, "plan_cache_mode", "force_custom_plan"),
-    Strange(DATABASE, "quote_all_identifiers", "on"),
-    Strange(DATABASE, "lc_messages", "C"),
+    Strange(DATABASE, "row_security", "off", on="18"),
+    Strange(DATABASE, "backslash_quote", "off", on="18"),
+    Strange(DATABASE, "transform_null_equals", "on", on="13"),
+    Strange(DATABASE, "plan_cache_mode", "force_generic_plan", on="13"),
+    Strange(ROLE, "plan_cache_mode", "force_custom_plan", on="15"),
+    Strange(DATABASE, "quote_all_identifiers", "on", on="13"),
+    Strange(DATABASE, "lc_messages", "C", on="15"),
 ]
-CASES = [
-    pytest.param(server, strange, id=f"{server}-{strange}")
-    for server in SERVERS
-    for strange in [NORMAL, *ALL]
-    if WHOLE or (strange.brief and server == "15") or (server == "18" and strange is ALL[0])
-]
+REFUSED = [each for each in ALL if each.refused]
+ALONE = [pytest.param(on, [each], id=f"{on}-{each}") for on in SERVERS for each in [NORMAL, *ALL] if not each.refused]
+TOGETHER = [pytest.param(on, [each for each in ALL if each.on == on and not each.refused], id=on) for on in SERVERS]
 
 
-def made(server: str, strange: Strange, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Make a database with a setting, and return its URL."""
+def made(server: str, settings: list[Strange], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Make a database with settings, and return its URL."""
     try:
-        found = SERVERS[server]()
+        found = SERVERS[server](request.config)
     except servers.NotHere as error:
         servers.not_run(error)
-    name = f"strange{next(_numbers)}"
-    if strange.where == ENCODING:
-        monkeypatch.setenv(
-            "PGCLIENTENCODING", "UTF8"
-        )  # for the application's sessions, which would have the database's
-        url = found.database(name, f"TEMPLATE template0 ENCODING '{strange.value}' LC_COLLATE 'C' LC_CTYPE 'C'")
-    else:
-        url = found.database(name)
+    how = ""
+    for strange in settings:
+        if strange.where == ENCODING:
+            # For the application's sessions, which would have the database's.
+            monkeypatch.setenv("PGCLIENTENCODING", "UTF8")
+            how = f"TEMPLATE template0 ENCODING '{strange.value}' LC_COLLATE 'C' LC_CTYPE 'C'"
+    url = found.database(f"strange{next(_numbers)}", how)
     name = url.rpartition("/")[2]
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA tenant")
-    value = strange.value if "," in strange.value else f"'{strange.value}'"
-    match strange.where:
-        case "database":
-            found.run(f"ALTER DATABASE {name} SET {strange.name} = {value}")
-        case "role":
-            found.run(f"ALTER ROLE CURRENT_USER IN DATABASE {name} SET {strange.name} = {value}")
-        case "PGOPTIONS":
-            monkeypatch.setenv("PGOPTIONS", f"-c {strange.name}={strange.value}")
-        case "environment":
-            monkeypatch.setenv(strange.name, strange.value)
+    for strange in settings:
+        value = strange.value if "," in strange.value else f"'{strange.value}'"
+        match strange.where:
+            case "database":
+                found.run(f"ALTER DATABASE {name} SET {strange.name} = {value}")
+            case "role":
+                found.run(f"ALTER ROLE CURRENT_USER IN DATABASE {name} SET {strange.name} = {value}")
+            case "PGOPTIONS":
+                monkeypatch.setenv("PGOPTIONS", f"-c {strange.name}={strange.value}")
+            case "environment":
+                monkeypatch.setenv(strange.name, strange.value)
     return url
 
 
-def test_everything_works_on_the_oldest_version_that_is_promised(request: pytest.FixtureRequest) -> None:
-    try:
-        daemon = servers.postgresql_daemon(programs=npm.postgresql13(request.config))
-    except servers.NotHere as error:
-        servers.not_run(error)
-    with daemon:
-        with psycopg.connect(f"{daemon.url}/postgres", autocommit=True) as connection:
-            assert connection.info.server_version // 10000 == 13
-            connection.execute("CREATE DATABASE oldest")
-        url = f"{daemon.url}/oldest"
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("CREATE SCHEMA tenant")
-        play_everything(url, "utf8", WHOLE, False)
+Made = Callable[..., str]
 
 
-@pytest.mark.parametrize(("server", "strange"), CASES)
-def test_f2_everything_works_whatever_is_set(server: str, strange: Strange, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = made(server, strange, monkeypatch)
-    if strange.refused:
-        with roost.Store(url) as store, pytest.raises(roost.Invalid, match=strange.refused):
-            store.create(roost.Counter("pageviews"))
-        return
-    encoding = "latin1" if "LATIN1" in strange.value and not strange.name.startswith("PG") else "utf8"
-    joined = strange.name not in ("client_encoding", "PGCLIENTENCODING")  # such sessions are refused
-    django = WHOLE or strange in ALL[:2] or strange.name == "datestyle"
-    if strange.name == "quote_all_identifiers":  # Django's check would compare what the server writes of the views
-        django = False
-    play_everything(url, encoding, WHOLE, django, joined=joined)
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Made:
+    """Make databases, by default on the version that the other tests have."""
+    return lambda *settings, server="15": made(server, [*settings], monkeypatch, request)
+
+
+@pytest.mark.parametrize(("server", "settings"), ALONE if WHOLE else TOGETHER)
+def test_f2_everything_works_whatever_is_set(server: str, settings: list[Strange], make: Made) -> None:
+    url = make(*settings, server=server)
+    latin1 = any("LATIN1" in each.value and not each.name.startswith("PG") for each in settings)
+    names = {each.name for each in settings}
+    joined = not names & {"client_encoding", "PGCLIENTENCODING"}  # such sessions are refused
+    # Django works on no older version, and its check would compare what the server writes of the views.
+    django = server != "13" and joined and "quote_all_identifiers" not in names
+    play_everything(url, "latin1" if latin1 else "utf8", WHOLE, django, joined=joined)
+
+
+@pytest.mark.parametrize("strange", REFUSED, ids=str)
+def test_f2_what_cannot_be_served_is_refused_and_named(strange: Strange, make: Made) -> None:
+    with roost.Store(make(strange)) as store, pytest.raises(roost.Invalid, match=strange.refused):
+        store.create(roost.Counter("pageviews"))
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_f2_a_session_of_the_applications_that_cannot_carry_every_text_is_refused(
-    encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = made("15", NORMAL, monkeypatch)
+def test_f2_a_session_of_the_applications_that_cannot_carry_every_text_is_refused(encoding: str, make: Made) -> None:
+    url = make()
     pageviews = roost.Counter("pageviews")
     with roost.Store(url) as store, psycopg.connect(url, client_encoding=encoding) as connection:
         store.create(pageviews)
@@ -152,8 +147,8 @@ def test_f2_a_session_of_the_applications_that_cannot_carry_every_text_is_refuse
         assert store.run(pageviews.keys()) == []
 
 
-def test_f2_a_sql_ascii_database_is_refused_on_a_session_of_the_applications(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = made("15", Strange(ENCODING, "server_encoding", "SQL_ASCII"), monkeypatch)
+def test_f2_a_sql_ascii_database_is_refused_on_a_session_of_the_applications(make: Made) -> None:
+    url = make(Strange(ENCODING, "server_encoding", "SQL_ASCII"))
     with (
         roost.Store(url) as store,
         psycopg.connect(url, client_encoding="UTF8") as connection,
@@ -163,9 +158,9 @@ def test_f2_a_sql_ascii_database_is_refused_on_a_session_of_the_applications(mon
 
 
 def test_f2_what_a_latin1_database_has_no_character_for_is_refused_to_its_caller_alone(
-    monkeypatch: pytest.MonkeyPatch,
+    make: Made,
 ) -> None:
-    url = made("15", Strange(ENCODING, "server_encoding", "LATIN1"), monkeypatch)
+    url = make(Strange(ENCODING, "server_encoding", "LATIN1"))
     pageviews = roost.Counter("pageviews")
     with roost.Store(url) as store, psycopg.connect(url, client_encoding="UTF8") as connection:
         store.create(pageviews)
@@ -181,8 +176,10 @@ def test_f2_what_a_latin1_database_has_no_character_for_is_refused_to_its_caller
         assert store.run_all(pageviews.keys(), pageviews.total("é")) == (["é"], 2)
 
 
-def test_f2_where_transactions_only_read_by_default_writers_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = made("15", NORMAL, monkeypatch)
+def test_f2_where_transactions_only_read_by_default_writers_are_told_so(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = make()
     pageviews = roost.Counter("pageviews")
     with roost.Store(url) as store:
         store.create(pageviews)

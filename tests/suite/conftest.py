@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -20,47 +21,125 @@ from tests.suite.engines import ENGINES, Engine
 from tests.suite.shapes import Open, baskets, likes, pageviews, visits
 from tests.suite.ways import WAYS, App, Way
 
+KINDS = ("threads", "asyncio")  # of stores
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" not in metafunc.fixturenames:
         return
-    name = metafunc.function.__name__
     needed = {need for mark in metafunc.definition.iter_markers("needs") for need in mark.args}
     # Who asks for nothing is about databases.
     engines = [engine for engine in ENGINES if (needed or {"counter"}) <= engine.capabilities]
-    if not WHOLE:
-        # MySQL, which is much like MariaDB, has half of the tests, by their names, and SQLite in memory the other half;
-        # the campaign `suite` runs all.
-        left_out = ("sqlite-memory", "mysql")[crc32(name.encode()) % 2]
-        engines = [engine for engine in engines if engine.name != left_out] or engines
     if "way" in metafunc.fixturenames:
         asked = {need for mark in metafunc.definition.iter_markers("ways") for need in mark.args}
-        ways = some([way for way in WAYS if asked <= way.capabilities], name)
+        ways = [way for way in WAYS if asked <= way.capabilities]
         pairs = [(way, engine) for engine in engines for way in ways if way.engine == engine.name]
         metafunc.parametrize(
             ("way", "engine"), pairs, ids=[f"{way.engine}-{way.name}" for way, _ in pairs], indirect=["engine"]
         )
-    elif "make" in metafunc.fixturenames:
-        both = [(engine, kind) for engine in engines for kind in ("threads", "asyncio")]
-        turn = crc32(name.encode()) // 2  # the kinds take turns, from one engine to the next
-        chosen = both if WHOLE else [both[2 * place + (place + turn) % 2] for place in range(len(engines))]
-        ids = [f"{engine.name}-{kind}" for engine, kind in chosen]
-        metafunc.parametrize(("engine", "make"), chosen, ids=ids, indirect=True)
-    else:
-        metafunc.parametrize("engine", engines, ids=[engine.name for engine in engines], indirect=True)
+        return
+    metafunc.parametrize("engine", engines, ids=[engine.name for engine in engines], indirect=True)
+    if "make" in metafunc.fixturenames:
+        metafunc.parametrize("make", KINDS, indirect=True)
 
 
-def some(ways: list[Way], test: str) -> list[Way]:
-    """Leave two ways of each engine to a test, by its name, so that every way has its share of the tests.
+# --- what the short form tries -----------------------------------------------------------------------------------
 
-    What the drivers differ in is the same few calls for every test; the campaign `suite` runs each with all of them.
+# Databases that are much alike: three quarters of a test's cases have the one, a quarter the other.
+ALIKE = {"mysql": "mariadb", "sqlite-memory": "sqlite-file"}
+NAMES = [*[each.name for each in ENGINES], "sqlite"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave some combinations out of `make test`; the campaign `suite` tries them all.
+
+    A case of a test has each kind of database once: of two that are alike they take turns, as do stores of threads and
+    of asyncio, and the ways of drivers, by the test's name; cases of a test that is marked `spread` take turns on all
+    databases. Of what is then left, each pair of an engine, a way and a test's own parameters is tried, and no more.
     """
-    if WHOLE:
-        return ways
-    by_name = sorted(ways, key=lambda way: crc32(f"{test} {way.name}".encode()))
-    left = [[way for way in by_name if way.engine == engine][:2] for engine in {way.engine for way in ways}]
-    chosen = [way for each in left for way in each]
-    return [way for way in ways if way in chosen]
+    if WHOLE or any("[" in asked for asked in config.args):  # who names a case has it
+        return
+    of: dict[str, list[Any]] = {}
+    for item in items:
+        if database(item):
+            of.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = {item for test, found in of.items() for item in {*found} - {*paired(in_turn(test, found))}}
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def database(item: Any) -> str:
+    """Return the name of the database that a test has by a fixture of these folders; "" where it has none."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    if isinstance(params.get("engine"), Engine):
+        return str(params["engine"].name)
+    fixtures = ("any_url", "server_url", "db") if item.nodeid.startswith(("tests/suite/", "tests/index/")) else ()
+    return next((params[each] for each in fixtures if each in params), "")
+
+
+def in_turn(test: str, items: list[Any]) -> Iterator[Any]:
+    """Yield the items of a test whose turn it is."""
+    there = {database(item) for item in items}
+    for item in items:
+        engine, way = database(item), item.callspec.params.get("way")
+        case = case_of(item)
+        number = sum(case.values())
+        turn, place = crc32(test.encode()) + number, NAMES.index(engine)
+        spread = item.get_closest_marker("spread")
+        if spread and not any(
+            value in spread.args for value in item.callspec.params.values() if isinstance(value, str)
+        ):
+            if engine == sorted(there)[turn % len(there)]:
+                yield item
+            continue
+        if engine in ALIKE and turn % 4:
+            continue
+        if case and turn % 4 == 0 and engine in {like for other, like in ALIKE.items() if other in there}:
+            continue
+        if item.callspec.params.get("make") == KINDS[(place + turn // 4) % 2]:
+            continue
+        if way is None or way.name in chosen(f"{test} {number}", engine, place + turn, items):
+            yield item
+
+
+def case_of(item: Any) -> dict[Any, int]:
+    """Return what a test's own parameters are, as places in their lists."""
+    found = {}
+    for mark in item.iter_markers("parametrize"):
+        names = [each.strip() for each in mark.args[0].split(",")] if isinstance(mark.args[0], str) else mark.args[0]
+        own = [item.callspec.params[name] for name in names]
+        for place, value in enumerate(mark.args[1]):
+            values = getattr(value, "values", None) if isinstance(value, tuple) else None
+            values = values if isinstance(values, tuple) else value if len(names) > 1 else [value]
+            if all(one is other or one == other for one, other in zip(values, own, strict=True)):
+                found[" ".join(names)] = place
+                break
+    return found
+
+
+def chosen(case: str, engine: str, turn: int, items: list[Any]) -> list[str]:
+    """Return the names of the ways that a case has on an engine: one, on PostgreSQL one of each kind."""
+    ways = {item.callspec.params["way"] for item in items if database(item) == engine}
+    ranked = sorted(ways, key=lambda way: crc32(f"{case} {way.name}".encode()))
+    ranked.sort(key=lambda way: way.awaited is (turn % 2 == 0))
+    return [ranked[0].name, *([ranked[-1].name] if engine == "postgresql" else [])]
+
+
+def paired(items: Iterator[Any]) -> list[Any]:
+    """Return items with every pair of values that these have: again and again the one with most of what is missing."""
+    pairs: dict[Any, set[Any]] = {}
+    for item in items:
+        params = item.callspec.params
+        values: list[Any] = [*case_of(item).items(), ("engine", database(item))]
+        values += [("way", params["way"].name)] if "way" in params else []
+        pairs[item] = {*combinations(values, 2)} or {*values}
+    missing = {pair for found in pairs.values() for pair in found}
+    tried = []
+    while missing:
+        tried.append(max(pairs, key=lambda item: (len(pairs[item] & missing), crc32(item.nodeid.encode()))))
+        missing -= pairs[tried[-1]]
+    return tried
 
 
 @pytest.fixture
@@ -86,7 +165,20 @@ def statements() -> list[str]:
 
 
 @pytest.fixture
-def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
+def view(request: pytest.FixtureRequest) -> bool:
+    """Whether a test's stores make views, which takes as long as all else: where SQL clients may come."""
+    needed = {need for mark in request.node.iter_markers("needs") for need in mark.args}
+    joins = "way" in request.fixturenames
+    return (
+        WHOLE
+        or bool({"readable views", "views", "inlets", "programs for SQL"} & needed)
+        or ("sql" in request.fixturenames and not joins)
+        or request.path.name.startswith("views_")
+    )
+
+
+@pytest.fixture
+def open_store(store_url: str, statements: list[str], view: bool) -> Iterator[Open]:
     stores: list[roost.Store] = []
     named: list[Any] = []  # what a store without a catalog has to be told
 
@@ -96,7 +188,7 @@ def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
         store = roost.Store(store_url, **options)
         stores.append(store)
         if structures:
-            store.create(*structures)
+            store.create(*structures, view=view)
         if store_url.startswith("memcached"):
             named.extend(structures)
         return store
@@ -160,11 +252,11 @@ def sets(engine: Engine) -> Callable[..., Any]:
 class InAsyncio:
     """An `AsyncStore` used like a `Store`, so that every test of behaviour can run on both."""
 
-    def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any], view: bool = False) -> None:
         self._loop = asyncio.new_event_loop()
         self._store = roost.AsyncStore(url, **options)
         self._named = structures if url.startswith("memcached") else ()
-        self.create(*structures)
+        self.create(*structures, view=view)
 
     def create(self, *structures: Any, view: bool = True) -> None:
         self._loop.run_until_complete(self._store.create(*structures, view=view))
@@ -184,14 +276,14 @@ class InAsyncio:
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest, open_store: Open, store_url: str) -> Iterator[Callable[..., Any]]:
+def make(request: pytest.FixtureRequest, open_store: Open, store_url: str, view: bool) -> Iterator[Callable[..., Any]]:
     """Make a store of either kind, with structures in it."""
     stores: list[InAsyncio] = []
 
     def made(*structures: Any, **options: Any) -> Any:
         if request.param == "threads":
             return open_store(*structures, **options)
-        stores.append(InAsyncio(store_url, structures, {"random": random.Random(7), **options}))
+        stores.append(InAsyncio(store_url, structures, {"random": random.Random(7), **options}, view))
         return stores[-1]
 
     yield made

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import roost
+from roost.contrib.windows import Windows
 from roost.structures.registry import from_definition
 from tests.campaigns.processes import until
 from tests.lengths import length
@@ -90,6 +91,12 @@ def test_two_declarations_of_one_name_in_one_batch(make: Make) -> None:
     assert store.run_all(pageviews.add("/home"), same.add("/home"), pageviews.total("/home"))[2] == 2
 
 
+def test_a_structure_may_be_named_as_a_part_of_another_one(make: Make) -> None:
+    parts = [roost.Lease("pages_leases"), roost.RateLimit("hits_head", limit=1, within=60)]
+    store = make(roost.Cache("pages"), Windows("hits"), *parts)
+    assert store.check() == []
+
+
 def test_create_is_all_or_nothing(open_store: Make) -> None:
     store = open_store(pageviews)
     with pytest.raises(roost.Mismatch):
@@ -98,8 +105,18 @@ def test_create_is_all_or_nothing(open_store: Make) -> None:
         store.run(visits.latest(1))
 
 
+def test_two_structures_of_one_name_are_refused_before_anything_is_made(make: Make) -> None:
+    store = make()
+    with pytest.raises(roost.Invalid, match="two different structures are named pageviews"):
+        store.create(pageviews, roost.Counter("pageviews", key=int))
+    store.create(pageviews, roost.Counter("pageviews"))
+    store.run(pageviews.add("/home"))
+    assert store.check() == []
+
+
 def test_ddl_is_exactly_what_create_runs(open_store: Make, statements: list[str]) -> None:
-    store = open_store(*ALL)
+    store = open_store()
+    store.create(*ALL)
     made = [sql for sql in statements if sql.startswith(("CREATE", "INSERT", "DO", "RENAME", "DROP PROCEDURE"))]
     assert sorted(made) == sorted(store.ddl(*ALL))
 

@@ -24,6 +24,7 @@ many: Any = roost.Ring("many", Many, per="uid", keep=2)
 long: Any = roost.Capped("long", Long, per="uid", keep=2, unique="v")
 texts = roost.Counter("texts", key=Three)  # 3,060 bytes in an index at most
 one_text = roost.Cache("one_text", key=roost.text(700))
+no_varchar = roost.Cache("no_varchar", key=roost.binary(4000))  # its column is MEDIUMBLOB, which is in no index
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ one_text = roost.Cache("one_text", key=roost.text(700))
         (long, ("mysql", "postgresql")),
         (texts, ("postgresql",)),
         (one_text, ("postgresql",)),
+        (no_varchar, ("mysql", "postgresql")),
     ],
     ids=lambda value: getattr(value, "name", None),
 )

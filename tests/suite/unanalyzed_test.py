@@ -66,7 +66,7 @@ def test_what_is_over_is_found_by_index_on_postgresql() -> None:
                 # What the program did is counted: EXPLAIN does not show it. One without bounds looks for values that
                 # were stored anew first.
                 over = 1 if cache.bounded else 2
-                for relation, scans in (("rows", 0), ("over", over), ("leases", 0), ("leases_over", 1)):
+                for relation, scans in (("rows", 0), ("over", over), ("leases", 0), ("leased", 1)):
                     counted = "SELECT pg_stat_get_xact_numscans(to_regclass(%s))"
                     cursor.execute(counted, (f"roost_{cache.name}_{relation}",))
                     assert cursor.fetchone() == (scans,), (cache.name, relation)

@@ -52,7 +52,10 @@ class Atom:
         for op in operations:
             if type(op) is not Operation:
                 shown = reprlib.repr(op)
-                raise Invalid(f"{shown} is not an operation; make one with a structure's method, such as add()")
+                raise Invalid(
+                    f"{shown} is not an operation; make one with a structure's method, such as add(), and give several "
+                    "as run_all(*operations)"
+                )
             if op.verb not in READS:
                 writes = True
                 if op.verb in RUNS:

@@ -381,8 +381,6 @@ def joined(atom: Atom, known: Known, context: Context) -> Work:
             return
     yield Control.SAVEPOINT
     try:
-        if atom.once is not None and known.once.in_transaction:
-            yield from known.once.make_here()
         answer([atom], (yield from retried(atom.operations, known, context, atom.once)))
     except Exception as failed:
         atom.error = failed

@@ -5,38 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from roost.catalog.catalog import ONCE as TABLE
-from roost.catalog.catalog import Catalog, guarded, lock
-from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template, Wanted
-from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
+from roost.catalog.catalog import ANSWER, TOKEN, UNTIL
+from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template
+from roost.errors import Conflict, Error, Invalid
 from roost.structures.clock import CLOCK, microseconds
 from roost.structures.operation import Operation
 from roost.structures.plan import Context, Plan
-from roost.types.column_types import ColumnType
-from roost.types.columns import Column
 
-COLUMNS = (
-    Column("token", ColumnType("text", 255)),
-    Column("until", ColumnType("int")),
-    Column("answer", ColumnType("text", 1_000_000)),
-)
+TABLE, COLUMNS = "roost_once", (TOKEN, UNTIL, ANSWER)
 LONGEST = 255  # characters of a token
 LONE = re.compile("[\ud800-\udfff]")  # lone surrogates, which UTF-8 cannot encode
 SWEPT = 2  # expired tokens that are deleted with each new one
-
-
-def cannot_make(error: Missing | StatementFailed) -> Error:
-    """Return what is raised where the table of tokens cannot be made."""
-    if error.word not in ("denied", Missing.word):
-        return error
-    said = str(error).partition("\n")[0].partition(" in CREATE TABLE ")[0]
-    return Missing(
-        "the table roost_once, for the tokens of once=, is missing, and this account may not make it: "
-        f"{said}; use once= from an account that may, then GRANT this one SELECT, INSERT, UPDATE and DELETE on it"
-    )
 
 
 def checked(once: Any, operations: Sequence[Operation[Any]]) -> str:
@@ -53,8 +35,6 @@ class Once:
     """The table of tokens, in one dialect.
 
     seconds: how long a token is stored.
-    made: whether the table was found, or made.
-    ddl: the statements that make it.
     """
 
     def __init__(self, dialect: Dialect, seconds: float | dt.timedelta = 86_400.0) -> None:
@@ -64,7 +44,6 @@ class Once:
             raise Invalid(
                 f"once_for is a number of seconds, or a timedelta, from a second to ten years, not {seconds!r}"
             )
-        self.made = False
         self._microseconds = round(seconds * 1_000_000)
         self.speak(dialect)
 
@@ -88,31 +67,6 @@ class Once:
             answer=Answer.ORDINAL,
         )
         self._remove = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole}")
-        lines = [*map(dialect.declared, COLUMNS), f"PRIMARY KEY ({token})"]
-        index = [f"CREATE INDEX IF NOT EXISTS {TABLE}_over ON {TABLE} ({until})"]
-        if ignores:  # MySQL has no IF NOT EXISTS for an index
-            lines, index = [*lines, f"KEY {TABLE}_over ({until})"], []
-        columns = ",\n  ".join(lines)
-        self.ddl = [f"CREATE TABLE IF NOT EXISTS {TABLE} (\n  {columns}\n){dialect.table_options}", *index]
-
-    def is_made(self) -> Generator[Wanted, Any, bool]:
-        return bool((yield from guarded(self._dialect, [TABLE], writes=True)))
-
-    def make(self, catalog: Catalog) -> Generator[Wanted, Any, None]:
-        """Make the table if it is missing."""
-        yield from lock(catalog)
-        if not (yield from self.is_made()):
-            yield from self.make_here()
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether an application's transaction makes the table itself: on SQLite it may have the write lock."""
-        return not self.made and not self._dialect.row_locks
-
-    def make_here(self) -> Generator[Wanted, Any, None]:
-        """Make the table if it is missing, in the open transaction, which may roll it back."""
-        for sql in self.ddl:
-            yield Statement(Template(sql), [()])
 
     def perform(self, token: str, work: Plan, context: Context, verbs: Sequence[str] | None = None) -> Plan:
         """Run the work of a new token, or return the answers stored for a used one.
@@ -120,14 +74,7 @@ class Once:
         verbs: the operations, which are compared with the stored ones: `Invalid` if the token was used for others.
         """
         clock: Row = (microseconds(context.clock()),) if not self._dialect.exchanges else ()
-        try:
-            yield Statement(self._forget_over, [(token, *clock)])
-        except Missing as error:  # the table was dropped, or the database was restored from an older copy
-            self.made = False
-            said, hint, _ = str(error).partition("; store.create(...) makes")
-            if not hint:  # it is there, and this account may not use it
-                raise
-            raise Missing(f"{said}; the next call with a token makes it") from error
+        yield Statement(self._forget_over, [(token, *clock)])
         taken = yield Statement(self._take, [(token, *clock, self._microseconds)])
         if not taken:
             work.close()

@@ -331,7 +331,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         yield from self.safe(cap.table)
         yield from self._drop(cap, cap.index)
         yield write(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
-        left = yield read("SELECT count(*) FROM roost_catalog")
+        left = yield read("SELECT (SELECT count(*) FROM roost_catalog) + (SELECT count(*) FROM roost_once)")
         if not left[0][0][0]:
             for each in Catalog(self.dialect).tables:
                 yield write(f"DROP TABLE {each}")

@@ -224,7 +224,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
 
     def _event(self, words: MariaDBWords) -> Asking:
         # The statement that creates the event.
-        return answered(words.event)
+        return answered(words.event({}))
 
     def _replace(self, what: str, name: str, sql: str) -> Asking:
         # Makes a trigger or an event in place of one that may be there.

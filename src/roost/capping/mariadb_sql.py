@@ -6,7 +6,7 @@ are too old by the index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
 from roost.capping.cap import Words
@@ -28,6 +28,7 @@ NUMBER, AT, NTH = "roostcap_n", "roostcap_at", "roostcap_nth"
 AT_ONCE = "innodb_lock_wait_timeout = 0"
 # A TIMESTAMP is read and passed back in the session's zone, in which one hour of a night in autumn occurs twice.
 IN_UTC = "time_zone = '+00:00'"
+NOTE = "roostcap_note"  # the event's variable with the number of a note
 # Of an event: others get the locks now and then.
 PAUSE = """\
         IF SYSDATE(6) > roostcap_began + INTERVAL 25000 MICROSECOND THEN
@@ -39,7 +40,13 @@ PAUSE = """\
 
 
 class MariaDBWords(Words):
-    """A cap's SQL for MariaDB."""
+    """A cap's SQL for MariaDB.
+
+    create: makes a trigger or an event. most_waits: of a pass, for locks on rows of other tables.
+    """
+
+    create = "CREATE OR REPLACE"
+    most_waits = 2**31 - 1  # none of which takes time
 
     def reading(self, sql: str, in_utc: bool) -> str:
         """Return a query, in UTC if that is wanted."""
@@ -117,7 +124,7 @@ class MariaDBWords(Words):
     def triggers(self) -> dict[str, str]:
         return {
             name: (
-                f"CREATE OR REPLACE{self._definer} TRIGGER {self.dialect.quoted(name)}"
+                f"{self.create}{self._definer} TRIGGER {self.dialect.quoted(name)}"
                 f" AFTER {name.rpartition('_')[2].upper()} ON {self.table} FOR EACH ROW\n  {body}"
             )
             for name, body in self.bodies.items()
@@ -138,20 +145,22 @@ class MariaDBWords(Words):
         now = f"UTC_TIMESTAMP(6) - INTERVAL {self.seconds} SECOND"
         return f"DATE({now})" if self.cap.time == "date" else now
 
-    def _excess(self, columns: str, key: str, limit: int, past: str) -> str:
+    def _excess(self, columns: str, in_event: bool, limit: int, past: str) -> str:
         order = ", ".join(f"i.{self.dialect.quoted(name)} DESC" for name in self.cap.order)
         return (
-            f"SELECT {columns} FROM {self.table} i WHERE {self._equal('i', key)}\n"
+            f"SELECT {columns} FROM {self.table} i WHERE {self._equal('i', in_event)}\n"
             f"    ORDER BY {order} LIMIT {limit} OFFSET {past}"
         )
 
-    def _equal(self, row: str, key: str) -> str:
-        quoted = self.dialect.quoted
-        return " AND ".join(
-            f"{row}.{quoted(name)} = {key if key == '%s' else key + quoted(name)}" for name in self.cap.per
-        )
+    def _equal(self, row: str, in_event: bool) -> str:
+        values = self._variables("key", self.cap.per) if in_event else dict.fromkeys(self.cap.per, "%s")
+        return " AND ".join(f"{row}.{self.dialect.quoted(name)} = {value}" for name, value in values.items())
 
-    def victims(self, past: int | str, key: str = "%s") -> str:
+    def _variables(self, what: str, names: Sequence[str]) -> dict[str, str]:
+        # Of the event. A variable hides an unqualified column of its name: the application's do not begin like these.
+        return {name: f"roostcap_{what}_{place}" for place, name in enumerate(names)}
+
+    def victims(self, past: int | str, in_event: bool = False) -> str:
         """Return the query that locks excess rows, by age oldest first, skipping rows that another session holds.
 
         Each row of a key is checked again under its lock: it may have been changed since it was selected.
@@ -166,16 +175,16 @@ class MariaDBWords(Words):
             )
         same = [f"r.{quoted(name)} = o.{quoted(name)}" for name in cap.id]
         same += [f"r.{quoted(name)} <=> o.{quoted(name)}" for name in cap.order if name not in cap.id]
-        excess = self._excess(self.columns(cap.order, "i."), key, CUT, str(past))
+        excess = self._excess(self.columns(cap.order, "i."), in_event, CUT, str(past))
         return (
             f"SELECT {self.columns(cap.id, 'r.')} FROM ({excess}) o\n"
-            f"  STRAIGHT_JOIN {self.table} r ON {' AND '.join(same)} AND {self._equal('r', key)}\n"
+            f"  STRAIGHT_JOIN {self.table} r ON {' AND '.join(same)} AND {self._equal('r', in_event)}\n"
             "  FOR UPDATE SKIP LOCKED"
         )
 
-    def is_long(self, past: int | str, key: str = "%s") -> str:
+    def is_long(self, past: int | str, in_event: bool = False) -> str:
         """Return the condition that a key still has too many rows; past: as for `victims`."""
-        return f"EXISTS ({self._excess('1', key, 1, str(past))})"
+        return f"EXISTS ({self._excess('1', in_event, 1, str(past))})"
 
     def delete_all(self, rows: Sequence[Row], in_utc: bool) -> Statement:
         """Return the statement that deletes rows by the columns that identify them.
@@ -183,7 +192,8 @@ class MariaDBWords(Words):
         in_utc: the rows were read in UTC.
         """
         if not all(type(value) is int for value in rows[0]):  # texts in a list would have another character set
-            return Statement(Template(self.deleting(self._delete_by("%s"), in_utc)), rows)
+            delete = self._delete_by(dict.fromkeys(self.cap.id, "%s"))
+            return Statement(Template(self.deleting(delete, in_utc)), rows)
         return Statement(Template(self.deleting(self.by_key(self.table, self.cap.id), in_utc), Gather.VALUES), rows)
 
     def by_key(self, table: str, key: Sequence[str]) -> str:
@@ -191,11 +201,8 @@ class MariaDBWords(Words):
         same = " AND ".join(f"r.{name} = q.{name}" for name in map(self.dialect.quoted, key))
         return CUT_JOINED.format(pairs=self.columns(key), rows=table, same_pair=same)
 
-    def _delete_by(self, hole: str = "") -> str:
-        # By parameters, or in the event by the values of `roostcap_gone`.
-        same = " AND ".join(
-            f"{self.column(name)} = {hole or f'roostcap_gone.{self.dialect.quoted(name)}'}" for name in self.cap.id
-        )
+    def _delete_by(self, values: Mapping[str, str]) -> str:
+        same = " AND ".join(f"{self.column(name)} = {value}" for name, value in values.items())
         return f"DELETE FROM {self.table} WHERE {same}"
 
     @property
@@ -208,69 +215,83 @@ class MariaDBWords(Words):
             f"      WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ({names}) AND TABLE_TYPE = 'BASE TABLE')"
         )
 
-    @property
-    def noted(self) -> str:
-        """The query for the notes of a pass, each with its number among those of its key."""
-        per = self.columns(self.cap.per, "q.")
-        return (
-            f"SELECT q.{NUMBER}, {per}, ROW_NUMBER() OVER (PARTITION BY {per} ORDER BY q.{NUMBER}) AS {NTH}\n"
-            f"        FROM (SELECT * FROM {self.notes} ORDER BY {NUMBER} LIMIT 100000) q ORDER BY {NTH}, q.{NUMBER}"
-        )
-
-    @property
-    def event(self) -> str:
-        """The statement that creates the server event, which makes a pass.
+    def event(self, types: Mapping[str, str]) -> str:
+        """Return the statement that creates the server event, which makes a pass.
 
         It works on a server that takes writes, on tables (a view of that name would run its maker's code), and if no
         other session makes a pass. By number, a key is trimmed for the first of its notes; the others go, whether it
         could be trimmed or not. A row that may not be deleted, by the application's trigger or a foreign key, is passed
         over.
+
+        types: of the table's columns, by name; of those that it lacks MariaDB finds them when it runs the event.
         """
-        # A variable hides an unqualified column of the same name, and a row variable hides a table: the application's
-        # names do not begin like these.
-        key = "" if self.cap.older_than else "roostcap_key."
-        begin, end, due = "", "", "TRUE"
-        if key:
-            due = f"roostcap_key.{NTH} = 1"
+        keys, ids = self._variables("key", self.cap.per), self._variables("id", self.cap.id)
+        declared = "".join(
+            f"\n      DECLARE {variable} {types.get(name, f'TYPE OF {self.column(name)}')};"
+            for name, variable in [*keys.items(), *ids.items()]
+        )
+        cursor, begin, end, due = "", "", "", "TRUE"
+        if not self.cap.older_than:
+            per, due = self.columns(self.cap.per, "q."), "roostcap_turn = 1"
+            cursor = f"""
+      DECLARE roostcap_notes CURSOR FOR SELECT o.* FROM (
+        SELECT q.{NUMBER}, {per}, ROW_NUMBER() OVER (PARTITION BY {per} ORDER BY q.{NUMBER}) AS {NTH}
+          FROM (SELECT * FROM {self.notes} ORDER BY {NUMBER} LIMIT 100000) q) o ORDER BY o.{NTH}, o.{NUMBER};
+      DECLARE CONTINUE HANDLER FOR NOT FOUND SET roostcap_end = TRUE;"""
             begin = f"""
-    FOR roostcap_key IN (
-      {self.noted}
-    ) DO"""
+      OPEN roostcap_notes;
+      roostcap_keys: LOOP
+      FETCH roostcap_notes INTO {NOTE}, {", ".join(keys.values())}, roostcap_turn;
+      IF roostcap_end THEN LEAVE roostcap_keys; END IF;"""
             end = f"""
-      IF NOT {due}
-        OR NOT roostcap_held AND NOT {self.is_long("roostcap_past", key)} THEN
-        DELETE FROM {self.notes} WHERE {self.notes}.{NUMBER} = roostcap_key.{NUMBER};
+      IF roostcap_waits >= {self.most_waits} THEN LEAVE roostcap_keys; END IF;
+      IF NOT {due} OR NOT roostcap_held AND NOT {self.is_long("roostcap_past", True)} THEN
+        DELETE FROM {self.notes} WHERE {NUMBER} = {NOTE};
       END IF;
-    END FOR;"""
+      END LOOP;
+      CLOSE roostcap_notes;"""
         return f"""\
-CREATE OR REPLACE{self._definer} EVENT {self._scheduled}
+{self.create}{self._definer} EVENT {self._scheduled}
 BEGIN
   DECLARE roostcap_began DATETIME(6) DEFAULT SYSDATE(6);
-  DECLARE roostcap_cut INT DEFAULT 0;
-  DECLARE roostcap_past INT DEFAULT 0;
-  DECLARE roostcap_held BOOLEAN DEFAULT FALSE;
+  DECLARE {NOTE} BIGINT UNSIGNED;
+  DECLARE roostcap_turn BIGINT;
+  DECLARE roostcap_cut, roostcap_past, roostcap_waits INT DEFAULT 0;
+  DECLARE roostcap_held, roostcap_end BOOLEAN DEFAULT FALSE;
   DECLARE roostcap_lock VARCHAR(64) DEFAULT {self.lock};
   DECLARE roostcap_may BOOLEAN DEFAULT {self.may};
-  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
+  DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE, roostcap_waits = roostcap_waits + 1;
   IF roostcap_may AND GET_LOCK(roostcap_lock, 0) <=> 1 THEN
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    START TRANSACTION;{begin}
-      SET roostcap_held = FALSE;
-      SET roostcap_past = {self.cap.keep};
+    SET SESSION innodb_lock_wait_timeout = 1;
+    START TRANSACTION;
+    BEGIN{declared}{cursor}{begin}
+      SET roostcap_held = FALSE, roostcap_past = {self.cap.keep};
       REPEAT
         SET roostcap_cut = 0;
         IF {due} THEN
-          FOR roostcap_gone IN ({self.victims("roostcap_past", key)}) DO
-            BEGIN
-              DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET roostcap_past = roostcap_past + 1;
-              DECLARE CONTINUE HANDLER FOR 1205, 1213 SET roostcap_held = TRUE;
-              {self.deleting(self._delete_by(), False)};
-            END;
-            SET roostcap_cut = roostcap_cut + 1;
-          END FOR;
+          BEGIN
+            DECLARE roostcap_over BOOLEAN DEFAULT FALSE;
+            DECLARE roostcap_gone CURSOR FOR {self.victims("roostcap_past", True)};
+            DECLARE CONTINUE HANDLER FOR NOT FOUND SET roostcap_over = TRUE;
+            OPEN roostcap_gone;
+            roostcap_rows: LOOP
+              FETCH roostcap_gone INTO {", ".join(ids.values())};
+              IF roostcap_over OR roostcap_waits >= {self.most_waits} THEN LEAVE roostcap_rows; END IF;
+              BEGIN
+                DECLARE CONTINUE HANDLER FOR SQLEXCEPTION SET roostcap_past = roostcap_past + 1;
+                DECLARE CONTINUE HANDLER FOR 1205, 1213 SET
+                  roostcap_past = roostcap_past + 1, roostcap_held = TRUE, roostcap_waits = roostcap_waits + 1;
+                {self.deleting(self._delete_by(ids), False)};
+              END;
+              SET roostcap_cut = roostcap_cut + 1;
+            END LOOP;
+            CLOSE roostcap_gone;
+          END;
         END IF;
 {PAUSE}
-      UNTIL roostcap_cut < {CUT} OR roostcap_held END REPEAT;{end}
+      UNTIL roostcap_cut < {CUT} OR roostcap_waits >= {self.most_waits} END REPEAT;{end}
+    END;
     COMMIT;
     DO RELEASE_LOCK(roostcap_lock);
   END IF;

@@ -99,7 +99,7 @@ def alter(
                 f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
             ) from error
     if (yield from drop_programs(plan, programs)) and not plan.dialect.replaces:  # by now the view calls the new ones
-        yield from _settle(plan, old, new, plan.settled)
+        yield from _settle(plan, old, new, plan.settled.intersection(new))
     if view is not None:
         yield Statement(catalog.view, [(view, structure.name)])
     if view is not None and view is not had_view:
@@ -122,8 +122,6 @@ def _change(
     if old != new or late:
         if plan.altering:  # after the view's lock: who writes through the view takes both in this order
             yield Statement(Template(plan.altering), [()])
-        yield Statement(Template(catalog.former_table), [()])
-        yield from guarded(catalog.dialect, PRIVATE, writes=True)
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
     changes = (yield from _columns(plan, added)) if "columns" in new else []
     if not changes and "columns" in new and list(old["columns"]) != list(new["columns"]):

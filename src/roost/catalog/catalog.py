@@ -48,7 +48,7 @@ SELECT w.name,
     WHEN {private} AND (SELECT string_agg(format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
       FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
       <> CASE w.name WHEN 'roost_writers' THEN 'uuid, bigint, timestamp with time zone'
-        WHEN 'roost_former' THEN 'text, bigint, text' ELSE 'text, bigint, text, boolean' END
+        WHEN 'roost_catalog' THEN 'text, bigint, text, boolean' ELSE 'text, bigint, text' END
       THEN 'has other columns'
     WHEN NOT {writes} AND NOT me.rolsuper THEN ''
     WHEN EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('c', 'x', 'f', 't'))
@@ -88,8 +88,12 @@ COLUMNS = {
     "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
 }
 INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
-PRIVATE = ("roost_catalog", "roost_former", "roost_writers")
-ONCE = "roost_once"  # tokens of what is done once: made with the first one
+# The catalog, what structures were before they were altered, tokens of what is done once, and the last batches.
+PRIVATE = ("roost_catalog", "roost_former", "roost_once", "roost_writers")
+
+TOKEN = Column("token", ColumnType("text", 255))
+UNTIL = Column("until", ColumnType("int"))
+ANSWER = Column("answer", ColumnType("text", 1_000_000))
 
 # The last batch of each connection that writes to a server, so that a COMMIT whose answer was lost can be looked up.
 WRITERS = {
@@ -121,11 +125,26 @@ class Catalog:
         self.dialect = dialect
         hole = dialect.placeholder
         columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION, HAS_VIEW))
-        self.table = (
+        table = (
             f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
             f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
         )
-        self.tables = {"roost_catalog": self.table}
+        self.tables = {"roost_catalog": table}
+        # What structures were before they were altered.
+        self.tables["roost_former"] = (
+            table.replace("roost_catalog", "roost_former")
+            .replace(f",\n  {dialect.declared(HAS_VIEW)}", "")
+            .replace(f"PRIMARY KEY ({dialect.name_of(NAME)})", f"PRIMARY KEY ({dialect.names([NAME, VERSION])})")
+        )
+        once = ",\n  ".join([dialect.declared(column) for column in (TOKEN, UNTIL, ANSWER)])
+        # CREATE TABLE has an index that is not unique in MariaDB and MySQL alone.
+        index = f"KEY roost_once_over ({dialect.name_of(UNTIL)})"
+        if dialect.family != "mariadb":
+            index = f"UNIQUE ({dialect.names([UNTIL, TOKEN])})"
+        self.tables["roost_once"] = (
+            f"CREATE TABLE IF NOT EXISTS roost_once (\n  {once},\n  PRIMARY KEY ({dialect.name_of(TOKEN)}),\n"
+            f"  {index}\n){dialect.table_options}"
+        )
         if dialect.family in WRITERS:
             self.tables["roost_writers"] = WRITERS[dialect.family]
         self.definition = definition_of(dialect)
@@ -136,12 +155,6 @@ class Catalog:
         )
         self.view = Template(f"UPDATE roost_catalog SET has_view = {hole} WHERE name = {hole}")
         self.remove = Template(f"DELETE FROM roost_catalog WHERE name = {hole}")
-        # What structures were before they were altered: made by the first `alter`.
-        self.former_table = (
-            self.table.replace("roost_catalog", "roost_former")
-            .replace(f",\n  {dialect.declared(HAS_VIEW)}", "")
-            .replace(f"PRIMARY KEY ({dialect.name_of(NAME)})", f"PRIMARY KEY ({dialect.names([NAME, VERSION])})")
-        )
         self.former = each(f"SELECT definition FROM roost_former WHERE name = {hole}")
         # Those of a structure of this name that was dropped go: its versions begin anew.
         self.outdated = Template(
@@ -253,6 +266,11 @@ def create(
 
     Returns these, by name, with the difference.
     """
+    declared: dict[str, StructurePlan] = {}
+    for plan in plans:
+        if declared.setdefault(plan.structure.name, plan).structure.definition != plan.structure.definition:
+            raise Invalid(f"two different structures are named {plan.structure.name}")
+    plans = [*declared.values()]
     # Also where nothing can be written. SQLite's write lock is taken before anything is read.
     if catalog.dialect.exchanges and (yield from _is_made(catalog, plans, view)):
         return {}
@@ -275,7 +293,7 @@ def create(
                 f"store.alter({name}) changes what is stored, where it can be changed; "
                 f"store.drop({name}) drops it, with all that it holds"
             )
-    for plan in dict.fromkeys(missing):
+    for plan in missing:
         if not catalog.dialect.transactional_ddl:
             yield from _clear_away(plan)
         try:
@@ -367,7 +385,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
     dropped table, the call can be repeated: the entry is deleted last.
     """
     yield from lock(catalog)
-    there = yield from guarded(catalog.dialect, PRIVATE, writes=True)
+    yield from guarded(catalog.dialect, PRIVATE, writes=True)
     for plan in plans:
         structure = plan.structure
         found = yield Statement(catalog.lock, [(structure.name,)])
@@ -382,8 +400,7 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         yield from drop_programs(plan)
         for sql in _drop_tables(plan):
             yield Statement(Template(sql), [()])
-        if "roost_former" in there:
-            yield Statement(catalog.forget, [(structure.name,)])
+        yield Statement(catalog.forget, [(structure.name,)])
         yield Statement(catalog.remove, [(structure.name,)])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.catalog.catalog import COLUMNS, ONCE, PRIVATE, Catalog, listed, strange
+from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, listed, strange
 from roost.dialects.conditions import no_utf8, wrong
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
@@ -80,7 +80,7 @@ def _checked(catalog: Catalog, names: Sequence[str]) -> Checking:
     entries = yield from listed(catalog)
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
-    private, unread = {*PRIVATE, ONCE}, []
+    private, unread = {*PRIVATE}, []
     shown = (yield Statement(each("SELECT name FROM roost_catalog WHERE has_view"), [()])) if stored else [[]]
     viewed = {name for (name,) in shown[0]}
     for name, definition in stored.items():

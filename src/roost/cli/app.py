@@ -62,6 +62,11 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except roost.Error as error:
             raise Failure(str(error)) from error
+        except click.UsageError as error:
+            if "://" not in error.message:
+                raise
+            hint = "the URL of a database goes to --store or ROOST_STORE"  # instead of an argument too many
+            raise click.UsageError(f"{error.message}; {hint}", error.ctx) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
 
@@ -272,7 +277,6 @@ class _Rate(ProgressColumn):
     """Units per second."""
 
     def render(self, task: Task) -> Text:
-        """Return the rate as text; empty while it is unknown."""
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 

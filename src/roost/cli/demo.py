@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -199,12 +200,13 @@ def _advise(console: Console, store: roost.Store) -> None:
     console.print(f"  SELECT * FROM {FILES.name} WHERE who = '{who}';", soft_wrap=True)
     console.print(f"  {_inserted(store, what)}\n", soft_wrap=True)
     console.print("Try next:")
+    program = "roost" if shutil.which("roost") else sys.argv[0]  # `make run` has no activated environment
     for command in (
-        f"roost list --store {url}",
-        f"roost show {CHANGES.name} --store {url}",
-        f"roost show {FILES.name} {who} --store {url}",
-        f"roost show {PEOPLE.name} {what} --json --store {url}",
-        f"roost check --store {url}",
-        "roost create --help",
+        f"list --store {url}",
+        f"show {CHANGES.name} --store {url}",
+        f"show {FILES.name} {who} --store {url}",
+        f"show {PEOPLE.name} {what} --json --store {url}",
+        f"check --store {url}",
+        "create --help",
     ):
-        console.print(f"  {command}", soft_wrap=True)
+        console.print(f"  {program} {command}", soft_wrap=True)

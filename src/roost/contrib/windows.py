@@ -117,7 +117,7 @@ class WindowsPlan(own.RefusingPlan):
         key, names = self.structure.key.columns, self.dialect.names(self.structure.key.columns)
         yield self.create(self.head_table, [*key, *HEAD], names)
         yield self.create(self.rows_table, [*key, LAST, N, AT], f"{names}, last")
-        yield self.index("head_over", "until", table=self.head_table)
+        yield self.index("over", "until", table=self.head_table)
 
     # --- programs -------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class WindowsPlan(own.RefusingPlan):
         return f"until = {self.words.greatest}(until, {until})"
 
     def _hitting(self, w: own.Words) -> Iterator[own.Step]:
-        yield own.Head([each.name for each in HEAD])
+        yield own.Head(HEAD)
         yield own.Now()
         n, now, fresh = w.new(N.name), w["now"], f"{w['now']} + {w.new(WITHIN.name)}"
         yield own.Let("told", f"CASE WHEN {w['ends']} > {now} THEN {w['counted']} + {n} ELSE {n} END")
@@ -195,7 +195,7 @@ class WindowsPlan(own.RefusingPlan):
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
         yield own.Let("refused", self._over_limit("take", [limit, within, n], w.mine((), "h."), w.now, w.stands))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
-        yield own.Head([each.name for each in HEAD])
+        yield own.Head(HEAD)
         yield own.Now()
         first = f"{w['newest']} + {n} - {limit}"
         lock = self.dialect.for_update
@@ -213,7 +213,7 @@ class WindowsPlan(own.RefusingPlan):
         limit, within, n = (w.new(each.name) for each in (LIMIT, WITHIN, N))
         yield own.Let("refused", self._over_limit("slide", [limit, within, n], w.mine((), "h."), w.now, w.stands))
         yield own.Leave(f"{n} > {limit} OR {w['refused']} > 0", ["0"])
-        yield own.Head([each.name for each in HEAD])
+        yield own.Head(HEAD)
         yield own.Now()
         now = w["now"]
         over = f"SELECT {self._weight('h.', now, within)} FROM {w.head} h WHERE {w.mine((), 'h.')}"
@@ -229,7 +229,7 @@ class WindowsPlan(own.RefusingPlan):
         yield own.Give(["1"])
 
     def _clearing(self, w: own.Words) -> Iterator[own.Step]:
-        yield own.Head([NEWEST.name], makes=False)
+        yield own.Head([NEWEST], makes=False)
         yield own.Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
         yield own.Do(f"DELETE FROM {w.head} WHERE {w.mine()}")
         yield own.Give(["1"])

@@ -38,11 +38,9 @@ class Session:
         self.foreign = False
 
     def state(self) -> tuple[Any, ...]:
-        """Return the state for `restore`."""
         return self.authorized, self.wrong, self.foreign
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        """Return to an earlier state, since the answers given after it were not sent."""
         self.authorized, self.wrong, self.foreign = state
 
     def says(self, secret: bytes) -> bool:
@@ -96,7 +94,6 @@ class Piece:
 
     @property
     def ended(self) -> bool:
-        """Whether all of it is answered."""
         return self.halves[1].ended if self.halves else self.done and self.rest is None and not self.late
 
     def halve(self, first: Any, second: Any) -> tuple[Piece, Piece]:

@@ -20,7 +20,7 @@ from roost.server.client import Codec, Pieces, Server
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Limits
-from roost.store.served_server import FOREVER, ServerDatabase
+from roost.store.served_databases import FOREVER, ServerDatabase
 
 MANY = 8  # clients; a turn that expects fewer starts without waiting for more
 ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts

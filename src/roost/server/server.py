@@ -30,8 +30,7 @@ from roost.server.settings import Role, Settings
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Database, Limits
-from roost.store.served_file import FileDatabase
-from roost.store.served_server import connect
+from roost.store.served_databases import FileDatabase, connect
 
 TURN = 2**20  # characters of requests in a turn
 TURN_SECONDS = 0.05  # seconds after which a turn leaves its remaining requests to the next one
@@ -94,8 +93,6 @@ class Server:
             settings = self.settings
             assert settings.cache is not None
             values = Values(database.structure(settings.cache), time.time, nul=database.nul)
-            if settings.memcached_once:
-                database.prepare_once()
             stats = _stats(self, min(values.most_value, settings.max_answer))
             self.codecs[Memcached.name] = Memcached(values, stats, settings.memcached_once)
 

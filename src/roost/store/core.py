@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import random as random_module
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,7 +22,6 @@ from typing import Any, TypeVar
 from roost.batching.atoms import PAUSE, READING, RETRYING, Atom, Retries, SlowPath, names_of
 from roost.batching.batch import Batch, taking
 from roost.batching.known import Known
-from roost.batching.once import cannot_make
 from roost.batching.queue import Queue, Take, Wake
 from roost.batching.stats import Stats, summed
 from roost.catalog.doctor import Finding, examine, pickled
@@ -31,7 +29,7 @@ from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
 from roost.dialects import Control, Wanted
-from roost.errors import Busy, Closed, Conflict, Error, Invalid, Missing, OutcomeUnknown, ReadOnly, StatementFailed
+from roost.errors import Busy, Closed, Conflict, Error, Missing, OutcomeUnknown, ReadOnly, StatementFailed
 from roost.store.links import Link, Patience, alive, cores, threads
 from roost.structures.operation import READS, Operation
 from roost.structures.plan import Careful, Context, Question, StructurePlan
@@ -76,7 +74,6 @@ class Core:
         cores[id(self)] = self
 
     def _start(self) -> None:
-        self._preparing = threading.Lock()
         self.known.stats = Stats()  # of overlaps
         self.engine.events.clear()
         self._links: list[Link] = []  # for batches
@@ -443,27 +440,6 @@ class Core:
                 return drive(make(connection), connection)
 
         return link.use(look)
-
-    def prepare_once(self) -> None:
-        """Make the table of tokens if it is missing; called with each token, until the table is known to exist."""
-        once = self.known.once
-        with self._preparing:
-            if once.made:
-                return
-            try:
-                there = self.snapshot(once.is_made, lasts=False)
-            except Invalid:  # another session may be making it just now: find out under the lock, in `once.make`
-                there = False
-            if not there:
-                try:
-                    self.repeated(partial(once.make, self.known.catalog))
-                except (Missing, StatementFailed) as error:
-                    raise cannot_make(error) from error
-            once.made = True
-
-    def is_once_gone(self, atom: Atom) -> bool:
-        """Whether an atom with a token failed, without effect, because the table of tokens is no longer there."""
-        return isinstance(atom.error, Missing) and not self.known.once.made
 
     def disconnect(self) -> None:
         """Close each connection when it is not in use; the next operation connects again."""

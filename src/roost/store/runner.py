@@ -124,27 +124,11 @@ class AsyncRunner(ABC):
         return await self._answer(_atom(operations, once)) if operations else ()
 
     async def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        if atom.once is None:
-            await self._answered(atom)
-            return atom.answer
-        await self._prepare_once()
         await self._answered(atom)
-        if self._is_once_gone(atom):
-            await self._prepare_once()
-            atom = Atom(atom.operations, atom.once)
-            await self._answered(atom)
         return atom.answer
 
     @abstractmethod
     def _answered(self, atom: Atom) -> Awaitable[None]: ...
-
-    async def _prepare_once(self) -> None:
-        """Make sure that the table of tokens exists, unless `_answered` does that itself."""
-        return
-
-    def _is_once_gone(self, atom: Atom) -> bool:
-        # Whether an atom failed because the table of tokens is gone, if the table can be made at this moment.
-        return False
 
 
 def _atom(operations: tuple[Operation[Any], ...], once: str | None) -> Atom:
@@ -180,17 +164,12 @@ class AsyncpgTransaction(Protocol):
 class Joined(Runner):
     """Runs operations inside the open transaction of an application's connection."""
 
-    def __init__(
-        self, play: Callable[[Work, bool], None], known: Known, context: Context, prepare_once: Callable[[], None]
-    ) -> None:
+    def __init__(self, play: Callable[[Work, bool], None], known: Known, context: Context) -> None:
         self._play = play
         self._known = known
         self._context = context
-        self._prepare_once = prepare_once
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        if atom.once is not None and not self._known.once.in_transaction:
-            self._prepare_once()
         self._play(joined(atom, self._known, self._context), atom.writes)
         return atom.answer
 
@@ -198,15 +177,10 @@ class Joined(Runner):
 class AsyncJoined(AsyncRunner):
     """`Joined` with `await`."""
 
-    def __init__(self, play: Play, known: Known, context: Context, prepare_once: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, play: Play, known: Known, context: Context) -> None:
         self._play = play
         self._known = known
         self._context = context
-        self._prepare = prepare_once
-
-    async def _prepare_once(self) -> None:
-        if not self._known.once.in_transaction:
-            await self._prepare()
 
     async def _answered(self, atom: Atom) -> None:
         await self._play(joined(atom, self._known, self._context), atom.writes)

@@ -1,8 +1,7 @@
 """The databases behind `roost serve`: each transaction on a connection answers requests of many clients.
 
 A failing request affects no other request: its changes are undone, and its result is the error. If an error undoes the
-whole transaction, or COMMIT fails, nothing was changed, and the batch runs its part again in smaller parts. The code
-for files is in `served_file.py`, the code for database servers in `served_server.py`.
+whole transaction, or COMMIT fails, nothing was changed, and the batch runs its part again in smaller parts.
 """
 
 from __future__ import annotations
@@ -12,21 +11,23 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from itertools import count
 from typing import Any, ClassVar, TypeVar
 
 from roost.batching.atoms import SlowPath
 from roost.batching.batch import NOWAIT, Batch, Part, retried
 from roost.batching.known import Known
-from roost.batching.once import Once, cannot_make
+from roost.batching.once import Once
 from roost.batching.stats import Stats
-from roost.databases.engine import Undone, drive
+from roost.databases.engine import Events, Undone, drive
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing, StatementFailed
 from roost.store.store import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
-from roost.structures.index.opened import OpenedIndex
+from roost.structures.index.opened import OpenedIndex, alone, guarded, index_of, undoing
 from roost.structures.index.runs import Columns, Results, Shape
+from roost.structures.index.schema import Reading, Table
 from roost.structures.index.values import is_utf8
 from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Plan
@@ -40,10 +41,12 @@ log = logging.getLogger("roost.server")
 
 T = TypeVar("T")
 
+Asked = tuple[str, str, str, Sequence[str], Sequence[str]]
 Opened = OpenedIndex | Wire
 Opening = Generator[Any, Any, Opened | Error]
 Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # opened targets, with the verb and arguments of an operation
 
+MOST_OPENED = 10_000  # tables, indexes and structures that are remembered, each
 MOST_REASONS = 100  # that are remembered to be logged once in a while
 REPEATED = 60.0  # seconds after which the same reason is logged again
 
@@ -71,14 +74,57 @@ class Reasons:
         return said
 
 
-def not_begun() -> Reasons:
-    return Reasons(logging.WARNING, "no transaction could be begun: %s")
+class Remembered:
+    """The tables, indexes and structures that connections of one worker have opened, and their version.
+
+    events: of the engine, which count the connections that were lost.
+    """
+
+    def __init__(self, known: Known, events: Events | None = None) -> None:
+        self.known = known
+        self.not_begun = Reasons(logging.WARNING, "no transaction could be begun: %s")
+        self._unavailable = Reasons(logging.ERROR, "the database is unavailable: %s")  # in the present outage
+        self._events = events or Events()
+        self._reconnects = 0  # the number of reconnects at the last refused turn
+        self._versions = count(1)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything, so that it is read again."""
+        self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
+        self.indexes: dict[Asked, OpenedIndex] = {}
+        # One object each, so that clients' requests run together.
+        self._declared = functools.lru_cache(MOST_OPENED)(from_definition)
+        self.wire = functools.lru_cache(MOST_OPENED)(self._wire)
+        self.version = next(self._versions)
+
+    def _wire(self, definition: str, asked: Asked) -> Wire | None:
+        structure = self._declared(definition)
+        make = self.known.plan(structure).wire
+        return None if make is None else make(structure, *asked[2:])
+
+    def keep(self, asked: Asked, index: OpenedIndex) -> None:
+        """Remember an index that was opened."""
+        if len(self.indexes) >= MOST_OPENED:
+            self.tables.clear()
+            self.indexes.clear()
+        self.tables[asked[:2]] = index.table
+        self.indexes[asked] = index
+
+    def unavailable(self, error: CannotOpen) -> None:
+        """Log the reason for which requests are answered `unavailable`."""
+        self._reconnects = self._events.counts["reconnects"]
+        self._unavailable.say(str(error))
+
+    def available(self) -> None:
+        """Log that requests are answered again: after the first turn on a new connection."""
+        if self._events.counts["reconnects"] > self._reconnects and self._unavailable.end():
+            log.info("the database is available again")
 
 
 class Database(ABC):
     """One connection, for reads only or for writes too; used by one turn at a time.
 
-    version: a number that increases in this process when the tables or structures may have changed.
     names: the names by which clients may open the database.
     schemas: whether clients may name a schema as the database.
     looks: whether a turn begins by comparing the version, so that what was opened in this version needs no other check.
@@ -87,15 +133,14 @@ class Database(ABC):
     looks: ClassVar[bool] = True
     schemas = False
     refusals: ClassVar[tuple[type[Error], ...]] = (Error,)  # errors of a single request, whose changes can be undone
-    version: int
     names: tuple[str, ...]
     _connection: Any
-    _not_begun: Reasons
 
-    def __init__(self, dialect: Dialect, known: Known) -> None:
+    def __init__(self, dialect: Dialect, remembered: Remembered) -> None:
         self.budget = Budget(Limits(), time.monotonic)
         self._dialect = dialect
-        self._known = known
+        self._remembered = remembered
+        self._known = remembered.known
         self._context = Context(utc_now)
         self._lenient = Known(dialect)  # for operations on structures that no client has opened
         self._stats = Stats()
@@ -105,9 +150,14 @@ class Database(ABC):
     def limit(self, limits: Limits) -> None:
         """Set the limits of turns from now on."""
 
-    @abstractmethod
+    @property
+    def version(self) -> int:
+        """A number that increases in this process when the tables or structures may have changed."""
+        return self._remembered.version
+
     def forget(self) -> None:
         """Invalidate everything opened, so that it is checked again before its next use."""
+        self._remembered.forget()
 
     @abstractmethod
     def _wait(self, waits: bool) -> None:
@@ -127,7 +177,7 @@ class Database(ABC):
             batch.drive(begin if waits else NOWAIT[begin], lambda: part, connection)
         except Error as error:  # of the first BEGIN: all later errors are answers of requests
             if not isinstance(error, (Busy, CannotOpen)):  # one is answered later; `refused` logs the other
-                self._not_begun.say(str(error).partition(" in ")[0])
+                self._remembered.not_begun.say(str(error).partition(" in ")[0])
             return error
         return None
 
@@ -141,23 +191,18 @@ class Database(ABC):
     def refused(self, error: Error) -> None:  # noqa: B027 - a file has no outages
         """Note the error with which all requests of a turn are answered, since none of them could run."""
 
-    def _apart(self, begin: Control, work: Generator[Any, Any, T]) -> T:
-        # Run work in a transaction of its own, outside of turns.
-        connection = self._connection
-        try:
-            connection.execute(begin)
-            result: T = drive(work, connection)
-            connection.execute(Control.COMMIT)
-        finally:
-            connection.settle()
-        return result
-
     def structure(self, name: str) -> Structure:
         """Return the structure stored under a name; not inside a transaction.
 
         Raises: Missing, Invalid.
         """
-        found = self._apart(Control.BEGIN_READ, self.declared(name))
+        connection = self._connection
+        try:
+            connection.execute(Control.BEGIN_READ)
+            found = drive(self.declared(name), connection)
+            connection.execute(Control.COMMIT)
+        finally:
+            connection.settle()
         if isinstance(found, Error):
             raise found
         return found
@@ -168,7 +213,7 @@ class Database(ABC):
         """Return the structure stored under a name now, or the error if there is none."""
         self.budget.unlimited()
         try:
-            return (yield from self._undone_if_refused(self._declared(name)))
+            return (yield from undoing(self._declared(name), self.refusals))
         except self.refusals as error:
             return kept(error)
 
@@ -182,35 +227,10 @@ class Database(ABC):
             raise missing
         return from_definition(stored[0][0])
 
-    def _undone_if_refused(self, work: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        # Runs a part of the transaction, which is undone if it is refused.
-        yield Control.SAVEPOINT
-        try:
-            result = yield from work
-        except self.refusals:
-            yield Control.BACK
-            yield Control.RELEASE
-            raise
-        yield Control.RELEASE
-        return result
-
     def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
         self.budget.request()
         return (yield from self._lenient.perform(operations, context))
-
-    def prepare_once(self) -> None:
-        """Make the table of tokens if it is missing; not inside a transaction."""
-        known = self._known
-
-        def work() -> Generator[Any, Any, None]:
-            if not (yield from known.once.is_made()):
-                yield from known.once.make(known.catalog)
-
-        try:
-            self._apart(Control.BEGIN_ALONE, work())
-        except (Missing, StatementFailed) as error:
-            raise cannot_make(error) from error
 
     def once(
         self,
@@ -270,10 +290,41 @@ class Database(ABC):
             return missing
         return found
 
+    def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
+        schema = "" if database in self.names else database
+        asked = (schema, name, index, columns, filters)
+        remembered, version = self._remembered, self._remembered.version
+        known = remembered.indexes.get(asked)
+        table: Any = remembered.tables.get((schema, name)) if known is None else known.table
+        if table is not None:
+            self._uses(table)
+            if known is not None:
+                return known
+        else:
+            defined = alone(Statement(self._known.catalog.definition, [(name,)]))
+            found: Any = [[]] if schema else (yield from guarded(defined))
+            if isinstance(found, Error) and not isinstance(found, Missing):
+                return found
+            try:
+                for (definition,) in [] if isinstance(found, Missing) else found[0]:
+                    if (wire := remembered.wire(definition, asked)) is not None:
+                        return wire
+            except Error as error:
+                return error
+            table = yield from self._read_table(name, schema)
+            if isinstance(table, Error):
+                return kept(table)
+        made = index_of(table, *asked[1:])
+        if isinstance(made, OpenedIndex) and version == remembered.version:
+            remembered.keep(asked, made)
+        return made
+
     @abstractmethod
-    def _opening(
-        self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]
-    ) -> Opening: ...
+    def _read_table(self, name: str, schema: str) -> Reading:
+        """Return the facts about a table, None if there is none that can be opened, or the error."""
+
+    def _uses(self, table: Table) -> None:  # noqa: B027 - on a file the version says whether it has changed
+        """Note that the transaction uses an opened table."""
 
     def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
         """Run like requests; return the results of the first ones, at least one.
@@ -398,14 +449,14 @@ class Database(ABC):
                 return stop.value
 
         try:
-            return (yield from self._undone_if_refused(work()))
+            return (yield from undoing(work(), self.refusals))
         except self.refusals as error:
             return kept(error)
 
     def _performed(self, operations: Sequence[Operation[Any]]) -> Plan:
         # Run operations of structures, each with its own outcome; a failing statement undoes all of them.
         self.budget.request()
-        return (yield from self._undone_if_refused(retried(operations, self._known, self._context)))
+        return (yield from undoing(retried(operations, self._known, self._context), self.refusals))
 
 
 def kept(error: Error) -> Error:

@@ -236,7 +236,7 @@ class Store(_Base, Runner):
         mode, without an open transaction, writes are refused.
         """
         core = self._core
-        return Joined(caller_of(connection, core.engine), core.known, core.joined_context, core.prepare_once)
+        return Joined(caller_of(connection, core.engine), core.known, core.joined_context)
 
     def holding(
         self,
@@ -323,15 +323,7 @@ class Store(_Base, Runner):
         return drive(work, SimpleNamespace(execute=execute), BaseException)
 
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
-        if atom.once is None:
-            self._working.run([atom])
-            return atom.answer
-        self._core.prepare_once()
-        self._working.run([atom])
-        if self._core.is_once_gone(atom):
-            self._core.prepare_once()
-            atom = Atom(atom.operations, atom.once)
-            self._working.run([atom])
+        (self._working if atom.once is None else self._core).run([atom])
         return atom.answer
 
     def _run_each(self, atoms: Sequence[Atom]) -> None:
@@ -383,9 +375,7 @@ class AsyncStore(_Base, AsyncRunner):
             loop.
         """
         core = self._core
-        return AsyncJoined(
-            async_caller_of(connection, core.engine), core.known, core.joined_context, self._prepare_once
-        )
+        return AsyncJoined(async_caller_of(connection, core.engine), core.known, core.joined_context)
 
     def holding(
         self,
@@ -457,15 +447,8 @@ class AsyncStore(_Base, AsyncRunner):
         loop = asyncio.get_running_loop()
         queues = self._queues.get(loop)
         if queues is None:
-            queues = self._queues[loop] = LoopQueues(self._working)
+            queues = self._queues[loop] = LoopQueues(self._working if atom.once is None else self._core)
         return (queues.writes if atom.writes else queues.reads).join(atom, loop)
-
-    async def _prepare_once(self) -> None:
-        if not self._core.known.once.made:
-            await self._in_thread(self._core.prepare_once)
-
-    def _is_once_gone(self, atom: Atom) -> bool:
-        return self._core.is_once_gone(atom)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         try:

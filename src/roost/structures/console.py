@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from roost.errors import Invalid
 from roost.structures.clock import fact_in_words
+from roost.structures.clock import in_words as duration_in_words
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
 from roost.types.columns import Column
@@ -39,6 +40,8 @@ class Console(Generic[S]):
     read_only: the reason why the commands that write refuse a structure; `{name}` is its name.
     reads, headers: the verb that reads what a key holds in short, and how its result is called, or the attributes of
         it that are shown.
+    shows: the verb that reads all that a key holds.
+    holds: what a key has at most `keep` of, and for `keep_for`; "": a smaller one is no reason to ask.
     """
 
     takes: ClassVar[Mapping[str, Any]] = {}
@@ -46,6 +49,8 @@ class Console(Generic[S]):
     read_only: ClassVar[str] = ""
     reads: ClassVar[str] = ""
     headers: ClassVar[Sequence[str]] = ()
+    shows: ClassVar[str] = ""
+    holds: ClassVar[str] = ""
 
     def __init__(self, structure: S) -> None:
         self.structure = structure
@@ -93,6 +98,8 @@ class Console(Generic[S]):
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         """Return the operation that reads all that a key holds."""
+        if self.shows:
+            return getattr(self.structure, self.shows)(key)  # type: ignore[no-any-return]
         raise Invalid(f"{self.structure.name}: what a key of a {self.structure.kind} holds cannot be shown")
 
     def content(self, found: Any, n: int | None) -> Table:
@@ -105,17 +112,6 @@ class Console(Generic[S]):
         names = [each.name for each in self.structure.columns if each not in keys]
         values = [tuple([getattr(row, name, row) for name in names]) for row in rows[:n]]
         return Table(names, values, {"rows": [dict(zip(names, row, strict=True)) for row in values]})
-
-    # --- import ---------------------------------------------------------------------------------------------------
-
-    @property
-    def fields(self) -> Sequence[Column]:
-        """The columns of an imported record."""
-        return self.structure.columns
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that stores a record, whose values are in the order of `fields`."""
-        raise Invalid(f"{self.structure.name}: nothing can be imported into a {self.structure.kind}")
 
     # --- clear, forget --------------------------------------------------------------------------------------------
 
@@ -131,17 +127,24 @@ class Console(Generic[S]):
 
     def deletes(self, new: Structure) -> str:
         """Say which rows are deleted when the structure is altered to a new declaration; "" for none."""
-        return ""
+
+        def less(option: str) -> Any:
+            before, after = (getattr(each, option, None) for each in (self.structure, new))
+            changes = self.holds and option in self.structure.options and after is not None
+            return after if changes and (before is None or after < before) else None
+
+        keep, keep_for = less("keep"), less("keep_for")
+        which = "newest" if getattr(self.structure, "score", None) is None else "best"
+        said = [] if keep is None else [f"{self.holds} beyond the {which} {keep} of each key are deleted"]
+        if keep_for is not None:
+            said.append(f"{self.holds} that were written longer than {duration_in_words(keep_for)} ago are deleted")
+        return " and ".join(said)
 
 
 class PeekConsole(Console[S]):
     """A structure whose keys are read by `peek`."""
 
-    reads = "peek"
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        operation: Operation[Any] = getattr(self.structure, self.reads)(key)
-        return operation
+    reads = shows = "peek"
 
     def content(self, found: Any, n: int | None) -> Table:
         table = self.summary([None], [found])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from roost.structures.adopted import Adopted
-from roost.structures.cache.clients import CacheConsole
-from roost.structures.cache.declaration import Cache
+from roost.structures.cache.declaration import Cache, CacheConsole
 from roost.structures.cache.plan import CachePlan
-from roost.structures.capped.clients import CappedConsole
-from roost.structures.capped.declaration import Capped
+from roost.structures.capped.declaration import Capped, CappedConsole
 from roost.structures.capped.plan import CappedPlan
-from roost.structures.counter.clients import CounterConsole
-from roost.structures.counter.declaration import Counter
+from roost.structures.counter.declaration import Counter, CounterConsole
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.lease import Lease, LeaseConsole, LeasePlan
 from roost.structures.memcached_set.declaration import MemcachedSet

@@ -25,7 +25,7 @@ from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
 from roost.structures.steps import Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
-from roost.structures.wire import PeekWire, Values
+from roost.structures.wire import PeekWire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
@@ -140,16 +140,13 @@ class LeaseWire(PeekWire):
 
     more = (TOKEN, ENDS)
 
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        return [] if found is None else [(*key, found.holder, found.token, found.expires)]
-
 
 class LeasePlan(ProgramPlan):
     """A lease in one dialect's words: one table, whose row is its own head."""
 
     structure: Lease[Any]
     wire = LeaseWire
-    views = read_only(_shown, _end, "a lease is held by acquire(), not by SQL; DELETE ends one", [TOKEN])
+    views = read_only(_shown, _end, "a lease is held by acquire(), not by INSERT or UPDATE; DELETE ends one", [TOKEN])
     expires = True
 
     def made(self) -> Iterator[str]:
@@ -252,7 +249,7 @@ class LeasePlan(ProgramPlan):
         holder = w.new(HOLDER.name)
         yield Let("held", self._held_by_other(w.now, w.mine((), "r."), holder, w.stands))
         yield Leave(f"{w['held']} > 0", ["0", "0"])
-        yield Head([TOKEN.name, TTL.name, EXPIRES.name], texts=[HOLDER.name])
+        yield Head([HOLDER, TOKEN, TTL, EXPIRES])
         yield Now()
         yield self._beyond(w)
         living = f"{w[EXPIRES.name]} > {w['now']}"
@@ -267,7 +264,7 @@ class LeasePlan(ProgramPlan):
         yield Give([w["granted"], w["now"]])
 
     def _renewing(self, w: Words) -> Iterator[Step]:
-        yield Head([TOKEN.name, TTL.name, EXPIRES.name], makes=False)
+        yield Head([TOKEN, TTL, EXPIRES], makes=False)
         yield Now()
         ttl, token = w.new(TTL.name), w.new(TOKEN.name)
         yield Leave(f"{w[EXPIRES.name]} <= {w['now']} OR {w[TOKEN.name]} <> {token}", ["0", "0"])
@@ -276,7 +273,7 @@ class LeasePlan(ProgramPlan):
 
     def _ending(self, w: Words, mine: str = "") -> Iterator[Step]:
         # mine: a further condition of the lease.
-        yield Head([TOKEN.name, EXPIRES.name], makes=False)
+        yield Head([TOKEN, EXPIRES], makes=False)
         yield Now()
         held = f"{w[EXPIRES.name]} > {w['now']}"
         if mine:

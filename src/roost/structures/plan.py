@@ -278,7 +278,11 @@ class StructurePlan(TargetPlan):
         return f"CREATE TABLE {table} (\n  {lines}\n){self.dialect.table_options}{room}"
 
     def index(self, suffix: str, columns: str, where: str = "", table: str = "") -> str:
-        """Return a CREATE INDEX statement, and remember the index for `check`."""
+        """Return a CREATE INDEX statement, and remember the index for `check`.
+
+        suffix: a word without `_`: otherwise an index of the structure NAME_WORD could have the same name, which only
+            MariaDB and MySQL allow.
+        """
         name = f"roost_{self.structure.name}_{suffix}"
         self.indexes += (name,)
         return f"CREATE INDEX {name} ON {table or self.rows_table} ({columns}){where}"

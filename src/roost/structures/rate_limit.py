@@ -30,7 +30,7 @@ from roost.structures.relation import read_only
 from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
-from roost.structures.wire import PeekWire, Values
+from roost.structures.wire import PeekWire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
@@ -161,9 +161,6 @@ class RateLimitWire(PeekWire):
 
     more = (REMAINING, RETRY_AFTER)
 
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        return [(*key, found.remaining, found.retry_after)]
-
 
 class RateLimitPlan(RefusingPlan):
     """A rate limit in one dialect's words: one table, whose row is its own head."""
@@ -172,7 +169,9 @@ class RateLimitPlan(RefusingPlan):
     wire = RateLimitWire
     alterations: ClassVar[Any] = {"limit": _change, "within": _change}
     views = read_only(
-        _shown, _delete, "a rate limit is taken from by take(), not by SQL; DELETE lets a key take all again"
+        _shown,
+        _delete,
+        "a rate limit is taken from by take(), not by INSERT or UPDATE; DELETE lets a key take all again",
     )
     expires = True
 
@@ -259,7 +258,7 @@ class RateLimitPlan(RefusingPlan):
         yield Let("seen", f"{plain}\n  FROM {w.rows} r CROSS JOIN {moment} WHERE {w.mine((), 'r.')}")
         refused, remaining, wait = self._judged(w["seen"], n, limit, within)
         yield Leave(f"{w['seen']} IS NOT NULL AND {refused}", ["0", remaining, wait])
-        yield Head([PART.name, TAT.name, DUE.name])
+        yield Head([PART, TAT, DUE])
         yield Now()
         row = w[PART.name], w[TAT.name]
         yield Let("debt", self.debt(row, w["now"], limit, within))
@@ -305,7 +304,7 @@ class RateLimitPlan(RefusingPlan):
         yield Give([allowed, remaining, wait])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
-        yield Head([TAT.name], makes=False)
+        yield Head([TAT], makes=False)
         yield Now()
         yield Let("had", f"CASE WHEN {w[TAT.name]} >= {w['now']} THEN 1 ELSE 0 END")
         yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")

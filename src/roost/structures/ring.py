@@ -26,14 +26,13 @@ from roost.structures.rules import (
     change_keep_for,
     has_head,
     lasting,
-    leaves_earlier,
     rule,
     seconds,
     sequences,
     sweep,
 )
 from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
-from roost.structures.structure import AnyKey, Structure, column_facts
+from roost.structures.structure import AnyKey, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.words.words import Words
 
@@ -96,6 +95,9 @@ class Ring(RowStructure[R, AnyKey]):
     def push(self, row: R) -> Operation[int]:
         """Write the row over the key's oldest; return its sequence number: 1, 2, 3 … without gaps."""
         return Operation(self, "push", (self.rows.check(row),))
+
+    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+        return self.push(self.rows.make(values))
 
     def push_all(self, rows: Iterable[R]) -> Operation[list[int]]:
         """Write many rows in the given order, all or none; return their sequence numbers.
@@ -373,11 +375,3 @@ class RingConsole(RowsConsole[Ring[Any, Any]]):
     """An imported record is pushed."""
 
     takes: ClassVar[Mapping[str, Any]] = {"per": REQUIRED, "keep": REQUIRED, "keep_for": None, "column": ()}
-    changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add")
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        return self.structure.push(self.structure.rows.make(values))
-
-    def deletes(self, new: Structure) -> str:
-        earlier = leaves_earlier("rows", self.structure, new)
-        return " and ".join(filter(None, [super().deletes(new), earlier]))

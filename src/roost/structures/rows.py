@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from roost.dialects.dialect import Dialect, Row
 from roost.errors import Invalid
@@ -60,6 +60,10 @@ class RowStructure(Structure[AnyKey], Generic[R, AnyKey]):
         what = f"{self.name}: after is a sequence, a whole number from 0 on"
         found = checked_whole(what, after, 0, INT_MAX)
         return Operation(self, "entries", (self.key.check(key), found, n if n is None else self._n(n)))
+
+    def _ranked(self, entries: list[Entry[R]]) -> list[Entry[R]]:
+        # From the one that is evicted first on.
+        return entries
 
     @classmethod
     def from_facts(cls, name: str, facts: dict[str, Any]) -> Self:
@@ -284,7 +288,7 @@ class EntriesWire(Wire):
     def rows(self, key: Values, found: Any) -> list[Values]:
         check = self.structure.rows.check
         if isinstance(found, list) and found and hasattr(found[0], "sequence") and hasattr(found[0], "row"):
-            return [(*check(each.row), each.sequence, each.at) for each in reversed(found)]
+            return [(*check(each.row), each.sequence, each.at) for each in reversed(self.structure._ranked(found))]
         return [(*row, None, None) for row in super().rows(key, found)]
 
 
@@ -292,28 +296,25 @@ S = TypeVar("S", bound=RowStructure[Any, Any])
 
 
 class RowsConsole(Console[S]):
-    """Keys with the number of their rows and the newest one, and all rows of one key, newest first."""
+    """Keys with the number of their rows and the first one, and all rows of one key: the newest first, or the best."""
+
+    changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add")
+    shows, holds = "entries", "rows"
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
         return [self.structure.entries(key) for key in keys]
 
     def summary(self, keys: Sequence[Any], results: Sequence[Any]) -> Table:
-        names = [each.name for each in self.structure.columns if each not in self.structure.key.columns]
-        rows, documents = [], []
-        for entries in results:
-            newest = entries[-1] if entries else None
-            values = [getattr(newest.row, name) for name in names] if newest else [None] * len(names)
-            rows.append((len(entries), newest and newest.sequence, newest and newest.at, *values))
-            documents.append({"rows": len(entries), "newest": newest and self._document(newest)})
-        return Table(("rows", "sequence", "at", *names), rows, documents)
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        return self.structure.entries(key)
+        headers, *_ = self.content([], 1)
+        shown = [(len(found), self.content(found, 1)) for found in results]
+        rows = [(n, *(table.rows[0] if n else [None] * len(headers))) for n, table in shown]
+        documents = [{"rows": n, "first": table.document["entries"][0] if n else None} for n, table in shown]
+        return Table(("rows", *headers), rows, documents)
 
     def content(self, found: Any, n: int | None) -> Table:
-        entries = found[::-1][:n]
-        names = [each.name for each in self.structure.columns]
-        rows = [(each.sequence, each.at, *self.structure.rows.check(each.row)) for each in entries]
+        entries = self.structure._ranked(found)[::-1][:n]
+        names = [each.name for each in self.structure.columns if each not in self.structure.key.columns]
+        rows = [(each.sequence, each.at, *[getattr(each.row, name) for name in names]) for each in entries]
         return Table(("sequence", "at", *names), rows, {"entries": [self._document(each) for each in entries]})
 
     def _document(self, entry: Entry[Any]) -> dict[str, Any]:
@@ -325,8 +326,3 @@ class RowsConsole(Console[S]):
         if added:
             row = dataclasses.make_dataclass(row.__name__, added, bases=(row,), frozen=True)
         return self.structure.replaced(Row=row, **options)
-
-    def deletes(self, new: Structure) -> str:
-        if not isinstance(new, RowStructure) or new.keep >= self.structure.keep:
-            return ""
-        return f"rows beyond the newest {new.keep} of each key are deleted"

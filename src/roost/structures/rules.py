@@ -10,7 +10,7 @@ from roost.dialects.conditions import no_moment
 from roost.dialects.dialect import Statement, Template
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
-from roost.structures.plan import Facts, N, Rule, StructurePlan
+from roost.structures.plan import SEQUENCE, Facts, N, Rule, StructurePlan
 from roost.structures.steps import Do, Each, Give, Head, Let, Now, Program, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import shown
@@ -76,13 +76,16 @@ def due_with(ends: str, due: str = "due") -> str:
     return f"coalesce(least(nullif({due}, 0), {ends}), {ends})"
 
 
-def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str, due: str = "") -> Iterator[Step]:
+def gone(
+    w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str, due: str = "", index: str = "over"
+) -> Iterator[Step]:
     """Delete some rows for which `over` holds, except those that another session holds.
 
     ends: the column in `over`.
     due: the same condition of `due`, where that is indexed in its place. Not on SQLite.
+    index: the end of the name of the index.
     """
-    names, index = w.names(rows_key), f"FORCE INDEX ({table.removesuffix('_rows')}_over) "
+    names = w.names(rows_key)
     found = _some(w, due or over, DUE.name if due else ends)
     move, too = f"UPDATE {table} SET due = {ends} WHERE", f" AND {over}" if due else ""
     match w.dialect.family:
@@ -95,7 +98,8 @@ def gone(w: Words, table: str, rows_key: Sequence[Column], over: str, ends: str,
             yield Do(f"DELETE FROM {table} WHERE {free}{too}")
         case _:  # a DELETE there cannot skip rows
             this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in rows_key)
-            free = f"SELECT {names} FROM {table} {index}{found} FOR UPDATE SKIP LOCKED"
+            by_index = f"FORCE INDEX (roost_{w.name}_{index})"
+            free = f"SELECT {names} FROM {table} {by_index} {found} FOR UPDATE SKIP LOCKED"
             moved = [Do(f"{move} {this} AND NOT ({over})")] if due else []
             yield Each(rows_key, free, [*moved, Do(f"DELETE FROM {table} WHERE {this}{too}")])
 
@@ -126,7 +130,7 @@ def removals(plan: Any, goes: str = "") -> Iterator[Program]:
     had, counted = number("had"), N in plan.layout[plan.head_table]
 
     def steps(w: Words, verb: str) -> Iterator[Step]:
-        yield Head(["n" if counted else "sequence"], makes=False)
+        yield Head([N if counted else SEQUENCE], makes=False)
         yield from plan.remember(w, w.mine()) if verb == "clear" else ()
         if w.loops and plan.expires:
             yield Now()
@@ -153,14 +157,6 @@ def seconds(name: str, keep_for: Any) -> int:
     if rest:
         raise Invalid(f"{name}: keep_for is a timedelta of whole seconds, or their number, not {shown(keep_for)}")
     return found
-
-
-def leaves_earlier(what: str, old: Any, new: Any) -> str:
-    """Describe what a shorter `keep_for` of another declaration lets expire; "" if it is not shorter."""
-    after = getattr(new, "keep_for", old.keep_for)
-    if None in (after, old.keep_for) or after >= old.keep_for:
-        return ""
-    return f"{what} that were written longer than {in_words(after)} ago are deleted"
 
 
 def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:

@@ -17,7 +17,6 @@ from roost.types.column_types import ColumnType
 from roost.types.columns import Column
 
 INT: ColumnType[int] = ColumnType("int")
-TEXT: ColumnType[str] = ColumnType("text", 255)
 OUTCOMES: ColumnType[str] = ColumnType("text", 2**24)  # of MariaDB's and MySQL's set forms: JSON, by the rows' numbers
 TOTAL: ColumnType[int] = ColumnType("decimal", 65)  # a sum of 64-bit integers
 
@@ -34,26 +33,21 @@ REFUSALS: Mapping[int, tuple[str, int]] = {DUPLICATE: ("23505", 1062), FULL: ("2
 class Head(NamedTuple):
     """Lock the row of the given key in the head table, and remember columns of it as `words[column]`.
 
+    columns: they are numbers, 0 at first, or texts, which are empty at first.
+
     makes: whether it is created where it is missing, with zeros; or the condition for that. Otherwise the program ends
         there with the outcome 0: a key without a head has no rows, and whoever adds the first may be about to commit.
-    texts: columns of text, which are remembered, too, and are empty at first.
     given: other values of a created head, by column.
     """
 
-    columns: Sequence[str]
+    columns: Sequence[Column]
     makes: bool | str = True
-    texts: Sequence[str] = ()
     given: Mapping[str, str] = {}
-
-    @property
-    def remembered(self) -> Sequence[Column]:
-        """The columns that later steps can read."""
-        return [*map(number, self.columns), *(Column(each, TEXT) for each in self.texts)]
 
     @property
     def first(self) -> Mapping[str, str]:
         """The values of a created head."""
-        return {**dict.fromkeys(self.columns, "0"), **dict.fromkeys(self.texts, "''"), **self.given}
+        return {each.name: "''" if each.type.kind == "text" else "0" for each in self.columns} | {**self.given}
 
 
 class Next(NamedTuple):
@@ -160,15 +154,6 @@ class Leave(NamedTuple):
     values: Sequence[str]
 
 
-class Take(NamedTuple):
-    """Delete rows that are locked, and remember a sum over them."""
-
-    name: str
-    table: str
-    where: str
-    value: str
-
-
 class Each(NamedTuple):
     """Run steps for each row of a query, whose columns are remembered under their names. Not on SQLite."""
 
@@ -183,7 +168,7 @@ class Give(NamedTuple):
     values: Sequence[str]
 
 
-Step = Head | Next | Now | Fact | Let | Fetch | Do | Put | Refuse | Leave | Take | Each | Give
+Step = Head | Next | Now | Fact | Let | Fetch | Do | Put | Refuse | Leave | Each | Give
 
 
 class Door(NamedTuple):

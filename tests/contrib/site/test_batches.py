@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_type
 from unittest import skipIf, skipUnless
 
-from asgiref.sync import async_to_sync
 from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError, connection, connections, transaction
@@ -21,7 +20,7 @@ from django.test import SimpleTestCase, TestCase, TransactionTestCase
 import roost
 from roost.contrib.django import DjangoStore
 from roost.contrib.django.address import in_memory
-from roost.contrib.django.testing import ClearsStructures, clear_structures
+from roost.contrib.django.testing import ClearsStructures
 from tests.contrib.site.pages.models import Page
 from tests.contrib.site.pages.structures import ALL, Item, Visit, carts, likes, pageviews, store, visits
 
@@ -162,31 +161,6 @@ class OnceTests(Checked):
 
     def test_f115_the_next_test_may_use_the_same_token(self) -> None:
         self.test_f115_what_has_a_token_is_done_once()
-
-    def test_f115_a_table_of_tokens_that_is_missing_is_made(self) -> None:
-        for _ in range(2):  # known to be missing, and taken to be there
-            with connection.cursor() as cursor:
-                cursor.execute("DROP TABLE roost_once")
-            with suppress(ZeroDivisionError), transaction.atomic():
-                Page.objects.create(name="/")
-                self.assertEqual([self.count(), self.count()], [2, 2])
-                raise ZeroDivisionError
-            with transaction.atomic():
-                self.assertEqual(self.count(), 2)
-            self.assertEqual(self.count(), 2)
-            clear_structures()
-            with connection.cursor() as cursor:
-                cursor.execute("DROP TABLE roost_once")
-            self.assertEqual([self.count(), self.count()], [2, 2])
-            clear_structures()
-
-    def test_with_await_a_table_of_tokens_that_is_missing_is_made(self) -> None:
-        again = async_to_sync(store.arun)
-        self.count()
-        with connection.cursor() as cursor:
-            cursor.execute("DROP TABLE roost_once")
-        for _ in range(2):
-            self.assertEqual(again(visits.push(Visit(1, 1)), once="a visit"), 1)
 
 
 class OnCommitRules(TestCase if TYPE_CHECKING else object):  # type: ignore[misc]

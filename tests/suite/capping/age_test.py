@@ -139,6 +139,7 @@ def test_an_index_that_is_missing_is_made_and_one_that_is_there_is_used(
 
 @pytest.mark.parametrize("how", COLUMNS)
 @pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.spread
 def test_what_is_over_is_found_by_the_index(
     open_store: Open, application: Application, how: str, analyzed: bool
 ) -> None:
@@ -155,18 +156,20 @@ def test_what_is_over_is_found_by_the_index(
         steps = application(f"EXPLAIN QUERY PLAN {words.excess(1)}")
         assert [step[-1] for step in steps] == ["SEARCH i USING COVERING INDEX events_at (at>? AND at<?)"]
     elif application.kind == "mysql":
-        ((_, _, _, how_found, _, index, *_, extra),) = application(f"EXPLAIN {words.victims(0)}")
-        assert (how_found, index) == ("range", "events_at")
+        is_mysql = "MariaDB" not in application("SELECT VERSION()")[0][0]
+        ((*plan, extra),) = application(f"EXPLAIN {'FORMAT=TRADITIONAL' if is_mysql else ''} {words.victims(0)}")
+        plan[3:4] = [] if is_mysql else plan[3:4]  # the partitions
+        assert (plan[3], plan[5]) == ("range", "events_at")
         assert "filesort" not in extra
     else:
         application("BEGIN")
         for setting in PLANS.split(";")[1:]:
             application(f"SET LOCAL {setting}")
-        plan = str(application("EXPLAIN " + words.too_old("10").replace('"".', "")))
+        found = str(application("EXPLAIN " + words.too_old("10").replace('"".', "")))
         application("ROLLBACK")
-        assert "Index Scan using events_at" in plan
-        assert "Index Cond" in plan
-        assert "Sort" not in plan
+        assert "Index Scan using events_at" in found
+        assert "Index Cond" in found
+        assert "Sort" not in found
 
 
 # Ages in hours around the limit, and what is asked of the table.
@@ -322,6 +325,7 @@ NEVER = 9_999_999_999_999  # as some say what does not end
         ("seconds", [20_000], "at", {"epoch": "s"}, ""),
     ],
 )
+@pytest.mark.spread
 def test_what_tells_no_time_is_refused_before_anything_is_made(
     open_store: Open, application: Application, how: str, more: list[int], column: str, options: Any, why: str
 ) -> None:
@@ -434,6 +438,7 @@ def test_a_foreign_key_takes_rows_along(open_store: Open, application: Applicati
 
 
 @pytest.mark.parametrize("damage", ["trigger", "ALTER TABLE events RENAME TO others", "column"])
+@pytest.mark.spread
 def test_check_finds_what_keeps_rows_from_going(store_url: str, application: Application, damage: str) -> None:
     make(application)
     with roost.Store(store_url) as store:

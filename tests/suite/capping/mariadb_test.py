@@ -12,8 +12,9 @@ from tests.campaigns.processes import until
 from tests.suite.application import Application
 from tests.suite.capping import age_test as aged
 from tests.suite.capping.age_test import DAY, MONTH
-from tests.suite.capping.number_test import USED, write_by
+from tests.suite.capping.number_test import added, named
 from tests.suite.capping.tables import Connect, Open, cap, settle, several, visitors
+from tests.suite.clients import numbers
 
 pytestmark = pytest.mark.needs("trims in passes")
 COUNT = "SELECT count(*) FROM visits"
@@ -98,15 +99,14 @@ def test_a_lock_that_a_stranger_can_hold_stops_no_pass(
 
 def test_f36_names_that_an_event_uses_itself(store_url: str, application: Application, scheduler: None) -> None:
     with roost.Store(store_url) as store:
-        names = USED["mysql"].split()
-        for name in names:
-            table, per = write_by(application, name)
-            cap(store, per, 2, "by", table)
-            insert = f"INSERT INTO `{name}` ({', '.join(f'`{each}`' for each in per.split(','))}, `by`) VALUES"
-            application(f"{insert} (1, 1, 1), (1, 1, 2), (1, 1, 3)")
-            application(f"UPDATE `{name}` SET `{name}` = 2")
-            application(f"{insert} (2, 1, 4)")
-        for name in names:
+        tables = []
+        for table, key in named(application, 0):
+            tables.append(table)
+            cap(store, ",".join(key), 2, "by", table)
+            application(added(application, table, key, (1, 1), (1, 2), (1, 3)))
+            application(f"UPDATE `{table}` SET {', '.join(f'`{each}` = 2' for each in key)}")
+            application(added(application, table, key, (2, 4)))
+        for name in tables:
             left = f"SELECT (SELECT sum(`by`) FROM `{name}`), (SELECT count(*) FROM `roostcap_{name}_grown`)"
             until(lambda left=left: application(left) == [(7, 0)], f"{name} has 3 and 4")  # type: ignore[misc]
         assert store.check() == []
@@ -310,11 +310,6 @@ def test_f112_rows_that_may_not_be_deleted_are_passed_over(
             bursts.uncap(store, table)
 
 
-def numbers(n: int) -> str:
-    """A table `n` of the numbers `seq` from 1 on."""
-    return f"JSON_TABLE(CONCAT('[1', REPEAT(',1', {n - 1}), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) n"
-
-
 def test_f113_very_many_notes_of_a_key_that_somebody_holds_keep_no_other_waiting(
     store_url: str, visits: Application, connect: Connect, scheduler: None
 ) -> None:
@@ -327,7 +322,7 @@ def test_f113_very_many_notes_of_a_key_that_somebody_holds_keep_no_other_waiting
         other("SELECT * FROM visits WHERE id = 2 FOR UPDATE")
         visits("SET GLOBAL event_scheduler = OFF")
         visits(f"INSERT INTO visits (uid, visitor, at) SELECT 1, seq, 2009 FROM {numbers(2)}")
-        visits(f"INSERT INTO roostcap_visits_grown (roostcap_n, uid) SELECT seq, 1 FROM {numbers(100000)}")
+        visits(f"INSERT INTO roostcap_visits_grown (roostcap_n, uid) SELECT seq, 1 FROM {numbers(10_000)}")
         several(visits, 3, uid=2)
         visits("SET GLOBAL event_scheduler = ON")
         until(lambda: visits("SELECT count(*) FROM visits WHERE uid = 2") == [(1,)], "the other key is trimmed")

@@ -10,6 +10,7 @@ import pytest
 import roost
 from roost.store import bursts
 from tests.campaigns.processes import Child, Line, Start, children
+from tests.lengths import length
 from tests.suite.application import Application
 from tests.suite.capping.tables import INDEX, VISITS, Open, cap, settle
 
@@ -42,7 +43,7 @@ def test_several_write_meanwhile_and_the_newest_of_all_are_there(
 ) -> None:
     monkeypatch.setattr(bursts, "BURST", 0.002)
     monkeypatch.setattr(bursts, "PAUSE", 0.001)
-    start, writers, each = Start(), 4, 60
+    start, writers, each = Start(), 4, length(20, 60)
 
     def write(line: Line, number: int) -> None:
         # Transactions with several keys, in any order: nobody may be told of a deadlock, and each row is reported.
@@ -78,7 +79,7 @@ def test_several_write_meanwhile_and_the_newest_of_all_are_there(
 
 
 @pytest.mark.needs("trims at commit")
-@pytest.mark.parametrize("people", [1, 50])
+@pytest.mark.parametrize("people", [1, 10])
 def test_no_moment_has_more_rows_than_are_kept(
     open_store: Open, store_url: str, application: Application, people: int
 ) -> None:
@@ -89,7 +90,7 @@ def test_no_moment_has_more_rows_than_are_kept(
 
     def write(line: Line, number: int) -> None:
         mine, chance = Application(store_url), random.Random(number)
-        for n in range(150):
+        for n in range(length(40, 150)):
             mine("INSERT INTO visits (uid, visitor, at) VALUES (?, ?, 'x')", chance.randrange(people), n)
         mine.close()
 

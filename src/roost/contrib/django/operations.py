@@ -109,12 +109,11 @@ class _WholeStructure(StructureOperation):
     def apply(self, known: Known, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
         plan, makes = known.plan(self.structure), self.makes is not back
         if editor.collect_sql and makes:
-            _collect(editor, [*ddl(known.catalog, [plan], self.view), *known.once.ddl])
+            _collect(editor, ddl(known.catalog, [plan], self.view))
         elif editor.collect_sql:
             _collect(editor, drop_ddl(known.catalog, [plan], self.view))
         elif makes:
             change(create(known.catalog, [plan], self.view), editor.connection)
-            change(known.once.make(known.catalog), editor.connection)
         else:
             change(drop(known.catalog, [plan]), editor.connection)
 

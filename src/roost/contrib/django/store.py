@@ -16,12 +16,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.asyncio import async_unsafe
 
 from roost.batching.atoms import Atom
-from roost.batching.once import cannot_make
 from roost.catalog.catalog import create
 from roost.catalog.check import Violation, check
 from roost.contrib.django.address import dialect_of, in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined, translated
-from roost.errors import Missing, StatementFailed
 from roost.store.core import Core
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import Store, utc_now
@@ -129,22 +127,16 @@ class DjangoStore(Runner):
     def _answer(self, atom: Atom) -> tuple[Any, ...]:
         connection = connections[self.using]
         core = self._store(connection)._core
-        self._run(core, connection, atom)
-        if atom.once is not None and core.is_once_gone(atom):
-            atom.error, atom.done = None, False  # the same atom, whose answer `arun` reads, too
-            self._run(core, connection, atom)
-        return atom.answer
-
-    def _run(self, core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
         joins = self._joins or connection.vendor == "sqlite"
         if joins and connection.in_atomic_block:
-            _join(core, connection, atom)
+            run_joined(atom, connection, core.known, core.joined_context)
         elif joins and (in_memory(connection) or not _autocommit(connection)):
             _begin_as_the_driver_does(connection)
             with transaction.atomic(using=self.using):
-                _join(core, connection, atom)
+                run_joined(atom, connection, core.known, core.joined_context)
         else:
-            _apart(core, connection, partial(_submit, core, atom))
+            _apart(core, connection, partial(core.run, [atom]))
+        return atom.answer
 
     def _store(self, connection: BaseDatabaseWrapper) -> Store:
         # Looked up at every call: a test runner changes the connection's settings after creating its database.
@@ -171,26 +163,6 @@ class _InThread(AsyncRunner):
 
     async def _answered(self, atom: Atom) -> None:
         await self._in_thread(atom)
-
-
-def _join(core: Core, connection: BaseDatabaseWrapper, atom: Atom) -> None:
-    once, catalog = core.known.once, core.known.catalog
-    if atom.once is not None and not once.made:
-        if not connection.features.can_rollback_ddl:  # making a table would commit the block
-            _apart(core, connection, core.prepare_once)
-        elif not run_atomic(once.is_made(), connection):
-            try:
-                change(once.make(catalog), connection)
-            except (Missing, StatementFailed) as error:
-                raise cannot_make(error) from error
-        once.made = True  # until the block rolls back: `is_once_gone` notices
-    run_joined(atom, connection, core.known, core.joined_context)
-
-
-def _submit(core: Core, atom: Atom) -> None:
-    if atom.once is not None:
-        core.prepare_once()
-    core.run([atom])
 
 
 def _apart(core: Core, connection: BaseDatabaseWrapper, work: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from unittest import TestCase
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from roost.batching.known import Known
-from roost.catalog.catalog import ONCE, guarded, listed
+from roost.catalog.catalog import guarded, listed
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import run_atomic
 from roost.dialects import Statement, Template
@@ -38,7 +38,7 @@ def _clear(known: Known) -> Clearing:
         for sql in plan.tables:
             if sql.startswith("INSERT"):  # the row of its time
                 yield Statement(Template(sql), [()])
-    for table in (yield from guarded(known.dialect, [ONCE], writes=True)):
+    for table in (yield from guarded(known.dialect, ["roost_once"], writes=True)):
         yield Statement(Template(f"DELETE FROM {table}"), [()])
 
 

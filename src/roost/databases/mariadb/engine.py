@@ -119,7 +119,7 @@ class MariaDBEngine(ServerEngine):
                 self._speak(self._named)
                 self._asked = True
             sets = f"SET SESSION {own(self.dialect.name)}, {waits};\n{texts.SNAPSHOT}"
-            text = f"{texts.WHICH};\n{texts.GALERA};\n{sets}"
+            text = f"{texts.WHICH};\n{sets};\n{texts.GALERA}"  # SHOW is refused where max_join_size is small
             ((which, packet, raw.server, raw.only_reads, number),), galera = raw.results(text)
             raw.pooled = number != raw.thread_id()  # type: ignore[no-untyped-call]
             self._judged(which, version)

@@ -45,7 +45,7 @@ FAILURES = table(
     ("1369 3819 4025", Failure(StatementFailed, "check")),
     ("1264 1690", Failure(StatementFailed, "range")),
     ("1265 1292 1366 1411 1525", Failure(StatementFailed, "type")),
-    ("1071 1118 1406", Failure(StatementFailed, "toobig")),
+    ("1071 1118 1170 1406", Failure(StatementFailed, "toobig")),
     ("1906 3105", Failure(StatementFailed, "generated")),
     ("1305 1318", Failure(StatementFailed, "routine")),  # there is none, or one with other parameters
     ("1643 1644", Failure(StatementFailed, "trigger")),  # 1643 is SIGNAL SQLSTATE "02…"

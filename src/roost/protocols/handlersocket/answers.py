@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from roost.errors import Error, Invalid
+from roost.protocols.codec import Responder
 from roost.protocols.handlersocket.requests import MOST_ROWS
 
 _CONTROL = bytes(range(0x10))
@@ -22,7 +23,6 @@ _COUNTS = [f"0\t1\t{number}" for number in range(64)]
 
 
 def error(code: int, word: str) -> str:
-    """Return an error answer."""
     return f"{code}\t1\t{word}"
 
 
@@ -72,13 +72,6 @@ def found(rows: Sequence[Sequence[Any]], width: int) -> str:
     return f"0\t{width}\t" + "\t".join(map(token, chain.from_iterable(rows)))
 
 
-class Counted(Protocol):
-    """The counts of a responder's answers."""
-
-    rows: int  # found or modified
-    errors: int
-
-
 class Answers:
     """Formats the answers for one opened index. `roost.structures.index.runs` defines the results."""
 
@@ -87,8 +80,7 @@ class Answers:
         self._none = f"0\t{width}"
         self._row = self._none + "\t%s" * width + "%.0s"
 
-    def of(self, results: Sequence[Any], counted: Counted) -> list[str]:
-        """Return an answer for each result."""
+    def of(self, results: Sequence[Any], counted: Responder) -> list[str]:
         kinds = set(map(type, results))
         if kinds == _NUMBERS:
             counted.rows += len(results)
@@ -104,7 +96,7 @@ class Answers:
                 return made
         return [self._of(result, counted) for result in results]
 
-    def _of(self, result: Any, counted: Counted) -> str:
+    def _of(self, result: Any, counted: Responder) -> str:
         kind = type(result)
         if kind is int:
             counted.rows += 1

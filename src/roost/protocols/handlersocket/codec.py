@@ -31,11 +31,9 @@ class Framing:
         self.held = 0  # their bytes
 
     def limit(self, most_line: int, _: int) -> None:
-        """Set another limit for the bytes of a line."""
         self._most_line = most_line
 
     def drop(self) -> None:
-        """Discard the buffered bytes."""
         self._pieces, self.held = [], 0
 
     def feed(self, data: bytes) -> str | None:
@@ -86,7 +84,6 @@ class HandlerSocket:
         self._openings = openings
 
     def framing(self, session: Session, most_line: int, most_block: int) -> Framing:
-        """Make the framing of one connection."""
         return Framing(most_line, session)
 
     def writes(self, pieces: Sequence[Piece]) -> bool:
@@ -94,7 +91,6 @@ class HandlerSocket:
         return self._openings.writes
 
     def count(self, chunk: str) -> int:
-        """Return the number of lines."""
         return chunk.count("\n") + 1
 
     def halves(self, chunk: str) -> tuple[str, str] | None:
@@ -110,7 +106,6 @@ class HandlerSocket:
         return (chunk[:cut], chunk[cut + 1 :]) if cut >= 0 else (chunk, None)
 
     def join(self, first: str, second: str) -> str:
-        """Put together what was split."""
         return f"{first}\n{second}"
 
     def modifies(self, chunk: str) -> bool:
@@ -127,9 +122,7 @@ class HandlerSocket:
         return opened and opened.asked, *tokens[1 : 3 + int(tokens[2])]
 
     def encode(self, answer: str) -> bytes:
-        """Encode answers for the connection."""
         return answer.encode("utf-8", "surrogateescape")
 
     def responder(self, pieces: Sequence[Piece], version: int, budget: Budget, failed: Error | None) -> Responder:
-        """Make the responder for lines."""
         return Responder(pieces, self._openings, version, budget, failed)

@@ -227,11 +227,9 @@ class Session(codec.Session):
         self.known = not self.authorized
 
     def state(self) -> tuple[Any, ...]:
-        """Return the state for `restore`."""
         return super().state(), dict(self.opened), self.known
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        """Return to an earlier state, since the answers given after it were not sent."""
         before, self.opened, self.known = state
         super().restore(before)
 
@@ -244,7 +242,6 @@ class Session(codec.Session):
         return True
 
     def authorize(self, tokens: list[str]) -> str:
-        """Answer an `A`."""
         if len(tokens) < 2 or tokens[1] != "1":
             return "3\t1\tauthtype"
         said = (tokens[2] if len(tokens) > 2 else "").encode("utf-8", "surrogateescape")

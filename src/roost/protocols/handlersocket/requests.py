@@ -19,6 +19,9 @@ MOST_ROWS = 1_000_000  # rows of one answer
 MOST_COLUMNS = 4096  # of an opened index, and as many for filters: no table has more
 MOST_FILTERS = 900  # of one find: SQLite's expressions have a depth of 1,000
 
+# The errors that are found before an index is looked at.
+SPELLING = frozenset(["number", "escape", "invalueslen", "limit", "filtertype", "filterfld", "fop"])
+
 NULL = "\0"
 VERBS: Final = {"U": "update", "D": "delete", "+": "increment", "-": "decrement"}
 
@@ -33,37 +36,6 @@ class Refused(Exception):
     def __init__(self, word: str) -> None:
         super().__init__(word)
         self.word = word
-
-
-class Filter(NamedTuple):
-    """One filter of a find."""
-
-    ends: bool  # W: a row that does not pass ends the scan; F: it is skipped
-    op: str
-    place: int  # among the columns opened for filters
-    value: Token
-
-
-class Find(NamedTuple):
-    """`<id> <op> <vlen> … [LIM] [IN] [FILTER …] [MOD]`, without the id."""
-
-    op: str
-    width: int  # the announced number of values
-    values: Sequence[Token]  # the values that were sent, at most `width`
-    limit: int
-    offset: int
-    place: int | None  # IN: the place of the value that the list replaces
-    among: Sequence[Token]
-    filters: Sequence[Filter]
-    modification: str  # its verb, or ""
-    to: Sequence[Token]
-
-
-class Insert(NamedTuple):
-    """`<id> + <vlen> …`, without the id."""
-
-    width: int
-    values: Sequence[Token]
 
 
 class Open(NamedTuple):
@@ -152,50 +124,57 @@ def parse_open(tokens: Sequence[str]) -> Open:
     )
 
 
-def parse(tokens: list[str], fcolumns: int) -> Find | Insert:
-    """Parse the tokens of a find, a modification or an insert.
+def operation(
+    tokens: list[str], *, writes: bool, parts: int, width: int, filters: Sequence[str]
+) -> tuple[str, tuple[Any, ...]]:
+    """Translate a find, a modification or an insert into the verb and the arguments of an operation of `roost.Index`.
 
-    fcolumns: the number of columns opened for filters.
+    `<id> <op> <vlen> … [LIM] [IN] [FILTER …] [MOD]`, or `<id> + <vlen> …`. Missing values count as empty ones.
+
+    writes: whether modifications are allowed.
+    parts, width, filters: the number of the key's columns, of the opened columns, and the names of those for filters.
 
     Raises: Refused, for the first error.
     """
     op = tokens[1] if len(tokens) > 1 else ""
-    width = number(tokens[2]) if len(tokens) > 2 else 0
-    given = values(tokens[3 : 3 + min(width, MOST_COLUMNS)])  # nothing takes more
-    at = 3 + width
+    announced = number(tokens[2]) if len(tokens) > 2 else 0
+    given = values(tokens[3 : 3 + min(announced, MOST_COLUMNS)])  # nothing takes more
+    at = 3 + announced
     limit = number(tokens[at]) if len(tokens) > at else 0
     offset = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
     at += 2
-    place, among = None, list[Token]()
+    in_: tuple[int, list[Token]] | None = None
     if len(tokens) > at and tokens[at][:1] == "@":
-        place, among, at = _among(tokens, at + 1, width)
-    filters: list[Filter] = []
+        in_, at = _among(tokens, at + 1, announced)
+    judged: list[Where | While] = []
     while len(tokens) > at and tokens[at][:1] in ("F", "W"):
-        if len(filters) == MOST_FILTERS:
+        if len(judged) == MOST_FILTERS:
             raise Refused("limit")
-        filters.append(_filter(tokens, at, fcolumns))
+        judged.append(_filter(tokens, at, filters))
         at += 4
-    if op == "+":
-        return _inserting(width, given)
-    if op not in OPS and op != "S":
+    if op != "+" and op not in OPS and op != "S":
         raise Refused("op")
-    if not width:
+    if not announced:
         raise Refused("klen")
     if op == "S":
         raise Refused("notimpl")
-    modification = tokens[at] if len(tokens) > at else ""
-    to = values(tokens[at + 1 : at + 1 + MOST_COLUMNS]) if modification and modification[0] != "D" else []
-    return Find(op, width, given, limit or 1, offset, place, among, filters, modification, to)
+    word = tokens[at] if len(tokens) > at and op != "+" else ""
+    to = values(tokens[at + 1 : at + 1 + MOST_COLUMNS]) if word and word[0] != "D" else []
+    if not writes and (word or op == "+"):
+        raise Refused("readonly")
+    if op == "+":
+        return "insert", (_padded(given, min(announced, width)),)
+    if word and word[0] not in VERBS:
+        raise Refused("modop")
+    if announced > parts:
+        raise Refused("kpnum")
+    most = MOST_ROWS if word else MOST_ROWS + 1
+    args = (op, _padded(given, announced), min(limit or 1, most), offset, in_, judged)
+    return (VERBS[word[0]], (*args, to, word[1:2] == "?")) if word else ("find", args)
 
 
-def _inserting(width: int, given: list[Token]) -> Insert:
-    if not width:
-        raise Refused("klen")
-    return Insert(width, given)
-
-
-def _among(tokens: list[str], at: int, width: int) -> tuple[int, list[Token], int]:
-    # IN: the place of the value that is replaced, the list, and the place of the next token.
+def _among(tokens: list[str], at: int, width: int) -> tuple[tuple[int, list[Token]], int]:
+    # IN: the place of the value that is replaced, and the list; and the place of the next token.
     place = number(tokens[at]) if len(tokens) > at else 0
     length = number(tokens[at + 1]) if len(tokens) > at + 1 else 0
     if not length or place >= width > 0:  # width 0 is reported later, as klen
@@ -203,49 +182,20 @@ def _among(tokens: list[str], at: int, width: int) -> tuple[int, list[Token], in
     if length > MOST_VALUES:
         raise Refused("limit")
     at += 2
-    among = values(tokens[at : at + length])
-    return place, [*among, *[""] * (length - len(among))], at + length
+    return (place, _padded(values(tokens[at : at + length]), length)), at + length
 
 
-def _filter(tokens: list[str], at: int, fcolumns: int) -> Filter:
+def _filter(tokens: list[str], at: int, filters: Sequence[str]) -> Where | While:
     kind, op, place, against = [*tokens[at : at + 4], "", "", ""][:4]
     if len(kind) > 1:
         raise Refused("filtertype")
     column = number(place)
-    if column >= fcolumns:
+    if column >= len(filters):
         raise Refused("filterfld")
     if op not in COMPARISONS:
         raise Refused("fop")
-    return Filter(kind == "W", op, column, value(against))
+    return (While if kind == "W" else Where)(filters[column], op, value(against))  # type: ignore[arg-type]
 
 
-def operation(
-    tokens: list[str], *, writes: bool, parts: int, width: int, filters: Sequence[str]
-) -> tuple[str, tuple[Any, ...]]:
-    """Translate a line for an opened index into the verb and the arguments of an operation of `roost.Index`.
-
-    writes: whether modifications are allowed.
-    parts, width, filters: the number of the key's columns, of the opened columns, and the names of those for filters.
-
-    Raises: Refused, for the first error.
-    """
-    asked = parse(tokens, len(filters))
-    if not writes and (isinstance(asked, Insert) or asked.modification):
-        raise Refused("readonly")
-    if isinstance(asked, Insert):
-        return "insert", (_padded(asked.values, min(asked.width, width)),)
-    word = asked.modification
-    if word and word[0] not in VERBS:
-        raise Refused("modop")
-    if asked.width > parts:
-        raise Refused("kpnum")
-    judged = [(While if each.ends else Where)(filters[each.place], each.op, each.value) for each in asked.filters]  # type: ignore[arg-type]
-    in_ = None if asked.place is None else (asked.place, asked.among)
-    limit = min(asked.limit, MOST_ROWS if word else MOST_ROWS + 1)
-    args = (asked.op, _padded(asked.values, asked.width), limit, asked.offset, in_, judged)
-    return (VERBS[word[0]], (*args, asked.to, word[1:2] == "?")) if word else ("find", args)
-
-
-def _padded(given: Sequence[Token], wanted: int) -> Sequence[Token]:
-    # Missing tokens count as empty ones.
+def _padded(given: list[Token], wanted: int) -> list[Token]:
     return given[:wanted] if len(given) >= wanted else [*given, *[""] * (wanted - len(given))]

@@ -15,7 +15,7 @@ from roost.protocols import codec
 from roost.protocols.codec import Piece
 from roost.protocols.handlersocket import answers as say
 from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session, Target
-from roost.protocols.handlersocket.requests import Open, Refused, is_request, number, operation, parse, parse_open
+from roost.protocols.handlersocket.requests import SPELLING, Open, Refused, is_request, number, operation, parse_open
 from roost.structures.index.budget import Budget
 from roost.structures.index.runs import Columns, Results, Shape
 
@@ -35,7 +35,6 @@ class Run(NamedTuple):
     last: bool
 
     def run(self, database: Any, _: Any) -> Results:
-        """Answer with the results of the first requests, at least one."""
         results: Results = database.run(*self)
         return results
 
@@ -47,7 +46,6 @@ class Inserts(NamedTuple):
     columns: Columns
 
     def run(self, database: Any, _: Any) -> Results:
-        """Answer with the results of the first requests, at least one."""
         results: Results = database.insert(*self)
         return results
 
@@ -58,7 +56,6 @@ class Singles(NamedTuple):
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
     def run(self, database: Any, _: Any) -> Results:
-        """Answer with the results of the first requests, at least one."""
         results: Results = database.perform(self.requests)
         return results
 
@@ -107,7 +104,6 @@ class Responder(codec.Responder):
         self._version = version
 
     def play(self) -> Playing:
-        """Answer the lines, as far as the budget allows."""
         if self._failed is None:
             yield from self._whole_pieces()
         # A piece that was taken up has another rest, unless the budget has ended.
@@ -358,9 +354,9 @@ class Responder(codec.Responder):
         # If a larger number is open, the original parses the IN list and the filters before it reports this one.
         if any([int(each) > wanted for each in session.opened]):
             try:
-                parse(tokens, 0)
+                operation(tokens, writes=True, parts=0, width=0, filters=())
             except Refused as refused:
-                if refused.word not in ("op", "klen", "notimpl"):
+                if refused.word in SPELLING:
                     return self._wrong(refused.word)
         return self._wrong("stmtnum")
 

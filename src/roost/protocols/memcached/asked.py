@@ -97,7 +97,6 @@ class Operations(NamedTuple):
     operations: Sequence[Operation[Any]]
 
     def run(self, database: Any, context: Any) -> Generator[Any, Any, list[Any]]:
-        """Answer with their results, which may be errors."""
         work: Generator[Any, Any, list[Any]] = database.operate(self.operations, context)
         return work
 
@@ -108,7 +107,6 @@ class Declared(NamedTuple):
     name: str
 
     def run(self, database: Any, context: Any) -> Generator[Any, Any, Any]:
-        """Answer with the structure of this name, or with the error if there is none."""
         work: Generator[Any, Any, Any] = database.declared(self.name)
         return work
 
@@ -159,6 +157,5 @@ def signed(token: bytes) -> int | None:
 
 
 def flags_of(token: bytes) -> int | None:
-    """Parse flags; only the lowest 32 bits are kept."""
     found = unsigned(token)
     return None if found is None else found & FLAGS_MAX

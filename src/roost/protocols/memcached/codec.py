@@ -34,15 +34,12 @@ class Memcached:
         self._stats = stats
 
     def framing(self, session: Session, most_line: int, most_block: int) -> Framing:
-        """Make the framing of one connection."""
         return Framing(most_line, most_block, self.most_value, session)
 
     def writes(self, pieces: Sequence[Piece]) -> bool:
-        """Whether the requests may modify something."""
         return not all([_READS.fullmatch(piece.requests) for piece in pieces])
 
     def count(self, chunk: bytes) -> int:
-        """Return the number of requests."""
         return len(self._ends(chunk))
 
     def _ends(self, chunk: bytes) -> list[int]:
@@ -72,7 +69,6 @@ class Memcached:
         return chunk[:place], chunk[place:] or None
 
     def join(self, first: bytes, second: bytes) -> bytes:
-        """Put together what was split."""
         return first + second
 
     def modifies(self, chunk: bytes) -> bool:
@@ -87,9 +83,7 @@ class Memcached:
         return found[3] if found[1] in (b"gat", b"gats") else found[2]
 
     def encode(self, answer: bytes) -> bytes:
-        """Return answers unchanged: they are bytes already."""
         return answer
 
     def responder(self, pieces: Sequence[Piece], version: int, budget: Budget, failed: Error | None) -> Responder:
-        """Make the responder for requests."""
         return Responder(pieces, self._requests, self._stats, budget, failed)

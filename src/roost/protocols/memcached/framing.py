@@ -100,7 +100,6 @@ class Framing:
         self._skip = 0  # bytes of a block still to be skipped
 
     def limit(self, most_line: int, most_block: int) -> None:
-        """Set other limits."""
         self._limits = most_line, most_block
         self._known = self._session is None or self._session.authorized
         if not self._known:
@@ -108,7 +107,6 @@ class Framing:
         self.most_line, self.most_block = most_line, min(most_block, self._most)
 
     def drop(self) -> None:
-        """Discard the buffered bytes."""
         self._pieces, self.held, self._wanted = [], 0, 0
 
     def feed(self, data: bytes) -> bytes | None:

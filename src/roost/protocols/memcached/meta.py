@@ -7,19 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from roost.protocols.memcached.asked import (
-    BAD_LINE,
-    ERROR,
-    TOO_LARGE,
-    Asked,
-    Kept,
-    Read,
-    Refused,
-    Write,
-    flags_of,
-    signed,
-    unsigned,
-)
+from roost.protocols.memcached import asked as say
+from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Write, flags_of, signed, unsigned
 from roost.protocols.memcached.framing import MOST_KEY
 from roost.protocols.memcached.values import Unfit, Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, SECOND, STALE, WON
@@ -59,7 +48,6 @@ class Flags:
         self.key = values.key(key)
 
     def has(self, flag: str) -> bool:
-        """Whether a flag was sent."""
         return ord(flag) in self.tokens
 
     def number(self, flag: str, otherwise: Any) -> Any:
@@ -73,7 +61,6 @@ class Flags:
         return found
 
     def mode(self, otherwise: str) -> str:
-        """Return the mode that was sent, or `otherwise`."""
         return self.tokens.get(ord("M"), otherwise.encode()).decode("latin-1")
 
     def shown(self, facts: dict[str, Any]) -> bytes:
@@ -104,7 +91,7 @@ class Meta:
             b"mg": (self._get, None),
             b"md": (self._delete, BAD_FLAGS),
             b"ma": (self._arithmetic, BAD_FLAGS),
-            b"me": (self._debug, BAD_LINE),
+            b"me": (self._debug, say.BAD_LINE),
         }
 
     def _once(self, flags: Flags, write: Write) -> Write | Kept:
@@ -125,14 +112,13 @@ class Meta:
         return KEEP if seconds is None else self._values.ttl(seconds)
 
     def parse(self, words: list[bytes]) -> Asked:
-        """Parse a request without a block."""
         make, otherwise = self._commands[words[0]]
         if len(words) < 2 or len(words[1]) > MOST_KEY:
-            return ERROR if len(words) < 2 and otherwise != BAD_LINE else BAD_LINE
+            return say.ERROR if len(words) < 2 and otherwise != say.BAD_LINE else say.BAD_LINE
         try:
             return make(words[1:])
         except Refused as refused:
-            return refused.answer if otherwise is None or refused.answer == BAD_LINE else otherwise
+            return refused.answer if otherwise is None or refused.answer == say.BAD_LINE else otherwise
 
     # --- mg -------------------------------------------------------------------------------------------------------
 
@@ -175,7 +161,7 @@ class Meta:
         Raises: Refused.
         """
         if len(words[1]) > MOST_KEY:
-            return BAD_LINE
+            return say.BAD_LINE
         values = self._values
         flags = self._flags([words[1], *words[3:]])
         ttl = values.ttl(flags.number("T", 0))
@@ -185,13 +171,14 @@ class Meta:
         if mode not in "EAPRS":
             return b"CLIENT_ERROR invalid mode for ms M token\r\n"
         if kept is None:
-            return BAD_LINE
+            return say.BAD_LINE
         try:
             found = None if value is None else values.value(value)
         except Unfit:
             found = None
         if found is None:
-            return Write([values.operation("delete", flags.key)], lambda _: TOO_LARGE) if mode == "S" else TOO_LARGE
+            gone = Write([values.operation("delete", flags.key)], lambda _: say.TOO_LARGE)
+            return gone if mode == "S" else say.TOO_LARGE
         if token is not None:
             token = min(token, 2**63 - 1)
         asked = values.operation("meta_set", flags.key, found, ttl, kept, mode, token, flags.has("I"))

@@ -12,31 +12,8 @@ from math import inf
 from typing import Any
 
 from roost.errors import Error
-from roost.protocols.memcached.asked import (
-    BAD_CHUNK,
-    BAD_DELETE,
-    BAD_DELTA,
-    BAD_EXPTIME,
-    BAD_LINE,
-    COMPARED,
-    DELAYED,
-    DELETED,
-    END,
-    ERROR,
-    STORED,
-    TOO_LARGE,
-    TOO_MANY,
-    TOUCHED,
-    Asked,
-    Read,
-    Refused,
-    Special,
-    Write,
-    flags_of,
-    signed,
-    silent,
-    unsigned,
-)
+from roost.protocols.memcached import asked as say
+from roost.protocols.memcached.asked import Asked, Read, Refused, Special, Write, flags_of, signed, silent, unsigned
 from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
 from roost.protocols.memcached.values import Unfit, Values
@@ -125,16 +102,16 @@ class Requests:
         end = data.index(b"\n", start) + 1
         words = words_of(data, start, end)
         if not words:
-            return ERROR, end
+            return say.ERROR, end
         command = words[0]
         known = self._commands.get(command)
         if known is not None:
             least, most, noreply, make = known
             quiet = len(words) >= noreply and words[-1] == b"noreply"
-            return (_made(make, words, quiet) if least <= len(words) <= most else ERROR), end
+            return (_made(make, words, quiet) if least <= len(words) <= most else say.ERROR), end
         if command in _STORES:
             return self._store(data, end, words)
-        return (Special("foreign") if _HTTP.match(data, start, end) else ERROR), end
+        return (Special("foreign") if _HTTP.match(data, start, end) else say.ERROR), end
 
     def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> Asked:
         # A `set` of the usual form.
@@ -160,14 +137,14 @@ class Requests:
         length, end = length_of(words), begin
         last = command != b"ms" and words[-1] == b"noreply"
         if length is None:
-            wrong = ERROR if len(words) < least or (len(words) > least + 1 and command != b"ms") else BAD_LINE
+            wrong = say.ERROR if len(words) < least or (len(words) > least + 1 and command != b"ms") else say.BAD_LINE
             return (b"" if last else wrong), end
         value: bytes | None = None
         if length < MOST_LENGTH:
             end = begin + length + 2
             value = data[begin : begin + length]
             if data[begin + length : end] != b"\r\n":
-                return (b"" if last and len(words) > 5 else BAD_CHUNK), end
+                return (b"" if last and len(words) > 5 else say.BAD_CHUNK), end
         if command == b"ms":
             return _made(lambda words: self._meta.set(words, value), words), end
         return _made(lambda words: self._stored(words, value), words, last and len(words) > least), end
@@ -178,7 +155,7 @@ class Requests:
         flags, exptime = flags_of(words[2]), signed(words[3])
         token = unsigned(words[5]) if verb == "cas" else 0
         if len(words[1]) > MOST_KEY or flags is None or exptime is None or token is None:
-            return BAD_LINE
+            return say.BAD_LINE
         key = values.key(words[1])
         try:
             found = None if value is None else values.value(value)
@@ -187,25 +164,25 @@ class Requests:
         if found is None:
             return self.too_large(key, verb)
         if verb in ("append", "prepend"):
-            return Write([values.operation(verb, key, found)], _answering(STORED))
+            return Write([values.operation(verb, key, found)], _answering(say.STORED))
         ttl = values.ttl(exptime)
         if verb == "cas":
             if token >= 2**63:
                 token = 0
-            return Write([values.operation("cas", key, found, ttl, flags, token)], _answering(COMPARED))
-        return Write([values.operation(verb, key, found, ttl, flags)], _answering(STORED))
+            return Write([values.operation("cas", key, found, ttl, flags, token)], _answering(say.COMPARED))
+        return Write([values.operation(verb, key, found, ttl, flags)], _answering(say.STORED))
 
     def too_large(self, key: tuple[Any, ...], verb: str) -> bytes | Write:
         """Refuse a value; a `set` removes the old value, as in memcached, since that value is out of date."""
         if verb != "set":
-            return TOO_LARGE
-        return Write([self.values.operation("delete", key)], lambda _: TOO_LARGE)
+            return say.TOO_LARGE
+        return Write([self.values.operation("delete", key)], lambda _: say.TOO_LARGE)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def _keys(self, names: list[bytes]) -> list[tuple[Any, ...]]:
         if len(names) > MOST_KEYS:
-            raise Refused(TOO_MANY)
+            raise Refused(say.TOO_MANY)
         return self.values.keys(names)
 
     def _get(self, words: list[bytes], tokens: bool) -> Asked:
@@ -213,7 +190,6 @@ class Requests:
         return Read(self._keys(names), lambda rows: self.shown(names, rows, tokens))
 
     def shown(self, names: Sequence[bytes], rows: Sequence[Any], tokens: bool = False) -> bytes:
-        """Return the answer to a `get`."""
         parts = []
         for name, row in zip(names, rows, strict=True):
             if row is not None:
@@ -222,22 +198,21 @@ class Requests:
                     parts.append(b"VALUE %b %d %d %d\r\n%b\r\n" % (name, flags, len(value), row[1], value))
                 else:
                     parts.append(b"VALUE %b %d %d\r\n%b\r\n" % (name, flags, len(value), value))
-        parts.append(END)
+        parts.append(say.END)
         return b"".join(parts)
 
     def shown_alone(self, names: Sequence[bytes], rows: Sequence[Any]) -> list[bytes]:
-        """Return the answers to requests of one key each."""
         if self.values.text_values:
             rows = [None if row is None else (row[0].encode(), *row[1:]) for row in rows]
         return [
-            END if row is None else _ONE % (name, row[3] & FLAGS_MAX, len(row[0]), row[0])
+            say.END if row is None else _ONE % (name, row[3] & FLAGS_MAX, len(row[0]), row[0])
             for name, row in zip(names, rows, strict=True)
         ]
 
     def _gat(self, words: list[bytes], tokens: bool) -> Asked:
         ttl, names = self._ttl(words[1]), words[2:]
         if not names:
-            return END
+            return say.END
         asked = [self.values.operation("meta_get", key, ttl, KEEP, PLAIN) for key in self._keys(names)]
         return Write(asked, lambda rows: self.shown(names, rows, tokens), shows=True)
 
@@ -246,13 +221,13 @@ class Requests:
     def _ttl(self, word: bytes) -> int | None:
         exptime = signed(word)
         if exptime is None:
-            raise Refused(BAD_EXPTIME)
+            raise Refused(say.BAD_EXPTIME)
         return self.values.ttl(exptime)
 
     def _incr(self, words: list[bytes], verb: str) -> Asked:
         key, n = self.values.key(words[1]), unsigned(words[2])
         if n is None:
-            return BAD_DELTA
+            return say.BAD_DELTA
 
         def answer(results: Sequence[Any]) -> bytes:
             (result,) = results
@@ -262,25 +237,25 @@ class Requests:
 
     def _touch(self, words: list[bytes]) -> Asked:
         key = self.values.key(words[1])
-        return Write([self.values.operation("touch", key, self._ttl(words[2]))], _answering(TOUCHED))
+        return Write([self.values.operation("touch", key, self._ttl(words[2]))], _answering(say.TOUCHED))
 
     def _delete(self, words: list[bytes]) -> Asked:
         if words[2:] not in ([], [b"0"], [b"noreply"], [b"0", b"noreply"]):
-            return BAD_DELETE
-        return Write([self.values.operation("delete", self.values.key(words[1]))], _answering(DELETED))
+            return say.BAD_DELETE
+        return Write([self.values.operation("delete", self.values.key(words[1]))], _answering(say.DELETED))
 
     def _flush_all(self, words: list[bytes]) -> Asked:
         given = [word for word in words[1:2] if word != b"noreply" or len(words) > 2]
         delay = signed(given[0]) if given else 0
         if delay is None:
-            return BAD_EXPTIME
-        return DELAYED if delay > 0 else Write([self.values.operation("clear", None)], lambda _: b"OK\r\n")
+            return say.BAD_EXPTIME
+        return say.DELAYED if delay > 0 else Write([self.values.operation("clear", None)], lambda _: b"OK\r\n")
 
 
 def _verbosity(words: list[bytes]) -> bytes:
     if not 2 <= len(words) <= 3:
-        return ERROR
-    return BAD_LINE if unsigned(words[1]) is None else b"OK\r\n"
+        return say.ERROR
+    return say.BAD_LINE if unsigned(words[1]) is None else b"OK\r\n"
 
 
 def _made(make: Callable[[list[bytes]], Asked], words: list[bytes], quiet: bool = False) -> Asked:
@@ -296,4 +271,4 @@ def _answering(said: Mapping[Any, bytes]) -> Callable[[Sequence[Any]], bytes]:
 
 
 def _stored(results: Sequence[Any]) -> bytes:
-    return STORED[True]
+    return say.STORED[True]

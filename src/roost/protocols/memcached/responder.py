@@ -17,19 +17,8 @@ from typing import Any
 from roost.errors import Error, Mismatch, Missing, StatementFailed, worded
 from roost.protocols import codec
 from roost.protocols.codec import Piece, Session
-from roost.protocols.memcached.asked import (
-    BAD_CHUNK,
-    END,
-    ERROR,
-    Declared,
-    Kept,
-    Operations,
-    Read,
-    Refused,
-    Special,
-    Write,
-    refusal,
-)
+from roost.protocols.memcached import asked as say
+from roost.protocols.memcached.asked import Declared, Kept, Operations, Read, Refused, Special, Write, refusal
 from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.requests import Requests
 from roost.structures.index.budget import Budget
@@ -73,7 +62,6 @@ class Responder(codec.Responder):
         self._keys = 0  # those of the present round
 
     def play(self) -> Playing:
-        """Answer the requests, as far as the budget allows."""
         if self._requests.stale and self._failed is None:
             self._requests.redeclare((yield Declared(self._requests.values.cache.name)))
         others = list(self.pieces) if self._failed is not None else (yield from self._gets())
@@ -276,7 +264,7 @@ class Responder(codec.Responder):
                     once.append((chunk, asked))
                     self._keys += 1
             elif isinstance(asked, bytes):
-                self.errors += asked not in (b"", END, b"OK\r\n", b"MN\r\n")
+                self.errors += asked not in (b"", say.END, b"OK\r\n", b"MN\r\n")
                 self._reply(chunk, asked)
             else:
                 assert isinstance(asked, Special)
@@ -289,10 +277,10 @@ class Responder(codec.Responder):
             found = self._stats(asked.words)
             if found is None:
                 self.errors += 1
-                self._reply(chunk, ERROR)
+                self._reply(chunk, say.ERROR)
                 return
             lines = [b"STAT %b %b\r\n" % (name.encode(), str(value).encode()) for name, value in found.items()]
-            self._reply(chunk, b"".join(lines) + END)
+            self._reply(chunk, b"".join(lines) + say.END)
         elif asked.what == "reset":
             self._reply(chunk, b"RESET\r\n")
         elif asked.what == "version":
@@ -314,7 +302,7 @@ class Responder(codec.Responder):
             self._reply(chunk, UNAUTHENTICATED)
             return
         if data[begin + length : chunk.next] != b"\r\n":
-            self._reply(chunk, BAD_CHUNK)
+            self._reply(chunk, say.BAD_CHUNK)
             return
         self._remember(chunk.session)
         if chunk.session.says(data[begin : begin + length]):

@@ -94,7 +94,6 @@ class Values:
         return not self._nul and b"\0" in text
 
     def bytes_of(self, value: Any) -> bytes:
-        """Return the bytes of a stored value."""
         return value.encode() if self.text_values else bytes(value)
 
     def ttl(self, seconds: int) -> int | None:

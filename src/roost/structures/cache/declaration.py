@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 from roost.errors import Invalid
 from roost.structures.clock import SECOND as SECOND
+from roost.structures.console import Console
 from roost.structures.operation import Operation, few
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.structures.wire import Values, Wire
 from roost.types.column_types import INT_MAX, ColumnType, shown
-from roost.types.columns import column, parse_column
+from roost.types.columns import Column, column, parse_column
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -32,6 +34,8 @@ Ttl = float | dt.timedelta | None  # seconds, or a timedelta; None: until it is 
 MAX_TTL = 100 * 366 * 86_400 * SECOND  # a hundred years: the current time plus this fits in 64 bits
 NEVER = INT_MAX  # the expiry time of a value that never expires
 MOST = 2**53  # the greatest bound of items or bytes
+EXPIRES = Column("expires", ColumnType("datetime"), nullable=True)
+GIVEN_FLAGS = Column("flags", ColumnType("int"), nullable=True)  # none are 0
 ALL: Any = object()  # in place of a key
 COUNTER_MAX = 2**64 - 1  # the greatest number in a text or in bytes, as in memcached
 FLAGS_MAX = 2**32 - 1
@@ -278,6 +282,20 @@ class Cache(Structure[Key], Generic[Key, V]):
             )
         return found
 
+    @property
+    def _record_columns(self) -> Sequence[Column]:
+        return *self.columns, EXPIRES, GIVEN_FLAGS
+
+    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+        # Its expiry time is compared with the clock of this machine; an expired record removes the value of its key.
+        *parts, value, expires, flags = values
+        key = self.key.value(parts)
+        if expires is None:
+            return self.set(key, value, None, flags or 0)
+        end = expires if expires.tzinfo else expires.replace(tzinfo=dt.UTC)
+        ttl = end - dt.datetime.now(dt.UTC)
+        return self.set(key, value, ttl, flags or 0) if ttl > dt.timedelta(0) else self.delete(key)
+
     # --- what all structures have ---------------------------------------------------------------------------------
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
@@ -353,3 +371,33 @@ def get_or_set(cache: Cache[Any, V], key: Any, ttl: Ttl, stale: float, lease: fl
     finally:
         if not stored:
             yield release
+
+
+class CacheWire(Wire):
+    """The value of a key; an insert sets it, without expiry, and a delete removes it."""
+
+    def rows(self, key: Values, found: Any) -> list[Values]:
+        return [] if found is None else [(*key, found)]
+
+
+class CacheConsole(Console[Cache[Any, Any]]):
+    """Keys, and the value of one; an imported record may have an expiry time and flags, with the names of the view."""
+
+    takes: ClassVar[Mapping[str, Any]] = {
+        "key": (),
+        "value": [("value", "binary")],
+        "max_items": None,
+        "max_bytes": None,
+    }
+    changes = ("max_items", "max_bytes")
+    shows = "get"
+
+    def deletes(self, new: Structure) -> str:
+        for bound in self.changes:
+            before, after = getattr(self.structure, bound), getattr(new, bound)
+            if after is not None and (before is None or after < before):
+                return f"{bound} becomes {after:,}: what was used longest ago is deleted"
+        return ""
+
+    def removed(self, number: int) -> str:
+        return f"{number:,} value{'' if number == 1 else 's'}"

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Error, Full, Invalid, Overflow, worded
-from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds, expiry_of
-from roost.structures.cache.clients import VIEWS, CacheWire
-from roost.structures.cache.declaration import FLAGS_MAX, KEEP, NEVER, PLAIN, STALE, TEXTS, WON, Cache
+from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
+from roost.structures.cache.declaration import (
+    EXPIRES,
+    FLAGS_MAX,
+    GIVEN_FLAGS,
+    KEEP,
+    NEVER,
+    PLAIN,
+    STALE,
+    TEXTS,
+    WON,
+    Cache,
+    CacheWire,
+)
 from roost.structures.cache.programs import (
     BEYOND,
     CHANGED,
     FLAGS,
+    INVALIDATES,
+    LEASED,
     MARKED,
     MISSING,
     MODES,
@@ -24,6 +37,8 @@ from roost.structures.cache.programs import (
     THERE,
     TOKEN,
     TOO_LONG,
+    TTL,
+    WANTED,
     CachePrograms,
     number_of,
 )
@@ -31,8 +46,12 @@ from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
 from roost.structures.program import Calling, Write
-from roost.structures.rules import DUE, UNTIL, RuleWords, rule
+from roost.structures.rules import DUE, UNTIL, RuleWords, due_with, rule
 from roost.structures.steps import FULL, Program
+from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
+from roost.structures.views.postgresql import PostgreSQLViewWords
+from roost.structures.views.sqlite import SQLiteViewWords
+from roost.structures.views.view import VALUE, Made
 from roost.types.columns import Column
 
 MOST_NOTED = 64  # uses that one batch writes down
@@ -40,18 +59,116 @@ LEASING = frozenset(["lease", "release"])
 META = frozenset(["meta_get", "meta_set", "meta_delete", "meta_arithmetic"])
 SAID = {MISSING: b"NF", STORED: b"HD", THERE: b"NS", CHANGED: b"EX", MARKED: b"HD"}
 
+# The view shows values that have not expired, with the moment at which they do in the column `expires` (NULL: never)
+# and their flags. An INSERT sets a value, whether or not the key has one; so does an UPDATE. Each calls a program.
+FLAGS_GIVEN = f"flags & {FLAGS_MAX}"  # without the bits of `meta.py`
+FLAGS_SHOWN = f"{FLAGS_GIVEN} AS flags"
+NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
+FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
+REMOVED = {WANTED.name: "NULL", INVALIDATES.name: "0", TTL.name: "NULL"}
+KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
+
+SQLITE_SHOWN = (
+    f"CASE WHEN until < {NEVER} THEN "
+    "strftime('%Y-%m-%d %H:%M:%S', until / 1000000, 'unixepoch') || printf('.%06d', until % 1000000) END"
+)
+SQLITE_UNTIL = (  # strftime rounds: .999999 would be the next second's
+    f"coalesce(CAST(strftime('%s', substr({{0}}, 1, 19)) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), "
+    f"{NEVER})"
+)
+MARIADB_SHOWN = f"IF(until < {NEVER}, CAST('1970-01-01' AS DATETIME(6)) + INTERVAL until MICROSECOND, NULL)"
+MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
+# An interval is multiplied by a float, which has no microseconds of a far year.
+POSTGRESQL_SHOWN = f"""\
+CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 second'
+    + until % 1000000 * interval '1 microsecond' END"""
+POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
+
+
+def on_sqlite(plan: Any) -> Made:
+    """Return the view on SQLite, with its INSTEAD OF triggers."""
+    words, value = SQLiteViewWords(plan), plan.structure.columns[-1]
+    until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(GIVEN_FLAGS)
+    shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
+    set_ = [
+        *words.call("set", {TTL.name: "NULL", FLAGS.name: f"coalesce({flags}, 0)"}),
+        f"UPDATE {words.rows} SET until = {until} WHERE {words.is_new(words.key)}",
+    ]
+    no_flags = (NO_FLAGS.format(flags), VALUE, FLAGS_TAKE)
+    fixed = words.fixed(words.key, KEY_IS_FIXED)
+    return Made(
+        view=f"SELECT {shown} FROM {words.rows}{words.where}",
+        insert=[words.refuse(*words.rules([*words.key, value, EXPIRES, GIVEN_FLAGS]), no_flags), *set_],
+        update=[words.refuse(fixed, *words.changes([value, EXPIRES, GIVEN_FLAGS]), no_flags), *set_],
+        delete=words.call("remove", REMOVED, removes=True),
+    )
+
+
+def doors(plan: Any) -> MadeDoors:
+    """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
+    key, columns = plan.structure.key.columns, plan.structure.columns
+
+    def add(words: MySQLViewWords) -> Door:
+        called, declared = words.call("set", {TTL.name: "NULL", FLAGS.name: "COALESCE(`new flags`, 0)"})
+        until = f"UPDATE {words.rows} SET {_until(plan, MARIADB_UNTIL)} WHERE {words.is_new(key, f'{words.rows}.')}"
+        no_flags = words.refuse((NO_FLAGS.format("`new flags`"), VALUE, FLAGS_TAKE))
+        return words.door([*columns, EXPIRES, GIVEN_FLAGS], [*no_flags, *called, until], declared)
+
+    def remove(words: MySQLViewWords) -> Door:
+        return words.door(key, *words.call("remove", REMOVED))
+
+    shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
+    where = f"WHERE until > {plan.shown_now}"
+    return MadeDoors(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
+
+
+def on_postgresql(plan: Any) -> Made:
+    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
+    words, columns, value = PostgreSQLViewWords(plan), plan.structure.columns, plan.structure.columns[-1]
+    old, new = words.is_old(words.key), [*columns, EXPIRES, GIVEN_FLAGS]
+    no_flags = (NO_FLAGS.format("NEW.flags"), VALUE, FLAGS_TAKE)
+    shown = f"{words.dialect.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
+    set_ = [
+        *words.call("set", {TTL.name: "NULL", FLAGS.name: "coalesce(NEW.flags, 0)"}),
+        f"UPDATE {words.rows} SET {_until(plan, POSTGRESQL_UNTIL)} WHERE {words.is_new(words.key)};",
+    ]
+    # As the view shows them, so that they are equal where nothing was written.
+    as_it_was = (
+        f"ROW(value, {POSTGRESQL_SHOWN}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
+    )
+    head = [f"PERFORM 1 FROM {words.head} WHERE id = 0 FOR UPDATE;"] if plan.structure.bounded else []
+    removed = f"{words.name}_remove({', '.join(words.called('remove', REMOVED, words.old))})"
+    return Made(
+        view=f"SELECT {shown} FROM {words.rows}{words.where}",
+        insert=[words.refuse(*words.rules(new), no_flags), *set_],
+        update=[
+            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
+            *head,
+            f"PERFORM 1 FROM {words.rows} WHERE {old} AND {as_it_was} FOR UPDATE;",
+            words.unless_changed(old),
+            *set_,
+        ],
+        delete=[words.refuse(), f"IF {removed} = 0 THEN\n  RETURN NULL;\nEND IF;"],
+    )
+
+
+def _until(plan: Any, until: str) -> str:
+    # What follows the program, which has stored the row as one that never expires.
+    return f"until = {until}{f', due = {due_with(until)}' if plan.expiry == DUE.name else ''}"
+
 
 class CachePlan(CacheReads):
     """A cache in one dialect's words."""
 
     structure: Cache[Any, Any]
     alterations = dict.fromkeys(BOUNDS, change_bounds)
-    views = VIEWS
+    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
     wire = CacheWire
     expires = True
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
-        self.expiry = expiry_of(structure, dialect)
+        # The indexed column by which a sweep finds expired rows.
+        self.expiry = DUE.name if dialect.row_locks and not structure.bounded else "until"
         self._value_out = dialect.encoder([structure.value]) or same
         self._value_in = dialect.decoder([structure.value]) or same
         super().__init__(structure, dialect)
@@ -76,7 +193,7 @@ class CachePlan(CacheReads):
             yield self.create(table, [*key, *more], names, 80).replace(", WITHOUT ROWID", "")  # values may be long
         some = "" if dialect.family == "mariadb" else f" WHERE {self.expiry} < {NEVER}"
         yield self.index("over", f"{self.expiry}{f', {names}' if structure.bounded else ''}", some)
-        yield self.index("leases_over", "until", table=f"roost_{name}_leases")
+        yield self.index(LEASED, "until", table=f"roost_{name}_leases")
         if structure.bounded:
             yield self.index("used", "used")
             head = [ID, N, BYTES, SEQUENCE, LOW]
@@ -84,7 +201,7 @@ class CachePlan(CacheReads):
             yield f"INSERT INTO {self.head_table} ({dialect.names(head)}) VALUES (0, 0, 0, 0, 0)"
 
     def programs(self) -> Iterator[Program]:
-        return CachePrograms(self.structure, self.dialect, {"mine": self.mine(), "now": self.now}).programs()
+        return CachePrograms(self).programs()
 
     # --- what the verbs call ------------------------------------------------------------------------------------------
 
@@ -282,35 +399,15 @@ class CachePlan(CacheReads):
         fits = most is None or all([self._size(row) <= most for row in rows.values()])
         if not fits:
             return (yield from self._writes(run, context, False))
-        if len(rows) > 1 and self._by_store:
-            yield from self._set_on_file([*rows.values()], context)
-        elif len(rows) > 1 and not context.joined:
+        if len(rows) > 1 and self._by_store and self.structure.bounded:
+            yield from self.call("put", [*rows.values()], context)
+            yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
+        elif len(rows) > 1 and self.dialect.row_locks and not context.joined:
             keys = [*rows] if self.structure.bounded else sorted(rows)
             yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
         elif rows:
             yield from self.call("set", [*rows.values()], context)
         return [None] * len(run)
-
-    def _set_on_file(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, None]:
-        # Of different keys, by one statement: a trigger takes twice as long.
-        ((now,),) = (yield self._time.alone(self.moment(context)))[0]
-        width = self.key_width
-        stored = [(*row[:-2], NEVER if row[-2] is None else now + row[-2], now, row[-1]) for row in rows]
-        if not self.structure.bounded:
-            yield Statement(self._put, stored)
-            return
-        found = yield self._former.statement([row[:width] for row in rows])
-        former = [size for ((size,),) in filter(None, found)]
-        (((sequence,),),) = yield Statement(each(f"SELECT sequence FROM {self.head_table} WHERE id = 0"), [()])
-        sizes = [self._size(row) for row in rows]
-        yield Statement(
-            self._put,
-            [(*row, use, size) for use, (row, size) in enumerate(zip(stored, sizes, strict=True), sequence + 1)],
-        )
-        more = (len(rows) - len(former), sum(sizes) - sum(former), len(rows))
-        change = "n = n + ?, bytes = bytes + ?, sequence = sequence + ?"
-        yield Statement(Template(f"UPDATE {self.head_table} SET {change} WHERE id = 0"), [more])
-        yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
 
     def _size(self, row: Row) -> int:
         # As the programs count it.

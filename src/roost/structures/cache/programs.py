@@ -52,6 +52,8 @@ MISSING, STORED, THERE, CHANGED, MARKED = range(5)
 TOO_LONG, NO_NUMBER, BEYOND = -3, -4, -5
 SUM = Column("outcome", TOTAL)  # of a number: one more than it is, if it is not negative; otherwise 9 less
 
+LEASED = "leased"  # the index of leases by their ends
+
 HALF = 10**10  # of a number of 64 bits, in SQLite's integers
 HIGH, LOWER = divmod(COUNTER_MAX + 1, HALF)
 
@@ -109,7 +111,8 @@ class CachePrograms(CacheBounds):
         yield Program("sweep", [MOST], self._sweeping)
         if cache.bounded:
             yield Program("use", key, self._using)
-            if not self.dialect.row_locks:
+            if not self.dialect.row_locks:  # many values are stored before some are evicted
+                yield Program("put", row, lambda w: self._setting(w, evicts=False))
                 yield Program("evict", [USES], lambda w: self._evicting(w, w.new(USES.name)))
         elif self.dialect.row_locks:
             yield Program("lock", [*key, MAKES], lambda w: self._taking(w, [UNTIL], f"{w.new(MAKES.name)} = 1"))
@@ -159,7 +162,7 @@ class CachePrograms(CacheBounds):
     def _held(self, w: Words) -> str:
         return f"coalesce({w['until']}, 0) > {w['now']}"
 
-    def _stored(self, w: Words, value: str, until: str, flags: str) -> Iterator[Step]:
+    def _stored(self, w: Words, value: str, until: str, flags: str, evicts: bool = True) -> Iterator[Step]:
         # Stores a value; the row is locked.
         values = w.values(self.key)
         row = {**values, "value": value, "until": until, "token": self._issued(w), "flags": flags}
@@ -175,15 +178,16 @@ class CachePrograms(CacheBounds):
         yield from self._tally(w, more, f"{size} - coalesce({w['size']}, 0)", 1)
         row |= {"used": w["sequence"], "size": size}
         yield Do(w.replace(w.rows, row, [*values], there=True))
-        yield from self._evicting(w)
+        if evicts:
+            yield from self._evicting(w)
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
-    def _setting(self, w: Words) -> Iterator[Step]:
+    def _setting(self, w: Words, evicts: bool = True) -> Iterator[Step]:
         result = [str(STORED)] if self.cache.max_bytes else []
         if self.cache.bounded:
             yield from self._taking(w, [TOKEN])
-            yield from self._stored(w, w.new("value"), self._ends(w), w.new("flags"))
+            yield from self._stored(w, w.new("value"), self._ends(w), w.new("flags"), evicts)
             if result:
                 yield Give(result)
             return
@@ -434,7 +438,7 @@ class CachePrograms(CacheBounds):
         else:
             past = f"{self.expiry} <= {w['now']}{self._some}"
             yield from gone(w, w.rows, self.key, over if self._dues else past, "until", past if self._dues else "")
-        yield from gone(w, self.leases, self.key, over, "until")
+        yield from gone(w, self.leases, self.key, over, "until", index=LEASED)
 
 
 def _sum_on_sqlite(kept: str, n: str, sign: str) -> str:

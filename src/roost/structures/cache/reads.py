@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from roost.dialects.dialect import Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Row, Statement, Template, Wanted
 from roost.errors import StatementFailed
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache, Item
 from roost.structures.clock import SECOND
@@ -59,18 +59,7 @@ class CacheReads(ProgramPlan):
                 given,
             )
         if self._by_store:
-            self._time = self.read(f"SELECT {self.now}", self.timed)
             self._tokens = self.read(f"SELECT token FROM {self.rows_table} WHERE {self.mine()}", key)
-            self._former = self.read(f"SELECT size FROM {self.rows_table} WHERE {self.mine()}", key)
-            own = ["value", "until", "token", "flags", *(["used", "size"] if self.structure.bounded else [])]
-            holes, names = self.dialect.holes(len(key) + len(own)), self.dialect.names(key)
-            change = ", ".join(f"{name} = excluded.{name}" for name in own if name != "token")
-            put = (
-                f"INSERT INTO {self.rows_table} ({names}, {', '.join(own)}) VALUES ({holes})\n"
-                f"  ON CONFLICT ({names}) DO UPDATE SET {change}, token = max(excluded.token, token + 1)"
-            )
-            many = Template(put.replace(f"VALUES ({holes})", "VALUES {rows}"), Gather.VALUES)
-            self._put = Template(put, many=many)
         rows, nowait, waiting = self.rows_table, self.dialect.nowait or " NOWAIT", ""
         over = f"count(CASE WHEN until > {self.now} THEN 1 END) FROM"
         self._count = self.read(f"SELECT {over} {rows}", self.timed)

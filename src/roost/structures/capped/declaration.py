@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from roost.errors import Invalid
 from roost.structures.adopted import Adopted
+from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
-from roost.structures.rows import Rows, RowStructure, keep_limit, names, option
+from roost.structures.rows import EntriesWire, Entry, Rows, RowsConsole, RowStructure, keep_limit, names, option
 from roost.structures.rules import UNTIL, seconds
 from roost.structures.structure import AnyKey, Group, column_facts
 from roost.types.columns import Column
@@ -224,6 +225,9 @@ class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
         """
         return Operation(self, "add_all", self.rows.check_all(self._several("add_all takes several rows", rows)))
 
+    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+        return self.add(self.rows.make(values))
+
     def remove(self, key: AnyKey, id: Any) -> Operation[bool]:
         """Remove the row with this id; return whether it existed."""
         return Operation(self, "remove", (self.key.check(key), self.id.check(id)))
@@ -249,6 +253,12 @@ class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
         self._ordered("rank")
         return Operation(self, "rank", (self.key.check(key), self.id.check(id)))
 
+    def _ranked(self, entries: list[Entry[R]]) -> list[Entry[R]]:
+        if self.score is None:
+            return entries
+        by = self.score.name
+        return sorted(entries, key=lambda entry: (getattr(entry.row, by), -entry.sequence))
+
     def _ordered(self, verb: str) -> None:
         if self.score is None:
             raise Invalid(f"{self.name}: {verb} goes with order=, which says what is better; it has none")
@@ -262,3 +272,29 @@ class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
         visits.latest(5, 3)
         """
         return Adopted(table)
+
+
+class CappedWire(EntriesWire):
+    """A find returns the newest rows first, or the best, or the row of an id; an insert adds, a delete removes."""
+
+    of_id = "get"
+
+    def __init__(self, structure: Any, *asked: Any) -> None:
+        super().__init__(structure, *asked)
+        if structure.score is not None:
+            self.of_key = "top"
+
+
+class CappedConsole(RowsConsole[Capped[Any, Any, Any]]):
+    """An imported record is added."""
+
+    takes: ClassVar[Mapping[str, Any]] = {
+        **dict.fromkeys(("per", "unique"), REQUIRED),
+        "keep": None,
+        "keep_for": None,
+        "column": (),
+        "order": None,
+        "on_full": "evict",
+        "on_duplicate": "error",
+    }
+    changes: ClassVar[Sequence[str]] = (*RowsConsole.changes, "on_full", "on_duplicate")

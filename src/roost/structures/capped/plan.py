@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import BOUND, FAR, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
-from roost.structures.capped.clients import CappedWire
-from roost.structures.capped.declaration import Capped
+from roost.structures.capped.declaration import Capped, CappedWire
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
 from roost.structures.program import Write, first
@@ -146,7 +145,7 @@ class CappedPlan(RowsPlan):
             yield Do(f"UPDATE {w.head} SET sequence = greatest(sequence, ({newest})) WHERE {mine}")
 
     def _adding(self, w: Words) -> Iterator[Step]:
-        yield Head(["sequence", "n", *([BOUND.name] if w.loops else [])])
+        yield Head([SEQUENCE, N, *([BOUND] if w.loops else [])])
         if self.expires:
             yield Now()
         yield from self._adding_on_server(w) if w.loops else self._adding_on_file(w)
@@ -310,7 +309,7 @@ class CappedPlan(RowsPlan):
     def _removing(self, w: Words) -> Iterator[Step]:
         this = w.mine([*self.structure.key.columns, *self.structure.id.columns])
         counts = self.structure.keep is not None
-        yield Head(["n"] if w.loops and self.by_head else ["n", "sequence"], makes=False)
+        yield Head([N] if w.loops and self.by_head else [N, SEQUENCE], makes=False)
         if self.expires:
             yield Now()
         living = f" AND until > {w['now']}" if self.expires else ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from roost.errors import Invalid
+from roost.errors import Invalid, StatementFailed, worded
 from roost.structures.clock import SECOND
+from roost.structures.console import Console, Table
+from roost.structures.index.values import number
 from roost.structures.operation import Operation, few
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.structures.wire import Steps, Values, Wire
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
 from roost.types.columns import Column
 
@@ -18,7 +22,7 @@ SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
 MAX_SECONDS = 366 * 86400
 MAX_KEEP = 1_000_000  # windows
 
-START = Column("start", ColumnType("int"))
+START, TOTAL = (Column(name, ColumnType("int")) for name in ("start", "total"))
 
 
 class Counter(Structure[Key]):
@@ -169,6 +173,17 @@ class Counter(Structure[Key]):
             raise Invalid(f"{self.name}: series needs windows: declare the counter with window= and keep=")
         return Operation(self, "series", (self._check_key(key), *self._last(last)))
 
+    @property
+    def _record_columns(self) -> Sequence[Column]:
+        start = [replace(START, type=ColumnType("datetime"), nullable=True)] if self.window else []
+        return (*self.key.columns, replace(TOTAL, nullable=True), *start)
+
+    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+        *key, n = values[: len(self.key.columns) + 1]
+        if any(each is not None for each in values[len(key) + 1 :]):
+            raise Invalid(f"{self.name}: start cannot be given: a line counts in the current window")
+        return self.add(self.key.value(key), 1 if n is None else n)
+
     def _last(self, last: Any) -> tuple[int | None, ...]:
         # What an operation has as its last argument; without windows it has none.
         if self.seconds is None:
@@ -206,3 +221,59 @@ def _seconds(name: str, window: Any) -> int:
         return SECONDS[window]
     words = ", ".join(map(repr, SECONDS))
     raise Invalid(f"{name}: window is {words}, or a timedelta of whole seconds, at most 366 days; not {window!r}")
+
+
+class CounterWire(Wire):
+    """Every key has a row; its total is 0 where it was never counted."""
+
+    more = (TOTAL,)
+    verbs = frozenset(["increment", "decrement", "delete"])
+    of_key = "total"
+
+    def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
+        if verb == "delete":
+            yield self.structure.clear(head)
+            return True
+        addend = self._addend(to)
+        new = found + addend if verb == "increment" else found - addend
+        # A total that `-` would take across 0 is not changed.
+        if verb == "decrement" and ((found > 0 and new < 0) or (found < 0 and new > 0)):
+            return False
+        yield self.structure.add(head, addend if verb == "increment" else -addend)
+        return True
+
+    def _addend(self, to: Sequence[str | None]) -> int:
+        total = 0
+        for column, token in zip(self.columns, to, strict=False):
+            if token is None:
+                continue
+            addend = number(token)
+            if column is not TOTAL or type(addend) is not int:
+                raise worded(StatementFailed(f"{self.structure.name}: {token!r} cannot be added"), "type")
+            total += addend
+        return total
+
+
+class CounterConsole(Console[Counter[Any]]):
+    """Keys with their totals; an imported record adds its total, or 1 where it has none.
+
+    With windows also those of one key in which something was counted, newest first.
+    """
+
+    takes: ClassVar[Mapping[str, Any]] = {"key": (), "slots": None, "window": None, "keep": None}
+    changes: ClassVar[Sequence[str]] = ("keep", "slots")
+    reads = "total"
+    headers = ("total",)
+
+    def contents(self, key: Any, n: int | None) -> Operation[Any]:
+        return self.structure.series(key) if self.structure.window else self.structure.total(key)
+
+    def content(self, found: Any, n: int | None) -> Table:
+        if not self.structure.window:
+            return Table(("total",), [(found,)], {"total": found})
+        rows = [(start, total) for start, total in reversed(found) if total][:n]
+        windows = [{"start": start, "total": total} for start, total in rows]
+        return Table(("start", "total"), rows, {"total": sum(total for _, total in found), "windows": windows})
+
+    def removed(self, number: int) -> str:
+        return f"a total of {number:,}"

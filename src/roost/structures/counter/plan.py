@@ -11,24 +11,125 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Dialect, Row, Statement, Template
 from roost.errors import Overflow, StatementFailed
-from roost.structures.clock import datetime_of
-from roost.structures.counter.clients import VIEWS, CounterWire
-from roost.structures.counter.declaration import MAX_SLOTS, START, Counter
+from roost.structures import steps
+from roost.structures.clock import SHOWN, datetime_of
+from roost.structures.counter.declaration import MAX_SLOTS, START, TOTAL, Counter, CounterWire
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.rules import gone, rule
-from roost.structures.steps import BY_INDEX, IN_ORDER, TOTAL, Do, Door, Give, Let, Program, Step, Take, number
+from roost.structures.steps import BY_INDEX, IN_ORDER, Do, Door, Give, Let, Program, Step, number
+from roost.structures.views.mysql import OUT_OF_RANGE, MadeDoors, MySQLViewWords
+from roost.structures.views.mysql import Door as Inlet
+from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
+from roost.structures.views.sqlite import SQLiteViewWords
+from roost.structures.views.view import STATEMENT, VALUE, Case, Made
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX, INT_MIN
 from roost.types.columns import Column
 
 # Parameters beside the columns of the key, whose names cannot be these.
 BACK = number("roost_back")  # microseconds from the first window that is read to the current one
-TOTALS = Column("total", TOTAL)
+TOTALS = Column("total", steps.TOTAL)
+
+
+# To SQL clients it is a relation: keys with their totals, or keys and windows with theirs. An INSERT adds its total.
+# Without windows, an UPDATE counts the difference to the total that it has read, so what others add meanwhile is not
+# lost. With windows, an INSERT counts in the current one, and totals cannot be updated.
+BEYOND = ": the sum would leave 64 bits"
+KEY_FIXED = "a key cannot be changed; delete it and insert the other one"
+SET_BY_ROOST: Case = "NEW.start IS NOT NULL", STATEMENT, ": start is set by Roost; leave it out"
+FIXED: Case = "1 = 1", STATEMENT, ": a window's total cannot be changed; insert what is to be added"
+
+
+def _view(plan: Any, total: str, group: bool = True) -> str:
+    # The query: of the kept windows, or of all rows.
+    key, family = plan.dialect.names(plan.structure.key.columns), plan.dialect.family
+    if not plan.structure.size:
+        return f"SELECT {key}, {total} AS total FROM {plan.rows_table}" + (f" GROUP BY {key}" if group else "")
+    kept = f"start >= {plan.start(plan.shown_clock)} - {(plan.structure.keep - 1) * plan.structure.size}"
+    summed = f"SELECT {key}, start, {total} AS total FROM {plan.rows_table}\n    WHERE {kept}" + (
+        f" GROUP BY {key}, start" if group else ""
+    )
+    return f"SELECT {key}, {SHOWN[family].format('start')} AS start, total\n  FROM ({summed}) q"
+
+
+def on_sqlite(plan: Any) -> Made:
+    """Return the view on SQLite, with its INSTEAD OF triggers."""
+    words, one, windows = SQLiteViewWords(plan), plan.structure.slots in (None, 1), bool(plan.structure.size)
+    # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
+    low = "sum(n & 4294967295)"
+    shown = "n" if one else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
+    there = f"{words.is_new(words.key)} AND slot = 0{f' AND start = {plan.start(plan.shown_clock)}' if windows else ''}"
+    beyond = [f"(SELECT typeof(n + {words.new(TOTAL)}) FROM {words.rows} WHERE {there})"]
+    if not one and not windows:
+        beyond.append(
+            f"(SELECT typeof({shown} + {words.new(TOTAL)}) FROM {words.rows} WHERE {words.is_new(words.key)})"
+        )
+    add, clear = words.call("add", {"n": words.new(TOTAL)}), words.call("clear", removes=True)
+    change = [words.refuse(words.fixed(words.key, KEY_FIXED), *words.changes([TOTAL])), *clear, *add]
+    window = f"{words.is_old(words.key)}\n    AND start = CAST(strftime('%s', OLD.start) AS INTEGER) * 1000000"
+    return Made(
+        view=_view(plan, shown, group=not one),
+        insert=[
+            words.refuse(
+                *([SET_BY_ROOST] if windows else []),
+                *words.rules([*words.key, TOTAL]),
+                *((f"{each} = 'real'", VALUE, BEYOND) for each in beyond),
+            ),
+            *add,
+        ],
+        update=[words.refuse(FIXED)] if windows else change,
+        delete=[f"DELETE FROM {words.rows} WHERE {window}"] if windows else clear,
+    )
+
+
+def doors(plan: Any) -> MadeDoors:
+    """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
+
+    def add(words: MySQLViewWords) -> Inlet:
+        handler = f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {words.signal(f'{words.name}{BEYOND}')}"
+        body, _ = words.call("add", {"n": words.new(TOTAL)})
+        return words.door([*words.key, TOTAL], body, [handler])
+
+    def remove(words: MySQLViewWords) -> Inlet:
+        return words.door(words.key, *words.call("clear"))
+
+    return MadeDoors(f"SELECT * FROM ({_view(plan, 'SUM(n)')}) {{mark}}", add, remove)
+
+
+def on_postgresql(plan: Any) -> Made:
+    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
+    words, rows, windows = PostgreSQLViewWords(plan), plan.rows_table, bool(plan.structure.size)
+    mine, in_range = words.is_old(words.key), f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"
+    total = (
+        f"NEW.total IS NULL OR NEW.total <> trunc(NEW.total) OR NEW.total NOT {in_range}",
+        VALUE,
+        f".total: it takes {wanted(words.dialect, TOTAL)}",
+    )
+    (add,) = words.call("add", {"n": "NEW.total::bigint"})
+    (more,) = words.call("add", {"n": "(NEW.total - OLD.total)::bigint"})
+    clear = f"{words.name}_clear({words.olds(words.key)})"
+    # A total that 64 bits cannot hold, in several slots, is replaced as a whole.
+    count = f"IF NEW.total - OLD.total {in_range} THEN\n  {more}\nELSE\n  PERFORM {clear};\n  {add}\nEND IF;"
+    told = f"SELECT sum(n) INTO NEW.total FROM {rows} WHERE {mine};"
+    change = [words.refuse(words.fixed(words.key, KEY_FIXED), total), count, told]
+    window = f"{mine}\n  AND start = (extract(epoch FROM OLD.start) * 1000000)::bigint"
+    remove = (
+        f"DELETE FROM {rows} WHERE {window};\n{GONE}"
+        if windows
+        else f"IF {clear} IS NULL THEN\n  RETURN NULL;\nEND IF;"
+    )
+    return Made(
+        view=_view(plan, "sum(n)"),
+        insert=[words.refuse(*([SET_BY_ROOST] if windows else []), total), add],
+        update=[words.refuse(FIXED)] if windows else change,
+        delete=[words.refuse(), remove],
+    )
 
 
 def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
@@ -44,7 +145,7 @@ class CounterPlan(ProgramPlan):
 
     structure: Counter[Any]
     alterations: ClassVar[Any] = {"keep": _change_keep}
-    views = VIEWS
+    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
     wire = CounterWire
     own_time = False  # windows are of the calendar
     of_all = frozenset(["keys", "top"])
@@ -150,7 +251,7 @@ class CounterPlan(ProgramPlan):
             yield Do(self._lock(w))
         yield from self._adding(w, "0")
         current = f" AND start = {w['start']}" if self.structure.size else ""
-        yield Let("sum", f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", TOTAL, locking=True)
+        yield Let("sum", f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", steps.TOTAL, locking=True)
         yield Give([w["sum"]])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
@@ -166,7 +267,10 @@ class CounterPlan(ProgramPlan):
             # Where the lock made all rows, the key was gone, and there is no total. (What MariaDB counts depends on the
             # client's flags; there it is 0.)
             value = f"CASE WHEN count(*) > {w['made']} THEN {value} END"
-        yield Take("had", w.rows, w.mine(), value)
+        mine = f"{w.rows} WHERE {w.mine()}"
+        locked = f"(SELECT * FROM {mine} FOR UPDATE) q" if self.dialect.name == "postgresql" else mine
+        yield Let("had", f"SELECT {value} FROM {locked}", steps.TOTAL, locking=True)
+        yield Do(f"DELETE FROM {mine}")
         yield Give([w["had"]])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:

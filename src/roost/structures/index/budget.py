@@ -50,7 +50,6 @@ class Budget:
 
     @property
     def late(self) -> bool:
-        """Whether the turn's time is over."""
         return self._clock() >= self.deadline
 
     @property

@@ -34,7 +34,7 @@ def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None
         return changes_of(index, shape, dialect) if table.undoes and (lookup or shape.verb == "insert") else None
     if lookup and not server:
         return FileLookups(index, shape, dialect)
-    if lookup and (lookups := ServerLookups(index, shape, dialect)).template is not None:
+    if lookup and (lookups := ServerLookups(index, shape)).template is not None:
         return lookups
     return finds_of(index, shape, dialect)
 

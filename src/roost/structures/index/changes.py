@@ -5,26 +5,27 @@ modifications are locked first, in the order of their keys, by one statement tha
 each is written by a separate statement, in the order of the requests, all in one round trip. After a failure everything
 is rolled back to a savepoint, and the requests are run one by one.
 
-Sums are made in Python, in the order of the requests: whether one is refused, or changes nothing, depends on those
-before it. Rows are distinguished by the columns that identify them, not by the text of the key: a collation may treat
-two keys as equal.
+There sums are made in Python, in the order of the requests: whether one is refused, or changes nothing, depends on
+those before it. Rows are distinguished by the columns that identify them, not by the text of the key: a collation may
+treat two keys as equal.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Together, Wanted
 from roost.errors import Error, StatementFailed
 from roost.structures.index.budget import Budget
-from roost.structures.index.finds import FileLookups, Lookups, ServerLookups
+from roost.structures.index.finds import ServerLookups
 from roost.structures.index.opened import LAST_ID, OpenedIndex, asking
-from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, all_stored, each_alone, exceptions, stored
-from roost.structures.index.schema import ask
+from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, all_stored, exceptions, stored
+from roost.structures.index.schema import TableColumn, ask
+from roost.structures.index.values import UNHELD
 from roost.structures.plan import each, write
 from roost.types.column_types import INT_MAX
 
@@ -37,34 +38,25 @@ Outcome = Generator[Wanted, Any, Any]
 def changes_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
     """Return the run of inserts, or of modifications by a complete unique key; None if each must be run alone."""
     table, verb, server = index.table, shape.verb, dialect.exchanges
-    to = index.columns[: shape.to]
+    to, sums = index.columns[: shape.to], verb in ("increment", "decrement")
     if any([column.generated for column in to]) or len(set(to)) != shape.to or (table.triggers and not server):
         return None
     if verb == "insert":
         made = Inserts if server else Changes
         return None if table.view or not to else made(index, shape)
-    if not server and verb in ("update", "delete"):
-        return Changes(index, shape) if to or verb == "delete" else None
-    return _by_lookups(index, shape, dialect)
-
-
-def _by_lookups(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
-    table, server = index.table, dialect.exchanges
-    sums = shape.verb in ("increment", "decrement")
     # A request may set a column by which a later one searches, or which identifies its row.
-    names = {column.name for column in (index.columns[: shape.to] if server else index.columns)}
-    own = {part.column.name for part in index.key.parts} | {column.name for column in table.named}
-    if not table.identity or names & own or (sums and len(set(index.columns)) < index.width):
-        return None
+    own = {part.column.sql for part in index.key.parts} | {*table.identity, *[column.sql for column in table.named]}
+    moves = bool({column.sql for column in to} & own)
     if not server:
-        # Adding several numbers in one step must not skip an intermediate value that would be refused.
-        moved = {column.sql for column in index.columns} & set(table.identity)
-        alone = moved or table.judged or names & (table.unique | table.children)
-        return None if alone else FileSums(index, shape, FileLookups(index, shape, dialect, names=True))
-    lookups = ServerLookups(index, shape, dialect, names=True, locks=True)
-    if lookups.template is None or (sums and index.inexact) or (shape.verb == "update" and not shape.to):
+        if sums:
+            return None if moves else FileSums(index, shape)
+        return Changes(index, shape) if to or verb == "delete" else None
+    if not table.identity or moves or (sums and (len(set(index.columns)) < index.width or index.inexact)):
         return None
-    return Sums(index, shape, lookups) if sums else Modifications(index, shape, lookups)
+    lookups = ServerLookups(index, shape, changes=True)
+    if lookups.template is None or (verb == "update" and not shape.to):
+        return None
+    return Modifications(index, shape, lookups)
 
 
 class Changes(Bulk):
@@ -80,13 +72,17 @@ class Changes(Bulk):
         table, where = f"{index.table.sql}{index.key.hint}", index.key.whole
         if shape.verb == "insert":
             text = index.insertion(dict.fromkeys(self.to))[0]
-        elif shape.verb == "update":
-            sets = ", ".join([f"{column.sql} = ?" for column in self.to])
-            text = f"UPDATE OR ABORT {table} SET {sets} WHERE {where}"
-        else:
+        elif shape.verb == "delete":
             text = f"DELETE FROM {table} WHERE {where}"
+        else:
+            sets = ", ".join([f"{column.sql} = {self.set_to(column)}" for column in self.to])
+            text = f"UPDATE OR ABORT {table} SET {sets} WHERE {where}"
         counted = Answer.DONE if shape.verb == "insert" else Answer.COUNTS
         self._counting, self._numbering = Template(text, answer=counted), Template(text, answer=Answer.IDS)
+
+    def set_to(self, column: TableColumn) -> str:
+        """Return the SQL of a column's new value."""
+        return "?"
 
     def stored(self, columns: Columns) -> tuple[list[Row], set[int]]:
         """Return the rows of values, the new ones first; and the requests that must be run alone."""
@@ -97,7 +93,9 @@ class Changes(Bulk):
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Run the statement for one request after the other; exceptions, and requests that fail, are run alone."""
-        rows, alone_at = self.stored(columns)
+        return (yield from self._each(*self.stored(columns), alone, budget))
+
+    def _each(self, rows: list[Row], alone_at: set[int], alone: Alone, budget: Budget) -> Results:
         inserts, own = self.shape.verb == "insert", self.own
         numbering = inserts and self.automatic is not None and (own < 0 or None in [row[own] for row in rows])
         template = self._numbering if numbering else self._counting
@@ -120,11 +118,71 @@ class Changes(Bulk):
         return results
 
 
+class FileSums(Changes):
+    """Increments, or decrements, on SQLite: each an UPDATE, which fails if the request has to be run alone."""
+
+    def __init__(self, index: OpenedIndex, shape: Shape) -> None:
+        super().__init__(index, shape)
+        table, names = index.table, {column.name for column in self.to}
+        # Adding several numbers in one step must not skip an intermediate value that would be refused or rounded.
+        whole = all([column.kind == "integer" for column in self.to])
+        self._merges = whole and not table.judged and not names & (table.unique | table.children)
+
+    def set_to(self, column: TableColumn) -> str:
+        """Return the sum, or what fails: of a text, beyond 64 bits, for a `-` over zero."""
+        sql, held = column.sql, f"typeof({{}}) = '{column.kind}'"
+        passes = [held.format(sql), held.format(f"{sql} + ?")]
+        if self.shape.verb == "decrement":
+            passes.append(f"sign({sql}) * sign({sql} + ?) >= 0")
+        fails = f"abs((typeof({sql}) = '') - 1 - {INT_MAX})"  # not of constants, which might be computed beforehand
+        added = f"WHEN {' AND '.join(passes)} THEN {sql} + ? ELSE {fails}"
+        return f"CASE WHEN {sql} IS NULL OR ? IS NULL THEN {sql} {added} END"
+
+    def stored(self, columns: Columns) -> tuple[list[Row], set[int]]:
+        keys = all_stored(self.keys, columns)
+        to = list(zip(*columns[len(keys) :], strict=True))
+        addends = {each_: self._addends(each_) for each_ in set(to)}
+        rows = [(*addends[each_], *key) for each_, key in zip(to, zip(*keys, strict=True), strict=True)]
+        wrong = {each_ for each_, added in addends.items() if UNHELD in added}
+        return rows, exceptions(keys) | {place for place, each_ in enumerate(to) if each_ in wrong}
+
+    def _addends(self, to: Row) -> Row:
+        # The numbers, each for all its places in the text.
+        holes, sign = (4, -1) if self.shape.verb == "decrement" else (3, 1)
+        try:
+            given = dict(self.index.addends(to))
+        except Error:
+            return (UNHELD,)
+        return tuple(
+            [sign * given[place] if place in given else None for place in range(len(to)) for _ in range(holes)]
+        )
+
+    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
+        """Run equal requests as one, if all of them can be: their order makes no difference then."""
+        rows, alone_at = self.stored(columns)
+        alike = Counter(rows)
+        if self._merges and not alone_at and 2 * len(alike) <= len(rows):
+            width = len(rows[0]) - len(self.keys)
+            added = [value for row in alike for value in row[:width] if value is not None]
+            one_way = min(added, default=0) >= 0 or max(added) <= 0
+            many = [(*[value and n * value for value in row[:width]], *row[width:]) for row, n in alike.items()]
+            yield Control.SAVEPOINT
+            counts = (yield Statement(self._counting, many)) if one_way else []
+            done = len(counts) == len(many)
+            if not done:
+                yield Control.BACK
+            yield Control.RELEASE
+            if done:
+                budget.take(0)
+                told = dict(zip(alike, counts, strict=True))
+                return [told[row] for row in rows]
+        return (yield from self._each(rows, alone_at, alone, budget))
+
+
 class Inserts(Changes):
     """Inserts rows on a server by one statement; if one is refused, splits the rows in halves until it is alone."""
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Insert the rows."""
         rows, alone_at = self.stored(columns)
         results: list[Any] = [None] * len(rows)
 
@@ -179,200 +237,97 @@ class Inserts(Changes):
         return Statement(each(f"{text} RETURNING {table.columns[table.automatic].sql}"), [values])
 
 
+# What a request does: what identifies its row, the places of columns, and their new values; none if the row is deleted.
+Change = tuple[Row, tuple[int, ...], Sequence[Any]]
+
+
 class Modifications(Bulk):
-    """Updates that set the same columns, or deletes, on a server. A result is the number of rows."""
+    """Modifications of one kind on a server. A result is the number of changed rows.
 
-    def __init__(self, index: OpenedIndex, shape: Shape, lookups: Lookups) -> None:
-        super().__init__(index, shape)
-        self._lookups = lookups
-        sets = ", ".join([f"{column.sql} = {column.hole}" for column in self.to])
-        text = f"UPDATE {index.table.sql} SET {sets}" if self.to else f"DELETE FROM {index.table.sql}"
-        self._template = write(f"{text} WHERE {index.table.one}")
-
-    def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Lock the rows, and write them."""
-        index, width = self.index, self._lookups.named
-        keys, to = all_stored(self.keys, columns), all_stored(self.to, columns[len(self.keys) :])
-        alone_at = exceptions(keys) | exceptions(to, nulls=False)
-        lines, values = list(zip(*keys, strict=True)), list(zip(*to, strict=True)) or [()] * len(keys[0])
-        total = len(lines)
-        results: list[Any] = [0] * total
-        found = yield from self._lookups.present([key for place, key in enumerate(lines) if place not in alone_at])
-        names = {key: row[:width] for key, row in found.items()}
-        begin = 0
-        for end in (*sorted(alone_at), total):  # a request that is run alone must see the effects of those before it
-            places, rows, done = [], [], set()
-            for place in range(begin, end):
-                name = names.get(lines[place])
-                if name is not None and (self.to or name not in done):
-                    done.add(name)
-                    places.append(place)
-                    rows.append((*values[place], *index.named(name)))
-            # A trigger, or a foreign key, may have changed other rows, too.
-            counted = [0] if not self.to or index.table.words.counts else []
-            write_all = attempted(index, Statement(self._template, rows), counted=counted)
-            if rows and (yield from write_all) is None:
-                done.clear()  # those that are refused alone are still there
-                for place in range(begin, end):
-                    results[place] = yield from alone(place)
-            else:
-                for place in places:
-                    results[place] = 1
-            if not self.to:
-                names = {key: name for key, name in names.items() if name not in done}
-            if end < total:
-                results[end] = yield from alone(end)
-            begin = end + 1
-        budget.take(0)
-        return results
-
-
-# Requests that change their row: their places, what identifies it, the places of the columns, and their new values.
-Summed = tuple[Sequence[int], Row, tuple[int, ...], Sequence[Any]]
-
-
-class Sums(Bulk):
-    """Increments, or decrements, with the same number of values. A result is the number of changed rows.
-
-    On servers each is an UPDATE of its own, so that triggers and constraints see every value. If a row does not have
-    the sum that the previous UPDATE has set (because a trigger, or a FLOAT column, has changed it), all are undone and
-    run alone.
+    Each is a statement of its own, so that triggers and constraints see every value. If a row does not have the sum
+    that the previous UPDATE has set (because a trigger, or a FLOAT column, has changed it), all are undone and run
+    alone.
     """
 
-    def __init__(self, index: OpenedIndex, shape: Shape, lookups: Lookups) -> None:
+    def __init__(self, index: OpenedIndex, shape: Shape, lookups: ServerLookups) -> None:
         super().__init__(index, shape)
         self._lookups = lookups
-        self._updates: dict[Any, Template] = {}  # by the places of the columns that they set and compare
+        self._sums = shape.verb not in ("update", "delete")
+        self._texts: dict[Any, Template] = {}  # by the places of the columns that they set and compare
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Read the rows, add the numbers, and write the rows that changed."""
-        alike: defaultdict[Row, list[int]] = defaultdict(list)  # the places of equal requests
-        for place, request in enumerate(zip(*columns, strict=True)):
-            alike[request].append(place)
-        keys = all_stored(self.keys, list(zip(*alike, strict=True)))
-        nameless = exceptions(keys)
-        lines = [None if which in nameless else key for which, key in enumerate(zip(*keys, strict=True))]
-        try:
-            found = yield from self._lookups.present([key for key in lines if key is not None])
-        except StatementFailed:  # the rows are too long to be fetched together
-            if self.index.table.words.row_by_row:
-                raise
-            return (yield from each_alone(range(len(columns[0])), alone, budget))
+        keys, to = all_stored(self.keys, columns), columns[len(self.keys) :]
+        # A key with an exception is NULL, or matches nothing: it is that of none of the other rows.
+        alone_at, lines = exceptions(keys), list(zip(*keys, strict=True))
+        if not self._sums:
+            to = all_stored(self.to, to)
+            alone_at |= exceptions(to, nulls=False)
+        found = yield from self._lookups.present([key for place, key in enumerate(lines) if place not in alone_at])
         named = self._lookups.named
         present = {row[:named]: list(row[named:-1]) for row in found.values()}
-        results: list[Any] = [0] * len(columns[0])
-        # The row that a request adds to, the numbers, and the places of their columns. A key with an exception is NULL,
-        # or matches nothing: none of these rows.
-        known: dict[Row, tuple[Row, list[tuple[int, Any]], tuple[int, ...]]] = {}
-        read = {to: self._addends(to) for to in {request[len(keys) :] for request in alike}}
-        for (request, places), key in zip(alike.items(), lines, strict=True):
-            addends = read[request[len(keys) :]]
-            if key not in found:
+        results: list[Any] = [0] * len(lines)
+        changes: list[Change] = []
+        rows = zip(*to, strict=True) if to else repeat(())
+        for place, (key, given) in enumerate(zip(lines, rows, strict=False)):
+            name = found[key][:named] if place not in alone_at and key in found else None
+            if name is None or name not in present:
                 continue
-            if not isinstance(addends, Error):
-                known[request] = found[key][:named], addends, tuple([column for column, _ in addends])
-                continue
-            for place in places:
-                results[place] = addends
-        summed: list[Summed] = []
-        units: Any = alike.items()
-        if not self._merges(alike, known, present):
-            units = [(request, (place,)) for place, request in enumerate(zip(*columns, strict=True))]
-        for request, places in units:
-            if request not in known:
-                continue
-            name, addends, into = known[request]
-            if len(places) > 1:
-                addends = [(column, len(places) * addend) for column, addend in addends]
-            old = present[name]
             try:
-                sums = self.index.sums(old, addends, self.shape.verb)
+                change = self._change(present, name, given)
             except Error as error:
-                result: Any = error
-            else:
-                if sums is None:
-                    continue
-                for column, value in zip(into, sums, strict=True):
-                    old[column] = value
-                if into:
-                    summed.append((places, name, into, sums))
-                result = 1
-            for place in places:
-                results[place] = result
-        refused = yield from self._store(summed, present)
-        singles = [place for which, places in enumerate(alike.values()) if which in nameless for place in places]
-        if refused is None:
-            singles += [
-                place for (_, places), key in zip(alike.items(), lines, strict=True) if key in found for place in places
-            ]
-        for place in sorted([*(refused or ()), *singles]):
-            results[place] = yield from alone(place)
-            if refused is None and not budget.take(0):
-                return results[: place + 1]
+                results[place] = error
+                continue
+            if change is not None:
+                changes += change
+                results[place] = 1
+        done = yield from self._done(changes)
+        for place, key in enumerate(lines):
+            if place in alone_at or (not done and key in found):
+                results[place] = yield from alone(place)
+                if not done and not budget.take(0):
+                    return results[: place + 1]
         budget.take(0)
         return results
 
-    def _addends(self, to: Row) -> Any:
-        try:
-            return self.index.addends(to)
-        except Error as error:
-            return error
+    def _change(self, present: dict[Row, list[Any]], name: Row, given: Row) -> list[Change] | None:
+        # What is to be written, which may be nothing; None if the row must not change.
+        if self.shape.verb == "delete":
+            del present[name]
+            return [(name, (), ())]
+        if not self._sums:
+            return [(name, tuple(range(len(given))), given)]
+        addends = self.index.addends(given)
+        sums = self.index.sums(present[name], addends, self.shape.verb)
+        if sums is None:
+            return None
+        into = tuple([column for column, _ in addends])
+        for column, value in zip(into, sums, strict=True):
+            present[name][column] = value
+        return [(name, into, sums)] if into else []
 
-    def _merges(self, alike: dict[Row, list[int]], known: dict[Row, Any], present: dict[Row, list[Any]]) -> bool:
-        # Whether equal requests are one.
-        return False
-
-    def _store(self, summed: Sequence[Summed], present: dict[Row, list[Any]]) -> Outcome:
-        # Writes the sums; returns the requests that could not be stored, or None if nothing was.
+    def _done(self, changes: Sequence[Change]) -> Generator[Wanted, Any, bool]:
+        # Writes the changes, all or none; returns whether it was done.
         passed: list[tuple[tuple[tuple[int, ...], tuple[int, ...]], Row]] = []  # the columns, and the values
-        written: defaultdict[Row, dict[int, Any]] = defaultdict(dict)  # the values of rows after the previous requests
-        for _, name, into, sums in summed:
-            own = written[name]
-            passed.append(((into, tuple(own)), (*sums, *self.index.named(name), *own.values())))
-            own.update(zip(into, sums, strict=True))
+        written: defaultdict[Row, dict[int, Any]] = defaultdict(dict)  # the sums of the previous requests
+        for name, into, values in changes:
+            own = written[name] if self._sums else {}
+            passed.append(((into, tuple(own)), (*values, *self.index.named(name), *own.values())))
+            own.update(zip(into, values, strict=True))
         grouped = [(each_, [row for _, row in some]) for each_, some in groupby(passed, lambda each_: each_[0])]
-        statements = [Statement(self._update(*each_), rows) for each_, rows in grouped]
+        statements = [Statement(self._text(*each_), rows) for each_, rows in grouped]
+        # A trigger, or a foreign key, may have deleted other rows, too.
         counts = self.index.table.words.counts
-        counted = [place for place, ((_, before), _) in enumerate(grouped) if before or counts]
-        done = not statements or (yield from attempted(self.index, *statements, counted=counted)) is not None
-        return [] if done else None
+        counted = [place for place, ((into, before), _) in enumerate(grouped) if before or counts or not into]
+        return not statements or (yield from attempted(self.index, *statements, counted=counted)) is not None
 
-    def _update(self, into: tuple[int, ...], before: tuple[int, ...], answer: Answer = Answer.NONE) -> Template:
-        template = self._updates.get((into, before))
+    def _text(self, into: tuple[int, ...], before: tuple[int, ...]) -> Template:
+        template = self._texts.get((into, before))
         if template is None:
             table, columns = self.index.table, self.index.columns
             same = [f"{columns[at].sql} {table.words.same} {columns[at].filtered or columns[at].hole}" for at in before]
-            text = f"{self.index.setting([columns[at] for at in into])} WHERE {' AND '.join([table.one, *same])}"
-            template = self._updates[into, before] = Template(text, answer=answer)
+            text = self.index.setting([columns[at] for at in into]) if into else f"DELETE FROM {table.sql}"
+            template = self._texts[into, before] = write(f"{text} WHERE {' AND '.join([table.one, *same])}")
         return template
-
-
-class FileSums(Sums):
-    """Sums on SQLite, where nothing sees a value that is written over: each row is read once and written once."""
-
-    def _merges(self, alike: dict[Row, list[int]], known: dict[Row, Any], present: dict[Row, list[Any]]) -> bool:
-        # If the order does not matter: for whole numbers that stay within 64 bits in any order.
-        numbers: list[Any] = [value for row in present.values() for value in row if value is not None]
-        for request, (_, addends, _) in known.items():
-            numbers += [len(alike[request]) * addend for _, addend in addends]
-        return self.shape.verb == "increment" and set(map(type, numbers)) <= {int} and sum(map(abs, numbers)) <= INT_MAX
-
-    def _store(self, summed: Sequence[Summed], present: dict[Row, list[Any]]) -> Outcome:
-        requests: defaultdict[Row, list[Summed]] = defaultdict(list)
-        for each_ in summed:
-            requests[each_[1]].append(each_)
-        columns = {name: tuple(set().union(*{each_[2] for each_ in some})) for name, some in requests.items()}
-        refused: list[int] = []
-        for into, some in groupby(requests, lambda name: columns[name]):
-            names = list(some)
-            while names:  # one statement; it stops at a failure, or when the time is over
-                rows = [(*[present[name][column] for column in into], *name) for name in names]
-                counts = yield Statement(self._update(into, (), Answer.COUNTS), rows)
-                done = next((place for place, count in enumerate(counts) if not count), len(counts))
-                if not done:
-                    refused += [place for each_ in requests[names[0]] for place in each_[0]]
-                names = names[done or 1 :]
-        return refused
 
 
 def attempted(

@@ -161,21 +161,9 @@ class Texts(Finds):
 
 
 class Lookups(Bulk):
-    """Finds by a complete unique key. A result is a row with one more value than the index shows, or only NULLs.
-
-    names: read the columns that identify the rows before the others. locks: whether the rows will be changed.
-    """
-
-    def __init__(
-        self, index: OpenedIndex, shape: Shape, dialect: Dialect, *, names: bool = False, locks: bool = False
-    ) -> None:
-        super().__init__(index, shape)
-        self.named = len(index.table.identity) if names else 0
-        self._none = (None,) * (self.named + max(1, index.width) + 1)
-        self._dialect, self._locks = dialect, locks
+    """Finds by a complete unique key. A result is a row with one more value than the index shows, or only NULLs."""
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
-        """Look up all keys."""
         keys = all_stored(self.keys, columns)
         total = len(keys[0])
 
@@ -191,28 +179,25 @@ class Lookups(Bulk):
         """
         raise NotImplementedError
 
-    def present(self, keys: Sequence[Row]) -> Generator[Wanted, Any, dict[Row, Row]]:
-        """Return the rows of those keys that exist. Rows that will be changed are locked in the order of the keys."""
-        asked = sorted(set(keys)) if self._locks else list(dict.fromkeys(keys))
-        found = (yield from self.fetch(list(zip(*asked, strict=True)))) if asked else []
-        return {key: row for key, row in zip(asked, found, strict=True) if row[-1] is not None}
-
 
 class ServerLookups(Lookups):
-    """Lookups on a server."""
+    """Lookups on a server.
+
+    changes: the rows will be changed: they are locked, and the columns that identify them are read before the others.
+    """
 
     template: Template | None
 
-    def __init__(
-        self, index: OpenedIndex, shape: Shape, dialect: Dialect, *, names: bool = False, locks: bool = False
-    ) -> None:
-        super().__init__(index, shape, dialect, names=names, locks=locks)
+    def __init__(self, index: OpenedIndex, shape: Shape, *, changes: bool = False) -> None:
+        super().__init__(index, shape)
         key, table = index.key, index.table
-        lock = table.words.locks if locks else ""
+        self.named = len(table.identity) if changes else 0
+        self._none = (None,) * (self.named + max(1, index.width) + 1)
+        lock = table.words.locks if changes else ""
         joined = table.words.name == "mariadb"
         prefix = "t." if joined else ""
         shown = ", ".join(
-            [*(table.naming(prefix) if names else []), *([c.shown(prefix) for c in index.columns] or ["NULL"])]
+            [*(table.naming(prefix) if changes else []), *([c.shown(prefix) for c in index.columns] or ["NULL"])]
         )
         if not joined:
             self.template = gathered(
@@ -227,20 +212,25 @@ class ServerLookups(Lookups):
         self.template = Template(text, table.words.lists, Answer.ORDINAL) if listed else None
 
     def fetch(self, keys: Columns, only: bool = False) -> Results:
-        """Look up keys; `Lookups.fetch` describes it."""
         assert self.template is not None
         found = yield Statement(self.template, list(zip(*keys, strict=True)), only=only)
         return [(*rows[0], True) if rows else self._none for rows in found]
+
+    def present(self, keys: Sequence[Row]) -> Generator[Wanted, Any, dict[Row, Row]]:
+        """Return the rows of those keys that exist; they are locked in the order of the keys."""
+        asked = sorted(set(keys))
+        found = (yield from self.fetch(list(zip(*asked, strict=True)))) if asked else []
+        return {key: row for key, row in zip(asked, found, strict=True) if row[-1] is not None}
 
 
 class FileLookups(Lookups):
     """Lookups on SQLite: the additional value of a row is a column of the key."""
 
-    def __init__(self, index: OpenedIndex, shape: Shape, dialect: Dialect, *, names: bool = False) -> None:
-        super().__init__(index, shape, dialect, names=names)
-        self._none = self._none if index.width else self._none[1:]
-        read = [*(index.table.identity if names else ()), *[column.sql for column in (*index.columns, self.keys[0])]]
-        shown = ", ".join([f"t.{name}" for name in read])
+    def __init__(self, index: OpenedIndex, shape: Shape, dialect: Dialect) -> None:
+        super().__init__(index, shape)
+        self._dialect = dialect
+        self._none = (None,) * (index.width + 1)
+        shown = ", ".join([f"t.{column.sql}" for column in (*index.columns, self.keys[0])])
         source = f"{index.table.sql} t{index.key.hint}"
         terms = [f"t.{part.term}" for part in index.key.parts]
         self._one = each(f"SELECT {shown} FROM {source} WHERE {' AND '.join([f'{term} = ?' for term in terms])}")
@@ -256,7 +246,6 @@ class FileLookups(Lookups):
                 self._lots[size] = each(f"{listed} SELECT {shown} FROM k LEFT JOIN {source} ON {on}")
 
     def fetch(self, keys: Columns, only: bool = False) -> Results:
-        """Look up keys; `Lookups.fetch` describes it."""
         total = len(keys[0])
         values = total * len(self._none)
         # An array's texts end at their first NUL.

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from roost.dialects.dialect import Control, Statement, Together, Wanted
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
@@ -24,6 +24,7 @@ from roost.structures.index.values import UNHELD, number
 from roost.structures.plan import each, write
 from roost.types.column_types import INT_MAX
 
+T = TypeVar("T")
 Working = Generator[Wanted, Any, Any]
 
 READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
@@ -86,7 +87,6 @@ class OpenedIndex:
         return list(zip(*[iter(values)] * width, strict=True))
 
     def perform(self, verb: str, args: Sequence[Any]) -> Working:
-        """Run an operation of `roost.Index`; return its result."""
         if verb != "find" and not self.table.undoes:
             # A transaction that is run again would be done twice, and rows are not locked between reading and writing.
             message = f"{self.table.name} has an engine without transactions; its rows can be read, and not modified"
@@ -121,7 +121,6 @@ class OpenedIndex:
         return Scan(op, held, limit, offset, place, tuple(listed), tuple(made))
 
     def statements(self, op: str, values: tuple[Any, ...], filters: Sequence[Filtering]) -> tuple[RangeTexts, ...]:
-        """Return the statements of a find of this form, in their order."""
         return self._read.texts(op, values, filters)
 
     # --- insert ---------------------------------------------------------------------------------------------------
@@ -159,7 +158,6 @@ class OpenedIndex:
         return found[0][0] if numbered and found else 0
 
     def insertion(self, given: dict[TableColumn, Any]) -> tuple[str, tuple[Any, ...]]:
-        """Return the text of an INSERT, and its values."""
         words = self.table.words
         text = f"INSERT {words.resolution}INTO {self.table.sql} "
         if not given:
@@ -229,7 +227,6 @@ class OpenedIndex:
         return (yield from self._write(self.setting(list(given)), [tuple(given.values())] * len(rows), rows, word))
 
     def setting(self, columns: Iterable[TableColumn]) -> str:
-        """Return the beginning of an UPDATE of these columns."""
         sets = ", ".join([f"{column.sql} = {column.hole}" for column in columns])
         return f"UPDATE {self.table.words.resolution}{self.table.sql} SET {sets}"
 
@@ -335,7 +332,7 @@ def alone(statement: Statement) -> Working:
     return (yield statement)
 
 
-def undoing(work: Working, errors: tuple[type[Error], ...] = (Error,)) -> Working:
+def undoing(work: Generator[Any, Any, T], errors: tuple[type[Error], ...] = (Error,)) -> Generator[Any, Any, T]:
     """Run work after a savepoint; if it raises such an error, nothing of it was done."""
     yield Control.SAVEPOINT
     try:

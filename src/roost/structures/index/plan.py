@@ -12,7 +12,7 @@ from roost.errors import Conflict, Error, Invalid, Missing, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.bulk import bulk_of, shape_of, values_of
 from roost.structures.index.declaration import Index
-from roost.structures.index.opened import READ_TABLE, OpenedIndex, Working, open_index
+from roost.structures.index.opened import OpenedIndex, Working, open_index
 from roost.structures.index.runs import Results, Shape
 from roost.structures.index.schema import ask
 from roost.structures.index.sqlite import SCHEMA_VERSION
@@ -28,9 +28,6 @@ class IndexPlan(TargetPlan):
     structure: Index
 
     def __init__(self, structure: Index, dialect: Dialect) -> None:
-        if dialect.name not in READ_TABLE:
-            known = ", ".join(READ_TABLE)
-            raise Invalid(f"{structure!r}: there are indexes for {known}, and none for {dialect.name} yet")
         self.structure = structure
         self._dialect = dialect
         self._version = -1

@@ -10,7 +10,7 @@ row with one more value than the index shows, which is NULL if nothing was found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Wanted
@@ -55,17 +55,12 @@ class Bulk:
 
     def run(self, columns: Columns, alone: Alone, budget: Budget) -> Results:
         """Run requests, in their order, and return their results: at least one, all if the budget allows."""
-        return (yield from each_alone(range(len(columns[0])), alone, budget))
-
-
-def each_alone(places: Iterable[int], alone: Alone, budget: Budget) -> Results:
-    """Run requests one by one, as far as the budget allows."""
-    results = []
-    for place in places:
-        results.append((yield from alone(place)))
-        if not budget.take(0):
-            break
-    return results
+        results = []
+        for place in range(len(columns[0])):
+            results.append((yield from alone(place)))
+            if not budget.take(0):
+                break
+        return results
 
 
 def stored(column: TableColumn, values: Sequence[Any]) -> Sequence[Any]:

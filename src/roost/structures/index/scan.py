@@ -148,7 +148,6 @@ class Finder:
         self._texts: dict[tuple[Any, ...], tuple[RangeTexts, ...]] = {}
 
     def find(self, scan: Scan) -> Finding:
-        """Return the rows that a scan finds, in its order."""
         op, filters = scan.op, scan.filters
         flag = any([each.ends for each in filters])
         judged = tuple([each.value for each in filters if each.value is not None and each.value is not UNHELD])
@@ -185,7 +184,6 @@ class Finder:
         return rows
 
     def texts(self, op: str, values: Row, filters: Sequence[Filtering]) -> tuple[RangeTexts, ...]:
-        """Return the statements of a find, one for each range."""
         nulls = tuple([value is None for value in values])
         shape = (op, nulls, *[(f.ends, f.op, f.column, f.hole, _sort(f.value)) for f in filters])
         found = self._texts.get(shape)

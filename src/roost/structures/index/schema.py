@@ -34,7 +34,6 @@ class IndexWords:
     aborts: bool = False  # whether a statement that fails makes its transaction unusable
 
     def quoted(self, name: str) -> str:
-        """Return a name as an identifier."""
         made = self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
         return made.replace("%", "%%") if self.number == "%s" else made
 
@@ -61,7 +60,6 @@ class TableColumn:
     shown_by: tuple[str, str] = ("", "")  # the SQL around it in a SELECT, so that its value is that of a token
 
     def shown(self, prefix: str = "") -> str:
-        """Return the column as it stands in a SELECT."""
         before, behind = self.shown_by
         return f"{before}{prefix}{self.sql}{behind}"
 
@@ -70,7 +68,6 @@ class TableColumn:
         return self.named_as.replace("{}", prefix + self.sql) or self.shown(prefix)
 
     def holds(self, value: Any) -> Any:
-        """Return the value as this column stores it; `UNHELD` if it cannot."""
         return None if value is None else self.held(value)
 
     def against(self, value: Any) -> Any:
@@ -103,7 +100,6 @@ class Key:
 
     @property
     def whole(self) -> str:
-        """The condition that every column of the key has a given value."""
         return " AND ".join([f"{part.term} = {part.column.hole}" for part in self.parts])
 
 
@@ -134,7 +130,6 @@ class Table:
 
     @property
     def sql(self) -> str:
-        """The table's name in a statement."""
         schema = f"{self.words.quoted(self.schema)}." if self.schema else ""
         return f"{schema}{self.words.quoted(self.name)}{self.mark}"
 

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from roost.structures.memcached_set.records import Header
 
 T = TypeVar("T")
 
 MANY_HINTS = 100_000
-
-
-class Dice(Protocol):
-    """Random numbers, as `random.Random` has them."""
-
-    def random(self) -> float:
-        """Return one from 0 to 1."""
-        ...
-
-    def getrandbits(self, k: int, /) -> int:
-        """Return one of so many bits."""
-        ...
 
 
 class Item(NamedTuple):
@@ -116,7 +104,7 @@ class Memory:
     """
 
     clock: Callable[[], float]
-    random: Dice
+    random: Any  # as random.Random
     hints: dict[str, tuple[int, int]] = field(default_factory=dict)
     limit: int | None = None
     lost_races: int = 0

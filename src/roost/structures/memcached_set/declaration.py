@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from hashlib import blake2b
-from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
+from typing import Any, Generic, Literal, NoReturn, TypedDict, TypeVar, Unpack, overload
 
 from roost.errors import Invalid
 from roost.structures.operation import Operation
@@ -27,6 +27,14 @@ MOST_SHARDS = 1024
 MOST_TTL = 10 * 366 * 86_400  # seconds
 ITEM_NAME = 200  # bytes; memcached accepts 250, and the names of shards are longer
 NAMED = frozenset(range(33, 127)) - {ord("%"), ord(":")}  # bytes that need no escape in an item's name
+
+
+class Options(TypedDict, total=False):
+    """The options of a set, as `MemcachedSet` describes them."""
+
+    encoding: Literal["binary", "readable"]
+    shards: int
+    ttl: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,44 +78,18 @@ class MemcachedSet(Structure, Generic[K, M]):
     kind = "memcached_set"
 
     @overload
+    def __init__(self: MemcachedSet[str, str], name: str, **options: Unpack[Options]) -> None: ...
+    @overload
     def __init__(
-        self: MemcachedSet[str, str],
-        name: str,
-        *,
-        encoding: Literal["binary", "readable"] = "binary",
-        shards: int = 64,
-        ttl: int | None = None,
+        self: MemcachedSet[A, str], name: str, key: type[A] | ColumnType[A], **options: Unpack[Options]
     ) -> None: ...
     @overload
     def __init__(
-        self: MemcachedSet[A, str],
-        name: str,
-        key: type[A] | ColumnType[A],
-        *,
-        encoding: Literal["binary", "readable"] = "binary",
-        shards: int = 64,
-        ttl: int | None = None,
+        self: MemcachedSet[str, B], name: str, *, member: type[B] | ColumnType[B], **options: Unpack[Options]
     ) -> None: ...
     @overload
     def __init__(
-        self: MemcachedSet[str, B],
-        name: str,
-        *,
-        member: type[B] | ColumnType[B],
-        encoding: Literal["binary", "readable"] = "binary",
-        shards: int = 64,
-        ttl: int | None = None,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self,
-        name: str,
-        key: type[K] | ColumnType[K],
-        member: type[M] | ColumnType[M],
-        *,
-        encoding: Literal["binary", "readable"] = "binary",
-        shards: int = 64,
-        ttl: int | None = None,
+        self, name: str, key: type[K] | ColumnType[K], member: type[M] | ColumnType[M], **options: Unpack[Options]
     ) -> None: ...
 
     def __init__(
@@ -145,7 +127,7 @@ class MemcachedSet(Structure, Generic[K, M]):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the key and of the member."""
+        """The columns of key and member."""
         return self.key.columns + self.member.columns
 
     def add(self, key: K, *members: M) -> Operation[None]:
@@ -273,7 +255,6 @@ class Texts:
         self._item = item
 
     def out(self, values: tuple[Any, ...]) -> Any:
-        """Return the text of the neutral values of the columns."""
         if self.raw:
             return values[0]
         if self.plain:

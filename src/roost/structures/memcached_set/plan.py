@@ -22,21 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from roost.errors import Busy, Error, Full, Mismatch
-from roost.structures.memcached_set.commands import (
-    Add,
-    Append,
-    Cas,
-    Delete,
-    Get,
-    Item,
-    Left,
-    Limit,
-    Memory,
-    Put,
-    TooLarge,
-    Touch,
-    Work,
-)
+from roost.structures.memcached_set import commands as ask
+from roost.structures.memcached_set.commands import Item, Memory, TooLarge, Work
 from roost.structures.memcached_set.declaration import MemcachedSet, SetInfo
 from roost.structures.memcached_set.records import ENCODINGS, Header, Log, Member, home
 from roost.structures.operation import Operation
@@ -99,18 +86,6 @@ class MemcachedPlan:
 
     def read(self, operations: Sequence[Operation[Any]]) -> Work[list[Any]]:
         """Answer operations that only read, of any keys, by one `gets` of all items that they need."""
-        op = operations[0]
-        if len(operations) == 1 and op.verb != "contains":
-            item = self.structure.item(op.args[0])
-            whole = yield from self._fetch_one(item)
-            if whole is None:
-                return [self._answer(op, None)]
-            if not whole.twice and self._chosen(whole):
-                yield from self._aside(item, self._compact(item, whole))
-            texts = self.structure.texts
-            if op.verb == "members" and (texts.plain or texts.raw):
-                return [whole.live]  # nobody else uses this set
-            return [self._answer(op, whole)]
         wanted: dict[str, set[Member] | None] = {}
         named = []
         for op in operations:
@@ -129,21 +104,6 @@ class MemcachedPlan:
             if whole is not None and only is None and not whole.twice and self._chosen(whole):
                 yield from self._aside(item, self._compact(item, whole))
         return answers
-
-    def _fetch_one(self, item: str) -> Work[Whole | None]:
-        # As `fetch`, for a set in one item, which is the usual case.
-        if item in self.memory.hints:
-            return (yield from self.fetch({item: None}))[item]
-        root: Item | None = (yield Get((item,))).get(item)
-        if root is None:
-            return None
-        own = self.encoding.read(item, root.data)
-        if not own.header.shards:
-            return Whole(root, own, ())
-        self.memory.remember(item, own.header)
-        names = self._shards(item, own.header.generation, own.header.shards)
-        found = yield Get(tuple(names))
-        return (yield from self._whole(item, root, own, found, None, twice=True))
 
     def _answer(self, op: Operation[Any], whole: Whole | None) -> Any:
         if op.verb == "info":
@@ -198,7 +158,7 @@ class MemcachedPlan:
         asked = list(wanted)
         for item, hint in hints.items():
             asked += self._shards(item, *hint, wanted[item])
-        found: dict[str, Item] = yield Get(tuple(asked))
+        found: dict[str, Item] = yield ask.Get(tuple(asked))
         roots: dict[str, tuple[Item, Log]] = {}
         more: list[str] = []
         late: set[str] = set()
@@ -214,7 +174,7 @@ class MemcachedPlan:
                 more += self._shards(item, header.generation, header.shards, only)
                 late.add(item)
         if more:
-            found = found | (yield Get(tuple(more)))
+            found = found | (yield ask.Get(tuple(more)))
         wholes: dict[str, Whole | None] = dict.fromkeys(wanted)
         for item, (root, each) in roots.items():
             wholes[item] = yield from self._whole(item, root, each, found, wanted[item], item in late)
@@ -233,37 +193,35 @@ class MemcachedPlan:
         if not header.shards:
             return Whole(root, own, ())
         names = self._shards(item, header.generation, header.shards, only)
-        shards = []
-        for name in names:
-            if name in found:
-                data = found[name].data
-                shards.append((self.encoding.read(name, data), len(data)))
-        if len(shards) == len(names) or header.lost:
-            return Whole(root, own, shards, twice)
+        there = {name: found[name] for name in names if name in found}
+        if len(there) == len(names) or header.lost:
+            return Whole(root, own, self._logs(there), twice)
         return (yield from self._missing(item, only))
 
     def _missing(self, item: str, only: Collection[Member] | None) -> Work[Whole | None]:
         # Shards to which a root refers are missing: either it is no longer the root, or memcached has lost them. They
         # are lost if a `cas` after the search still finds the same root; this `cas` records the loss in the root.
         for _ in range(TRIES):
-            root = (yield Get((item,))).get(item)
+            root = (yield ask.Get((item,))).get(item)
             if root is None:
                 return None
             own = self.encoding.read(item, root.data)
             header = own.header
             names = self._shards(item, header.generation, header.shards, only)
-            found = (yield Get(tuple(names))) if names else {}
+            found = (yield ask.Get(tuple(names))) if names else {}
             if len(found) == len(names) or header.lost:
                 self.memory.remember(item, header)
-                shards = [(self.encoding.read(name, each.data), len(each.data)) for name, each in found.items()]
-                return Whole(root, own, shards, twice=True)
+                return Whole(root, own, self._logs(found), twice=True)
             data = self.encoding.header(header._replace(complete=False, lost=True)) + root.data[own.start :]
-            if (yield Cas(item, data, self._left(header.expires), root)):
+            if (yield ask.Cas(item, data, self._left(header.expires), root)):
                 log.warning(
                     "%s: %d of %d shards are gone: evicted, or lost with a server",
                     *(item, len(names) - len(found), len(names)),
                 )
         raise Busy(f"{item}: it changed during every attempt to read it")
+
+    def _logs(self, shards: Mapping[str, Item]) -> list[tuple[Log, int]]:
+        return [(self.encoding.read(name, each.data), len(each.data)) for name, each in shards.items()]
 
     def _shards(self, item: str, generation: int, shards: int, only: Collection[Member] | None = None) -> list[str]:
         numbers: Iterable[int] = range(shards) if only is None else {home(member, shards) for member in only}
@@ -285,12 +243,14 @@ class MemcachedPlan:
         retried = False
         while True:
             try:
-                if (yield Append(item, data)):
+                if (yield ask.Append(item, data)):
                     if self.memory.random.random() * LOOK < len(data):
                         yield from self._look(item)
                     return
-                if (creates := _creates(changes)) and (yield from self._make(item, data)):
-                    return
+                if creates := _creates(changes):
+                    begin = self.encoding.header(Header(expires=(expires := self._expires())))
+                    if (yield ask.Add(item, begin + data, self._left(expires))):
+                        return
             except TooLarge:
                 creates, retried = _creates(changes), True
             # The root exists now, so another client has just made it, or it is full; memcached's answer is the same.
@@ -302,11 +262,6 @@ class MemcachedPlan:
             retried = False
             if late():
                 raise Busy(f"{item} is full, and it changed during every attempt to rewrite it")
-
-    def _make(self, item: str, data: bytes) -> Work[bool]:
-        expires = self._expires()
-        made: bool = yield Add(item, self.encoding.header(Header(expires=expires)) + data, self._left(expires))
-        return made
 
     def _rewrite(self, item: str, changes: Changes, creates: bool) -> Work[bool]:
         # Rewrites a set with these changes; returns whether this was done, or there was nothing to do.
@@ -323,7 +278,7 @@ class MemcachedPlan:
             return (yield from self._grow(item, whole, live, carry=False))
         expires = self._expires()
         root, header = yield from self._spread(item, live, False, expires)
-        made: bool = yield Add(item, root, self._left(expires))
+        made: bool = yield ask.Add(item, root, self._left(expires))
         yield from self._after(item, header, Header(), made)
         return made
 
@@ -333,7 +288,7 @@ class MemcachedPlan:
         old = whole.log.header
         expires = old.expires
         if expires < 0:
-            left = yield Left(item)
+            left = yield ask.Left(item)
             if left is None:
                 raise Full(
                     f"{item} is full, and was made by another program; its expiry time cannot be read here, "
@@ -347,14 +302,14 @@ class MemcachedPlan:
         for _ in range(TRIES):
             assert now is not None
             try:
-                done = yield Cas(item, root + now.data[len(was.data) :], self._left(expires), now)
+                done = yield ask.Cas(item, root + now.data[len(was.data) :], self._left(expires), now)
             except TooLarge:
                 self.memory.limit = None  # the server was restarted with another limit since it was asked
                 break
             if done:
                 break
             self.memory.lost_races += 1
-            now = (yield Get((item,))).get(item) if carry else None
+            now = (yield ask.Get((item,))).get(item) if carry else None
             if now is None or not now.data.startswith(was.data):
                 break
         yield from self._after(item, header, old, bool(done))
@@ -366,12 +321,12 @@ class MemcachedPlan:
             self.memory.remember(item, new)
         leave = old if done else new
         if leave.shards:
-            yield Touch(tuple(self._shards(item, leave.generation, leave.shards)), GRACE)
+            yield ask.Touch(tuple(self._shards(item, leave.generation, leave.shards)), GRACE)
 
     def _spread(self, item: str, live: Collection[Member], complete: bool, expires: int) -> Work[tuple[bytes, Header]]:
         # Writes members to as many shards as they need, none if they fit into the root; returns the root.
         if self.memory.limit is None:
-            self.memory.limit = yield Limit()
+            self.memory.limit = yield ask.Limit()
         room = self.memory.limit - SLACK
         net = self.encoding.net(live, ())
         most = self.structure.shards
@@ -391,7 +346,7 @@ class MemcachedPlan:
                 continue
             names = self._shards(item, header.generation, count)
             # The shards must not expire before their root.
-            yield Put(dict(zip(names, shards, strict=True)), self._left(expires + GRACE if expires else 0))
+            yield ask.Put(dict(zip(names, shards, strict=True)), self._left(expires + GRACE if expires else 0))
             return begin, header
         raise Full(
             f"{item}: its {len(live):,} members take {len(net):,} bytes, which is more than "
@@ -404,22 +359,21 @@ class MemcachedPlan:
         expires = self._expires()
         root, header = yield from self._spread(item, members, True, expires)
         old = (yield from self._header(item)) if self.structure.shards else None
-        yield Put({item: root}, self._left(expires))
+        yield ask.Put({item: root}, self._left(expires))
         yield from self._after(item, header, old or Header(), True)
 
     def clear(self, item: str) -> Work[None]:
-        """Delete the root, then its shards."""
         header = yield from self._header(item)
         if header is None:
             return
-        yield Delete((item,))
+        yield ask.Delete((item,))
         self.memory.hints.pop(item, None)
         if header.shards:
-            yield Delete(tuple(self._shards(item, header.generation, header.shards)))
+            yield ask.Delete(tuple(self._shards(item, header.generation, header.shards)))
 
     def _header(self, item: str) -> Work[Header | None]:
         # The header of a root that is to go, whatever it contains.
-        root = (yield Get((item,))).get(item)
+        root = (yield ask.Get((item,))).get(item)
         try:
             return None if root is None else self.encoding.read(item, root.data).header
         except Mismatch:
@@ -452,7 +406,7 @@ class MemcachedPlan:
         own = whole.log
         removed = own.removed if own.header.shards else ()
         data = self.encoding.header(own.header) + self.encoding.net(own.added, removed)
-        if not (yield Cas(item, data, self._left(own.header.expires), whole.root)):
+        if not (yield ask.Cas(item, data, self._left(own.header.expires), whole.root)):
             self.memory.lost_races += 1
 
     def _look(self, item: str) -> Work[None]:
@@ -460,7 +414,7 @@ class MemcachedPlan:
         yield from self._aside(item, self._tidy(item))
 
     def _tidy(self, item: str) -> Work[None]:
-        root = (yield Get((item,))).get(item)
+        root = (yield ask.Get((item,))).get(item)
         if root is None:
             return
         own = self.encoding.read(item, root.data)

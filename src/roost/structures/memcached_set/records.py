@@ -93,7 +93,6 @@ class Binary(Encoding):
     name = "binary"
 
     def header(self, header: Header) -> bytes:
-        """See `Encoding`."""
         flags = COMPLETE * header.complete | LOST * header.lost
         return b"%b%b%b%b%b" % (MAGIC, *map(varint, (flags, header.expires, header.generation, header.shards)))
 
@@ -118,7 +117,6 @@ class Binary(Encoding):
         )
 
     def read(self, item: str, data: bytes) -> Log:
-        """See `Encoding`."""
         try:
             return self._read(item, data)
         except (IndexError, UnicodeDecodeError) as error:
@@ -189,12 +187,10 @@ class Readable(Encoding):
     name = "readable"
 
     def header(self, header: Header) -> bytes:
-        """See `Encoding`."""
         flags = "c" * header.complete + "l" * header.lost
         return f"={flags},{header.expires},{header.generation:x},{header.shards} ".encode()
 
     def records(self, adds: bool, members: Collection[Member]) -> bytes:
-        """See `Encoding`."""
         op = b"+" if adds else b"-"
         texts: Iterable[bytes] = members if self.raw else [member.encode() for member in members]
         return b"".join([b"%b%b " % (op, text) for text in texts])

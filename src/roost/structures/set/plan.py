@@ -29,13 +29,11 @@ from roost.structures.rules import (
     counted,
     has_head,
     lasting,
-    leaves_earlier,
     rule,
     sweep,
 )
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
-from roost.structures.structure import Structure
 from roost.structures.views.postgresql import newest_version
 from roost.structures.wire import Values, Wire
 from roost.structures.words.words import Words
@@ -58,9 +56,6 @@ class SetWire(Wire):
             return [key] if found else []
         return sorted([(*key, *self.structure.member.check(member)) for member in found], key=repr)
 
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
-
 
 class SetConsole(Console[Set[Any, Any]]):
     """Keys with their sizes, and the members of one; an imported record is a member that is added now."""
@@ -69,25 +64,12 @@ class SetConsole(Console[Set[Any, Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
     reads = "size"
     headers = ("size",)
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        return self.structure.members(key)
+    shows = holds = "members"
 
     def content(self, found: Any, n: int | None) -> Table:
         group = self.structure.member
         members = sorted(found, key=_ordered)[:n]
         return Table(group.names, [group.check(member) for member in members], {"members": members})
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        key, member = self.structure.key, self.structure.member
-        width = len(key.columns)
-        return self.structure.add(key.value(values[:width]), member.value(values[width:]))
-
-    def deletes(self, new: Structure) -> str:
-        old, said = self.structure, []
-        if isinstance(new, Set) and old.keep and new.keep and new.keep < old.keep:
-            said.append(f"members beyond the newest {new.keep} of each key are deleted")
-        return " and ".join(filter(None, [*said, leaves_earlier("members", old, new)]))
 
 
 def _ordered(member: Any) -> Any:
@@ -204,7 +186,7 @@ class SetPlan(ProgramPlan):
             yield Do(w.put(w.head, one, key, {"n": f"{w.head}.n + 1"}, new))
             yield Do(w.put(w.rows, w.values(self.pair), pair))
             return
-        yield Head(["n"])
+        yield Head([N])
         # The rows that have expired are the oldest: they need not go before others do.
         reads_first = w.dialect.family == "postgresql"
         if self.expires:
@@ -280,7 +262,7 @@ class SetPlan(ProgramPlan):
     def _removing(self, w: Words) -> Iterator[Step]:
         this = f"DELETE FROM {w.rows} WHERE {w.mine(self.pair)}"
         if self.heads:
-            yield Head(["n"], makes=False)
+            yield Head([N], makes=False)
         if self.expires:
             yield Now()
             if w.loops:

@@ -187,13 +187,6 @@ class MySQLWords(ServerWords):
             f"    INSERT INTO {step.table} ({names}) VALUES ({given}); END"
         )
 
-    def _take(self, step: steps.Take) -> list[str]:
-        where = f"{step.table} WHERE {step.where}"
-        return [
-            f"SELECT {step.value} INTO {self[step.name]} FROM {where}{self.dialect.for_update}",
-            self._by_key(f"DELETE FROM {where}"),
-        ]
-
     def _looked_up(self, fact: str, value: int) -> str:
         found = (
             f"SELECT JSON_VALUE(c.definition, '$.{fact}') FROM roost_catalog c\n"
@@ -220,9 +213,9 @@ class MySQLWords(ServerWords):
         values = {**self.values(self.key), **head.first}
         make = self.put(self.head, values, [*values][: len(self.key)])
         lines = [self._if(head.makes, make) if isinstance(head.makes, str) else make] if head.makes else []
-        lines += self._read_head(head.remembered)
+        lines += self._read_head(head.columns)
         if head.makes is not True:
-            lines.append(self._if(f"{self[head.columns[0]]} IS NULL", self._leave(["0"])))
+            lines.append(self._if(f"{self[head.columns[0].name]} IS NULL", self._leave(["0"])))
         return lines
 
     def _raise_head(self, step: steps.Next) -> list[str]:

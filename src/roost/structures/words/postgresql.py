@@ -234,12 +234,6 @@ class PostgreSQLWords(ServerWords):
             return f"{put}\n  RETURNING (xmax = 0)::integer INTO it.{step.new};"
         return self._do(put, step.new)
 
-    def _take(self, step: steps.Take) -> list[str]:
-        return [
-            f"WITH gone AS (DELETE FROM {step.table} WHERE {step.where} RETURNING *)\n"
-            f"  SELECT {step.value} INTO it.{step.name} FROM gone;"
-        ]
-
     def _loop(self, step: steps.Each, declared: dict[str, str]) -> str:
         self._declare(declared, *step.columns)
         names = ", ".join(self[each.name] for each in step.columns)

@@ -94,8 +94,6 @@ class SQLiteWords(Words):
                     body.append(f"SELECT RAISE(ABORT, {self.dialect.literal(message)}) WHERE {when}")
                 case steps.Leave(when, _):
                     body.append(f"SELECT RAISE(IGNORE) WHERE {when}")
-                case steps.Take(_, table, where):
-                    body.append(f"DELETE FROM {table} WHERE {where}")
                 case steps.Give():
                     pass
                 case steps.Each() | steps.Fact() | steps.Put():

@@ -193,7 +193,6 @@ class ServerWords(Words):
     _lock_head: Callable[[steps.Head], list[str]]
     _raise_head: Callable[[steps.Next], list[str]]
     _store_time: Callable[[], list[str]]
-    _take: Callable[[steps.Take], list[str]]
     _put: Callable[[steps.Put], str]
     _loop: Callable[[steps.Each, dict[str, str]], str]
     _looked_up: Callable[[str, int], str]
@@ -228,7 +227,7 @@ class ServerWords(Words):
         for step in run:
             match step:
                 case steps.Head():
-                    self._declare(declared, *step.remembered)
+                    self._declare(declared, *step.columns)
                     lines += self._lock_head(step)
                 case steps.Next():
                     self._declare(declared, *step.remembered)
@@ -257,9 +256,6 @@ class ServerWords(Words):
                     lines.append(self._if(when, self._leave([str(outcome)])))
                 case steps.Leave(when, results):
                     lines.append(self._if(when, self._leave(results)))
-                case steps.Take():
-                    self._declare(declared, Column(step.name, steps.TOTAL))
-                    lines += self._take(step)
                 case steps.Each():
                     lines.append(self._loop(step, declared))
                 case steps.Give(results):

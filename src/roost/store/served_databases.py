@@ -1,19 +1,19 @@
-"""A MariaDB or PostgreSQL database behind `roost serve`: a few connections for all clients of one worker.
+"""A SQLite file behind `roost serve`, or a database of MariaDB or PostgreSQL: a few connections for all clients.
 
-Opening a table locks nothing. The worker remembers the opened table. The first statement of a transaction that uses the
-table is sent together with a query that checks whether the table has changed; if it has, the transaction is undone, and
-the table is opened again. So an ALTER by another session costs one additional transaction.
+On a file each transaction begins by looking at the schema's version. On a server opening a table locks nothing. The
+worker remembers the opened table. The first statement of a transaction that uses the table is sent together with a
+query that checks whether the table has changed; if it has, the transaction is undone, and the table is opened again. So
+an ALTER by another session costs one additional transaction.
 """
 
 from __future__ import annotations
 
-import logging
+import os
 import time
-from collections.abc import Generator, Sequence
-from itertools import count
+from collections.abc import Generator
 from math import inf
 from random import Random
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 from roost.batching.atoms import SlowPath
 from roost.batching.batch import Part
@@ -21,8 +21,10 @@ from roost.batching.known import Known
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Engine, Undone, Wait, too_long
 from roost.databases.replicas import ServerEngine
+from roost.databases.sqlite.apsw import DIALECT, ApswConnection
+from roost.databases.sqlite.engine import SQLiteEngine
 from roost.databases.waits import THREAD, Waits
-from roost.dialects import Statement, Together
+from roost.dialects import SQLITE, Statement, Together
 from roost.dialects.dialect import Wanted
 from roost.errors import (
     CannotOpen,
@@ -36,76 +38,80 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
-from roost.store.served import Database, Opening, Reasons, kept, not_begun
+from roost.store.served import Database, Remembered, kept
 from roost.store.store import utc_now
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
-from roost.structures.index.opened import READ_TABLE, OpenedIndex, guarded, index_of
+from roost.structures.index.opened import READ_TABLE, OpenedIndex, guarded
 from roost.structures.index.runs import Columns, Results, Shape
-from roost.structures.index.schema import Table
+from roost.structures.index.schema import Reading, Table
 from roost.structures.plan import Careful, Context, each
-from roost.structures.registry import from_definition
-from roost.structures.wire import Wire
-
-log = logging.getLogger("roost.server")
 
 LOCK_WAIT = 0.1  # seconds that a turn waits for a lock before the request that needs it is isolated
 FOREVER = 10.0**6  # seconds, if a request may take any time
 SHORTEST = 2**20  # the lowest limit of an answer's bytes: the check of a table is part of the same answer
-MOST_OPENED = 10_000  # tables, indexes and structures that are remembered, each
 NAMES = {
     "mariadb": each("SELECT DATABASE(), DATABASE()"),
     "mysql": each("SELECT DATABASE(), DATABASE()"),
     "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
 }
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-Asked = tuple[str, str, str, Sequence[str], Sequence[str]]
 Work = Generator[Any, Any, Any]
 
 
-class Bounded(dict[K, V]):
-    """A dictionary that forgets everything before it has more than `MOST_OPENED` entries."""
+class FileDatabase(Database):
+    """One connection to a file, by apsw, for reads only or for writes too. SQLite undoes what a failing statement did.
 
-    def keep(self, key: K, value: V) -> V:
-        if len(self) >= MOST_OPENED:
-            self.clear()
-        self[key] = value
-        return value
+    lock_wait: seconds that opening the file waits for locks of other sessions.
 
+    Raises: CannotOpen, Missing (from the constructor).
+    """
 
-class Remembered:
-    """The tables, indexes and structures that the connections of one worker have opened, and their version."""
+    def __init__(self, url: str, *, writes: bool, lock_wait: float) -> None:
+        super().__init__(DIALECT, Remembered(Known(SQLITE, exact=True)))  # DIALECT's arrays are those of apsw
+        self._seen: tuple[int, int] | None = None  # the number of times the file was opened, and its schema version
+        self._seconds = lock_wait
+        self._patience = Wait(time.monotonic() + lock_wait)
+        engine = SQLiteEngine(url, timeout=lock_wait, trace=None, random=Random())
+        self._connection: ApswConnection = ApswConnection(engine, self._patience, self.budget, writes=writes)
+        self.names = ("main", os.path.splitext(os.path.basename(engine.file or ""))[0])
 
-    def __init__(self, engine: Engine) -> None:
-        self.known = Known(engine.dialect, exact=True)
-        self._events = cast(ServerEngine, engine).events
-        self.not_begun = not_begun()
-        self._unavailable = Reasons(logging.ERROR, "the database is unavailable: %s")  # in the present outage
-        self._reconnects = 0  # the number of reconnects at the last refused turn
-        self._versions = count(1)
-        self.forget()
+    def limit(self, limits: Limits) -> None:
+        self.budget.limits = limits
+        self._connection.limit()
 
-    def forget(self) -> None:
-        """Forget everything, so that it is read again."""
-        self.tables: Bounded[tuple[str, str], Table] = Bounded()  # by schema and name
-        self.indexes: Bounded[Asked, OpenedIndex] = Bounded()
-        # One object each, so that clients' requests run together.
-        self.structures: Bounded[str, Any] = Bounded()  # by definition
-        self.wires: Bounded[tuple[str, Asked], Wire] = Bounded()  # by definition, and the names it was opened with
-        self.version = next(self._versions)
+    def wait_for(self, seconds: float) -> None:
+        """Set how long turns may wait for another session's write lock."""
+        self._seconds = seconds
 
-    def unavailable(self, error: CannotOpen) -> None:
-        """Log the reason for which requests are answered `unavailable`."""
-        self._reconnects = self._events.counts["reconnects"]
-        self._unavailable.say(str(error))
+    def _wait(self, waits: bool) -> None:
+        self._patience.deadline = time.monotonic() + self._seconds
 
-    def available(self) -> None:
-        """Log that requests are answered again: after the first turn on a new connection."""
-        if self._events.counts["reconnects"] > self._reconnects and self._unavailable.end():
-            log.info("the database is available again")
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the file, as far as no reader needs it."""
+        self._connection.checkpoint()
+
+    def look(self, context: Context) -> None:
+        seen = (self._connection.opened, self._connection.schema)
+        if self._seen != seen:
+            self._seen = seen
+            self.forget()
+
+    def _read_table(self, name: str, schema: str) -> Reading:
+        return READ_TABLE["sqlite"](name)
+
+    def _alone(self, index: OpenedIndex, verb: str, args: tuple[Any, ...]) -> Work:
+        self.budget.request()
+        try:
+            return (yield from index.perform(verb, args))
+        except Error as error:
+            if not isinstance(error.__cause__, UnicodeDecodeError):
+                return kept(error)
+        self.budget.request()  # a text that is not UTF-8 is read again as bytes; nothing has been written yet
+        try:
+            return (yield from index.undecoded.perform(verb, args))
+        except Error as error:
+            return kept(error)
 
 
 def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: Waits = THREAD) -> list[ServerDatabase]:
@@ -119,7 +125,7 @@ def connect(url: str, connections: int, timeout: float, *, writes: bool, waits: 
     cast(ServerEngine, engine).waits = waits
     # The first one tells the dialect.
     opened = [engine.connect(Wait(time.monotonic() + (timeout or FOREVER)), writes=writes) for _ in range(connections)]
-    remembered = Remembered(engine)
+    remembered = Remembered(Known(engine.dialect, exact=True), engine.events)
     return [ServerDatabase(engine, remembered, timeout, connection) for connection in opened]
 
 
@@ -135,10 +141,8 @@ class ServerDatabase(Database):
     )
 
     def __init__(self, engine: Engine, remembered: Remembered, timeout: float, connection: Connection) -> None:
-        super().__init__(engine.dialect, remembered.known)
+        super().__init__(engine.dialect, remembered)
         self._context = Context(utc_now)
-        self._remembered = remembered
-        self._not_begun = remembered.not_begun
         self._timeout = timeout
         self._careful = False
         self._checked: set[Table] = set()  # tables that were found unchanged in this transaction
@@ -148,18 +152,10 @@ class ServerDatabase(Database):
         self.names = found
         self.schemas = engine.dialect.name == "postgresql"
 
-    @property
-    def version(self) -> int:  # type: ignore[override]
-        """A number that increases in this process when the tables or structures may have changed."""
-        return self._remembered.version
-
     def limit(self, limits: Limits) -> None:
         self.budget.limits = limits
         self._timeout = 0 if limits.request == inf else limits.request
         self._connection.most = max(limits.answer, SHORTEST)
-
-    def forget(self) -> None:
-        self._remembered.forget()
 
     def _wait(self, waits: bool) -> None:
         until, work = time.monotonic() + (self._timeout or FOREVER), self._timeout or None
@@ -253,45 +249,11 @@ class ServerDatabase(Database):
         self._compare(table, now)
         return answers if isinstance(wanted, Together) else answers[0]
 
-    def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
-        schema = "" if database in self.names else database
-        asked = (schema, name, index, columns, filters)
-        remembered = self._remembered
-        tables, indexes, version = remembered.tables, remembered.indexes, remembered.version
-        known = indexes.get(asked)
-        table: Any = tables.get((schema, name)) if known is None else known.table
-        if table is not None:
-            self._unchecked.add(table)
-            if known is not None:
-                return known
-        else:
-            found: Any = [] if schema else (yield from guarded(self._definition(name)))
-            if isinstance(found, Error) and not isinstance(found, Missing):
-                return found
-            try:
-                for (definition,) in [] if isinstance(found, Missing) else found:
-                    structure = remembered.structures.get(definition)
-                    if structure is None:
-                        structure = remembered.structures.keep(definition, from_definition(definition))
-                    plan = self._known.plan(structure)
-                    if plan.wire is not None:
-                        wire = remembered.wires.get((definition, asked))
-                        return wire or remembered.wires.keep((definition, asked), plan.wire(structure, *asked[2:]))
-            except Error as error:
-                return error
-            table = yield from guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
-            if isinstance(table, Error):
-                return kept(table)
-            if table is not None and version == remembered.version:
-                tables.keep((schema, name), table)
-        made = index_of(table, *asked[1:])
-        if isinstance(made, OpenedIndex) and version == remembered.version:
-            indexes.keep(asked, made)
-        return made
+    def _read_table(self, name: str, schema: str) -> Reading:
+        return guarded(READ_TABLE[self._dialect.name](name, True, *([schema] if schema else [])))
 
-    def _definition(self, name: str) -> Work:
-        (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
-        return stored
+    def _uses(self, table: Table) -> None:
+        self._unchecked.add(table)
 
     def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
         """Run like requests; return the results of the first ones, at least one."""
