@@ -35,7 +35,7 @@ TYPES = {
     "postgresql": ("int PRIMARY KEY", "int", 'text COLLATE "C"', "int8"),
 }
 OFTEN = settings(
-    max_examples=length(80, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=length(40, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 values = st.one_of(st.none(), st.integers(-2, 3))

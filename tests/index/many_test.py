@@ -90,7 +90,7 @@ def told(result: Any) -> Any:
 
 
 @given(case=runs())
-@settings(max_examples=length(60, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=length(40, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_run_is_not_seen(server: Database, running: roost.Store, case: Any) -> None:
     name, shape, requests, _ = case
     server.script(*[f"DELETE FROM {table}" for table in ("one", "two")])

@@ -122,7 +122,7 @@ def until_nobody_works(store_url: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*CALLS, "close"])
-@pytest.mark.spread("run", "run_all")
+@pytest.mark.spread("run")
 @pytest.mark.needs("second store", "cache")
 def test_a_call_that_is_cancelled_at_any_await_leaves_nothing_behind(name: str, store_url: str) -> None:
     numbers = count(1)
@@ -142,7 +142,7 @@ def test_a_call_that_is_cancelled_at_any_await_leaves_nothing_behind(name: str, 
     async def main() -> None:
         tried = 0
         async with roost.AsyncStore(store_url) as store:
-            await store.create(jobs, pages, baskets, likes, pageviews, visits)
+            await store.create(jobs, pages, baskets, likes, pageviews, visits, view=False)
         for how in HOW:
             for at in count(1):
                 async with roost.AsyncStore(store_url) as store:  # that is connected
@@ -258,7 +258,7 @@ STORED: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
 @pytest.mark.filterwarnings("ignore:unclosed <socket")  # of socket.create_connection, which closes none then
 @pytest.mark.parametrize("behind", [False, True], ids=["alone", "behind another"])
 @pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("run")])
-@pytest.mark.spread("run", "run_all")
+@pytest.mark.spread("run")
 @pytest.mark.needs("second store", "cache")
 def test_a_call_that_is_interrupted_at_any_blocking_call_is_whole_or_not_there(
     name: str, behind: bool, store_url: str
@@ -302,7 +302,7 @@ def test_a_call_that_is_interrupted_at_any_blocking_call_is_whole_or_not_there(
         return cutting.reached
 
     with roost.Store(store_url) as first:
-        first.create(jobs, pages, baskets, likes, pageviews, visits)
+        first.create(jobs, pages, baskets, likes, pageviews, visits, view=False)
         first.run_all(jobs.acquire(0, "eve", 3600), baskets.add(Egg(1, 1)))
         # A store connects alike for whatever it writes, or reads.
         connects = not behind and (WHOLE or name in ("run", "run what reads"))

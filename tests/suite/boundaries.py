@@ -334,7 +334,7 @@ class Boundaries:
         self._calm = roost.Store(url, timeout=60)  # prepares keys and reads them, however busy the machine is
         self.models = [roost.Store("sqlite://") for _ in range(2)]
         for each in (self.other, *self.models):
-            each.create(*structures)
+            each.create(*structures, view=False)
         self.one = roost.Store(first or url, trace=self._trace, **({**second} if first else {}))
         if self._is_postgresql:
             self._connection: Any = psycopg.connect(first or url)

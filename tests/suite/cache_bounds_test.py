@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import roost
+from tests.lengths import length
 from tests.suite.clients import Client, MariaDBClient
 from tests.suite.passing import passes
 from tests.suite.shapes import Make
@@ -129,7 +130,7 @@ def test_what_is_neither_text_nor_bytes_counts_as_8_bytes_alone_and_among_many(m
 def test_random_writes_are_those_of_an_ordered_dictionary(make: Make) -> None:
     store, dice = make(few), random.Random(5)
     model: OrderedDict[int, str] = OrderedDict()
-    for _ in range(60):
+    for _ in range(length(30, 60)):
         atom: list[Any] = []
         for _ in range(dice.choice([1, 1, 2, 5])):
             key, value = dice.randrange(8), f"{dice.random()}"
@@ -159,7 +160,7 @@ def test_nobody_ever_sees_too_many(open_store: Make, sql: Client) -> None:
 
     def write(store: roost.Store, seed: int) -> None:
         dice = random.Random(seed)
-        for _ in range(25):
+        for _ in range(length(10, 25)):
             store.run_all(*[few.set(dice.randrange(50), "x") for _ in range(3)], few.delete(dice.randrange(50)))
             store.run(few.add(dice.randrange(50), "y"))
             store.run(few.set(dice.randrange(50), "z", ttl=dice.choice([None, 100])))

@@ -144,3 +144,8 @@ def connect(url: str) -> Any:
     in_memory = url.partition("?")[0] == "sqlite://"  # which is a store's own: a client has an empty one
     path = ":memory:" if in_memory else Path(url.removeprefix("sqlite:///").partition("?")[0])
     return sqlite3.connect(path, isolation_level=None, factory=SQLiteClient)
+
+
+def numbers(n: int) -> str:
+    """Return a table `n` of the numbers `seq` from 1 on, as MariaDB and MySQL have it."""
+    return f"JSON_TABLE(CONCAT('[1', REPEAT(',1', {n - 1}), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) n"

@@ -72,9 +72,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def database(item: Any) -> str:
     """Return the name of the database that a test has by a fixture of these folders; "" where it has none."""
     params = getattr(getattr(item, "callspec", None), "params", {})
-    if "engine" in params:
-        name: str = params["engine"].name
-        return name
+    if isinstance(params.get("engine"), Engine):
+        return str(params["engine"].name)
     fixtures = ("any_url", "server_url", "db") if item.nodeid.startswith(("tests/suite/", "tests/index/")) else ()
     return next((params[each] for each in fixtures if each in params), "")
 
@@ -166,7 +165,20 @@ def statements() -> list[str]:
 
 
 @pytest.fixture
-def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
+def view(request: pytest.FixtureRequest) -> bool:
+    """Whether a test's stores make views, which takes as long as all else: where SQL clients may come."""
+    needed = {need for mark in request.node.iter_markers("needs") for need in mark.args}
+    joins = "way" in request.fixturenames
+    return (
+        WHOLE
+        or bool({"readable views", "views", "inlets", "programs for SQL"} & needed)
+        or ("sql" in request.fixturenames and not joins)
+        or request.path.name.startswith("views_")
+    )
+
+
+@pytest.fixture
+def open_store(store_url: str, statements: list[str], view: bool) -> Iterator[Open]:
     stores: list[roost.Store] = []
     named: list[Any] = []  # what a store without a catalog has to be told
 
@@ -176,7 +188,7 @@ def open_store(store_url: str, statements: list[str]) -> Iterator[Open]:
         store = roost.Store(store_url, **options)
         stores.append(store)
         if structures:
-            store.create(*structures)
+            store.create(*structures, view=view)
         if store_url.startswith("memcached"):
             named.extend(structures)
         return store
@@ -240,11 +252,11 @@ def sets(engine: Engine) -> Callable[..., Any]:
 class InAsyncio:
     """An `AsyncStore` used like a `Store`, so that every test of behaviour can run on both."""
 
-    def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, url: str, structures: tuple[Any, ...], options: dict[str, Any], view: bool = False) -> None:
         self._loop = asyncio.new_event_loop()
         self._store = roost.AsyncStore(url, **options)
         self._named = structures if url.startswith("memcached") else ()
-        self.create(*structures)
+        self.create(*structures, view=view)
 
     def create(self, *structures: Any, view: bool = True) -> None:
         self._loop.run_until_complete(self._store.create(*structures, view=view))
@@ -264,14 +276,14 @@ class InAsyncio:
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest, open_store: Open, store_url: str) -> Iterator[Callable[..., Any]]:
+def make(request: pytest.FixtureRequest, open_store: Open, store_url: str, view: bool) -> Iterator[Callable[..., Any]]:
     """Make a store of either kind, with structures in it."""
     stores: list[InAsyncio] = []
 
     def made(*structures: Any, **options: Any) -> Any:
         if request.param == "threads":
             return open_store(*structures, **options)
-        stores.append(InAsyncio(store_url, structures, {"random": random.Random(7), **options}))
+        stores.append(InAsyncio(store_url, structures, {"random": random.Random(7), **options}, view))
         return stores[-1]
 
     yield made

@@ -40,9 +40,13 @@ ENGINES = [
     Engine(
         "postgresql",
         lambda folder: servers.postgresql().database(f"t{next(_numbers)}"),
-        IN_PLACE | {"psycopg", "no nul in text", "programs for SQL", "trims at commit"},
+        IN_PLACE | {"psycopg", "no nul in text", "programs for SQL", "gated programs", "trims at commit"},
     ),
-    Engine("mariadb", lambda folder: servers.mariadb().database(f"t{next(_numbers)}"), INLETS | {"pymysql"}),
+    Engine(
+        "mariadb",
+        lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
+        INLETS | {"pymysql", "gated programs"},
+    ),
     Engine("mysql", lambda folder: servers.mysql().database(f"t{next(_numbers)}"), INLETS),
     Engine("sqlite-memory", lambda _: "sqlite://", KINDS | {"nul in text"}),
     Engine(

@@ -101,7 +101,7 @@ class Gates(Boundaries):
             self._sql(f"CREATE USER IF NOT EXISTS {FIRST}@'127.0.0.1'")
             self._sql(f"GRANT ALL ON *.* TO {FIRST}@'127.0.0.1'")
             self._waits = "SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'"
-            self._blocked = f"SELECT CAST(({ROW_LOCKS}) AS INT)"
+            self._blocked = f"SELECT CAST(({ROW_LOCKS}) AS SIGNED)"
             self._lock = "SELECT GET_LOCK(CONCAT(DATABASE(), ' {}'), 60)"
             self._unlock = "SELECT RELEASE_LOCK(CONCAT(DATABASE(), ' {}'))"
         parts = urlsplit(url)

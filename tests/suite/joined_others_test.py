@@ -84,7 +84,7 @@ CLEARS = ("count", "clear", "clear, fading", "clear ring", "clear members", "cle
 
 LEVELS = ("READ COMMITTED", "REPEATABLE READ")
 
-pytestmark = [pytest.mark.needs("cache", "second store"), pytest.mark.ways("driver")]
+pytestmark = [pytest.mark.needs("cache", "second store"), pytest.mark.ways("driver", "blocking")]
 servers = pytest.mark.ways("server")
 
 

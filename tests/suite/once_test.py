@@ -36,7 +36,7 @@ def tokens(url: str) -> list[str]:
 
 def test_the_same_token_does_nothing_and_answers_what_was_answered(any_url: str) -> None:
     with roost.Store(any_url) as store, roost.Store(any_url) as other:
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
         for runner in (store, store, other):
             assert runner.run(visits.push(Visit(1, 2)), once="a") == 1
             several = pageviews.add("/"), likes.add(1, "x", "y"), visits.push(Visit(1, 3))
@@ -50,7 +50,7 @@ def test_the_same_token_does_nothing_and_answers_what_was_answered(any_url: str)
 
 def test_a_token_is_of_the_operations_that_it_was_first_used_for(any_url: str) -> None:
     with roost.Store(any_url) as store:
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
         store.run_all(pageviews.add("/"), visits.push(Visit(1, 1)), once="a")
         for others in ((pageviews.add("/"),), (visits.push(Visit(1, 1)), pageviews.add("/")), (likes.add(1, "x"),)):
             with pytest.raises(roost.Invalid, match=r"'a' was used for pageviews\.add, visits\.push before, not for"):
@@ -68,7 +68,7 @@ def test_an_account_without_rights_on_the_table_of_tokens_is_told_so(kind: str) 
         sql.execute(f"CREATE USER {user}")
         try:
             with roost.Store(url) as store:
-                store.create(*STRUCTURES)
+                store.create(*STRUCTURES, view=False)
             for table in {*sql.private_tables()} - {"roost_once"}:
                 sql.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}")
             everything = "ALL FUNCTIONS IN SCHEMA public" if kind == "postgresql" else "*"
@@ -86,7 +86,7 @@ def test_an_account_without_rights_on_the_table_of_tokens_is_told_so(kind: str) 
 
 def test_a_failed_operation_leaves_its_token_free(any_url: str) -> None:
     with roost.Store(any_url) as store:
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
         store.run(baskets.add(Egg(1, 1)))
         for _ in range(2):
             with pytest.raises(roost.Duplicate):
@@ -99,7 +99,7 @@ def test_a_failed_operation_leaves_its_token_free(any_url: str) -> None:
 
 def test_processes_and_threads_with_one_token_at_once(any_url: str) -> None:
     with roost.Store(any_url) as store:
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
     start = Start()
 
     def work(line: Line, number: int) -> None:
@@ -130,7 +130,7 @@ def test_processes_and_threads_with_one_token_at_once(any_url: str) -> None:
 def test_tasks_with_one_token_at_once(any_url: str) -> None:
     async def main() -> None:
         async with roost.AsyncStore(any_url) as store:
-            await store.create(*STRUCTURES)
+            await store.create(*STRUCTURES, view=False)
             calls = [store.run(pageviews.add("/"), once=f"{n % 5}") for n in range(50)]
             assert await asyncio.gather(*calls) == [None] * 50
             several = [store.run_all(pageviews.add("/"), visits.push(Visit(1, 1)), once="several") for _ in range(5)]
@@ -147,7 +147,7 @@ def test_unknown_outcomes_that_are_retried_count_once(
     monkeypatch.setattr("roost.databases.server.ServerConnection._anew", _unreachable)
     unknown = 0
     with Proxy(urlsplit(server_url).port or 0) as proxy, roost.Store(server_url) as direct:
-        direct.create(*STRUCTURES)
+        direct.create(*STRUCTURES, view=False)
         armed = False
 
         def trace(sql: str, row: object) -> None:
@@ -201,7 +201,7 @@ def test_a_token_that_is_over_and_removed_while_it_is_read_is_taken_anew() -> No
 
         armed: list[str] = []
         with roost.Store(url, trace=trace) as store:
-            store.create(*STRUCTURES)
+            store.create(*STRUCTURES, view=False)
             assert store.run(pageviews.increment("/"), once="a") == 1
             armed.append("DELETE FROM roost_once")
             assert store.run(pageviews.increment("/"), once="a") == 2
@@ -210,7 +210,7 @@ def test_a_token_that_is_over_and_removed_while_it_is_read_is_taken_anew() -> No
 
 def test_a_token_of_the_applications_own_transaction_goes_with_it(any_url: str) -> None:
     with roost.Store(any_url) as store, contextlib.closing(clients.connect(any_url)) as sql:
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
         store.run(pageviews.add("/"), once="before")
         for end in ("ROLLBACK", "COMMIT", "COMMIT"):
             sql.execute("BEGIN")
@@ -228,7 +228,7 @@ def test_f92_transactions_of_the_application_with_other_tokens_leave_those_that_
         contextlib.closing(clients.connect(url)) as one,
         contextlib.closing(clients.connect(url)) as two,
     ):
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
         for n in range(2):
             store.run(pageviews.add("/"), once=f"over {n}")
         one.execute("UPDATE roost_once SET until = 0")

@@ -15,7 +15,7 @@ import pytest
 
 import roost
 from tests.suite.boundaries import Egg
-from tests.suite.clients import Client
+from tests.suite.clients import Client, numbers
 from tests.suite.shapes import Visit
 from tests.suite.unanalyzed_test import leave_unanalyzed
 
@@ -48,7 +48,7 @@ def pages(sql: Client, store_url: str, name: str, key: int, rows: int) -> int:
         return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
     requests = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'"
     before = int(sql.execute(requests).fetchone()[1])  # type: ignore[index]
-    sql.execute(f"INSERT INTO `{name}_in` ({names}) SELECT {values.replace('i', 'seq')} FROM seq_1_to_{rows}")
+    sql.execute(f"INSERT INTO `{name}_in` ({names}) SELECT {values.replace('i', 'seq')} FROM {numbers(rows)}")
     return int(sql.execute(requests).fetchone()[1]) - before  # type: ignore[index]
 
 

@@ -28,7 +28,7 @@ by_options = pytest.mark.parametrize(
 )
 
 Work = Callable[[Any, int], Iterator[Any]]  # a store or a client, and the worker's number; yields what it was told
-TURNS = length(40, 300)
+TURNS = length(25, 300)
 
 DEADLOCK = 1213
 

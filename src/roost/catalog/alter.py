@@ -99,7 +99,7 @@ def alter(
                 f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
             ) from error
     if (yield from drop_programs(plan, programs)) and not plan.dialect.replaces:  # by now the view calls the new ones
-        yield from _settle(plan, old, new, plan.settled)
+        yield from _settle(plan, old, new, plan.settled.intersection(new))
     if view is not None:
         yield Statement(catalog.view, [(view, structure.name)])
     if view is not None and view is not had_view:

@@ -11,14 +11,13 @@ import asyncio
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from roost.protocols.codec import Piece, TooLong
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.memcached.codec import Memcached
-
-if TYPE_CHECKING:
-    from roost.server.server import Server
+from roost.server.counters import Counters
+from roost.server.settings import Role, Settings
 
 SLOWEST, FASTEST = 1, 2**18  # characters of requests of one connection in a turn; always at least one request
 PACE = 2**12  # the same limit for a new connection
@@ -29,6 +28,26 @@ log = logging.getLogger("roost.server")
 
 Codec: TypeAlias = HandlerSocket | Memcached
 Pieces = list[Piece]  # of clients of one protocol
+
+
+class Server(Protocol):
+    """A worker's server, as its connections and its players see it; see `roost.server.server.Server`."""
+
+    settings: Settings
+    role: Role
+    counters: dict[str, Counters]  # by the name of the protocol
+    codecs: dict[str, Codec]
+    clients: set[Any]
+    waiting: Pieces
+    draining: bool
+
+    def hold(self, what: str, client: Any, bytes_: int) -> None: ...
+    def wrong_secret(self, client: Any) -> None: ...
+    def arrived(self, piece: Piece) -> None: ...
+    def take(self) -> Pieces: ...
+    def schedule(self) -> None: ...
+    def played(self, pieces: Pieces, seconds: float) -> None: ...
+    def failed(self, pieces: Pieces, error: BaseException) -> None: ...
 
 
 def _counted(chunk: Any) -> int:

@@ -12,18 +12,15 @@ import time
 from collections import deque
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from roost.batching.atoms import SlowPath
 from roost.protocols.codec import Piece
-from roost.server.client import Codec, Pieces
+from roost.server.client import Codec, Pieces, Server
 from roost.server.tasks import Tasks
 from roost.server.turn import Turn
 from roost.store.served import Limits
 from roost.store.served_databases import FOREVER, ServerDatabase
-
-if TYPE_CHECKING:
-    from roost.server.server import Server
 
 MANY = 8  # clients; a turn that expects fewer starts without waiting for more
 ENOUGH = 0.75  # the fraction of the expected clients with which a turn starts

@@ -39,6 +39,16 @@ class ColumnType(Generic[T]):
     enum: type[enum.Enum] | None = None
 
     @property
+    def members(self) -> list[Any]:
+        """What is stored for an Enum's members: whole numbers, or texts."""
+        return [member.value for member in self.enum or ()]
+
+    @property
+    def numbered(self) -> bool:
+        """Whether these are numbers."""
+        return isinstance(self.members[0], int)
+
+    @property
     def spec(self) -> str:
         """The type as the catalog and the command line write it: `text(255)`."""
         match self.kind:
@@ -47,8 +57,7 @@ class ColumnType(Generic[T]):
             case "decimal":
                 return f"decimal({self.limit},{self.scale})"
             case "enum":
-                assert self.enum is not None
-                return f"enum({','.join(json.dumps(member.value) for member in self.enum)})"
+                return f"enum({','.join(map(json.dumps, self.members))})"
         return self.kind
 
 

@@ -156,18 +156,20 @@ def test_what_is_over_is_found_by_the_index(
         steps = application(f"EXPLAIN QUERY PLAN {words.excess(1)}")
         assert [step[-1] for step in steps] == ["SEARCH i USING COVERING INDEX events_at (at>? AND at<?)"]
     elif application.kind == "mysql":
-        ((_, _, _, how_found, _, index, *_, extra),) = application(f"EXPLAIN {words.victims(0)}")
-        assert (how_found, index) == ("range", "events_at")
+        is_mysql = "MariaDB" not in application("SELECT VERSION()")[0][0]
+        ((*plan, extra),) = application(f"EXPLAIN {'FORMAT=TRADITIONAL' if is_mysql else ''} {words.victims(0)}")
+        plan[3:4] = [] if is_mysql else plan[3:4]  # the partitions
+        assert (plan[3], plan[5]) == ("range", "events_at")
         assert "filesort" not in extra
     else:
         application("BEGIN")
         for setting in PLANS.split(";")[1:]:
             application(f"SET LOCAL {setting}")
-        plan = str(application("EXPLAIN " + words.too_old("10").replace('"".', "")))
+        found = str(application("EXPLAIN " + words.too_old("10").replace('"".', "")))
         application("ROLLBACK")
-        assert "Index Scan using events_at" in plan
-        assert "Index Cond" in plan
-        assert "Sort" not in plan
+        assert "Index Scan using events_at" in found
+        assert "Index Cond" in found
+        assert "Sort" not in found
 
 
 # Ages in hours around the limit, and what is asked of the table.

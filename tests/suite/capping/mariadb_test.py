@@ -14,6 +14,7 @@ from tests.suite.capping import age_test as aged
 from tests.suite.capping.age_test import DAY, MONTH
 from tests.suite.capping.number_test import added, named
 from tests.suite.capping.tables import Connect, Open, cap, settle, several, visitors
+from tests.suite.clients import numbers
 
 pytestmark = pytest.mark.needs("trims in passes")
 COUNT = "SELECT count(*) FROM visits"
@@ -307,11 +308,6 @@ def test_f112_rows_that_may_not_be_deleted_are_passed_over(
         until(lambda: visits("SELECT count(*) FROM events") == [(600,)], "by age, again")
         for table in ("events", "visits"):
             bursts.uncap(store, table)
-
-
-def numbers(n: int) -> str:
-    """A table `n` of the numbers `seq` from 1 on."""
-    return f"JSON_TABLE(CONCAT('[1', REPEAT(',1', {n - 1}), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) n"
 
 
 def test_f113_very_many_notes_of_a_key_that_somebody_holds_keep_no_other_waiting(

@@ -9,7 +9,7 @@ to which all has been evicted: a search from there passes no dead rows.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from roost.dialects.dialect import Dialect, Statement, Template, Wanted
@@ -28,23 +28,18 @@ BOUNDS = ("max_items", "max_bytes")
 EXPIRED = 64  # expired rows that are deleted before others are evicted
 
 
-def expiry_of(cache: Cache[Any, Any], dialect: Dialect) -> str:
-    """Return the indexed column by which a sweep finds expired rows."""
-    return DUE.name if dialect.row_locks and not cache.bounded else "until"
-
-
 class CacheBounds:
     """The steps by which the programs of a cache count and evict, in one dialect's words."""
 
-    def __init__(self, cache: Cache[Any, Any], dialect: Dialect, read: Mapping[str, str]) -> None:
-        self.cache, self.dialect, self.key = cache, dialect, cache.key.columns
-        self.family = dialect.family
-        self.head, self.leases = f"roost_{cache.name}_head", f"roost_{cache.name}_leases"
-        self._mine, self._now = read["mine"], read["now"]  # of a query, with named parameters
-        self.expiry = expiry_of(cache, dialect)
+    def __init__(self, plan: Any) -> None:
+        self.cache: Cache[Any, Any] = plan.structure
+        self.dialect: Dialect = plan.dialect
+        self.key, self.family = self.cache.key.columns, self.dialect.family
+        self.head, self.leases, self.expiry = plan.head_table, f"roost_{self.cache.name}_leases", plan.expiry
+        self._mine, self._now = plan.mine(), plan.now  # of a query, with named parameters
         self._dues = [DUE.name] if self.expiry == DUE.name else []
         self._some = "" if self.family == "mariadb" else f" AND {self.expiry} < {NEVER}"  # the index has only these
-        self._mixed = cache.value.type.kind in TEXTS
+        self._mixed = self.cache.value.type.kind in TEXTS
 
     def _locking_head(self, w: Words) -> Iterator[Step]:
         columns = [N, BYTES, SEQUENCE, LOW]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Error, Full, Invalid, Overflow, worded
-from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds, expiry_of
+from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
 from roost.structures.cache.declaration import (
     EXPIRES,
     FLAGS_MAX,
@@ -140,10 +140,9 @@ def on_postgresql(plan: Any) -> Made:
     removed = f"{words.name}_remove({', '.join(words.called('remove', REMOVED, words.old))})"
     return Made(
         view=f"SELECT {shown} FROM {words.rows}{words.where}",
-        insert=[words.refuse(*words.rules(new), no_flags), *words.normal(new), *set_],
+        insert=[words.refuse(*words.rules(new), no_flags), *set_],
         update=[
             words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
-            *words.normal([value, EXPIRES]),
             *head,
             f"PERFORM 1 FROM {words.rows} WHERE {old} AND {as_it_was} FOR UPDATE;",
             words.unless_changed(old),
@@ -168,7 +167,8 @@ class CachePlan(CacheReads):
     expires = True
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
-        self.expiry = expiry_of(structure, dialect)
+        # The indexed column by which a sweep finds expired rows.
+        self.expiry = DUE.name if dialect.row_locks and not structure.bounded else "until"
         self._value_out = dialect.encoder([structure.value]) or same
         self._value_in = dialect.decoder([structure.value]) or same
         super().__init__(structure, dialect)
@@ -201,7 +201,7 @@ class CachePlan(CacheReads):
             yield f"INSERT INTO {self.head_table} ({dialect.names(head)}) VALUES (0, 0, 0, 0, 0)"
 
     def programs(self) -> Iterator[Program]:
-        return CachePrograms(self.structure, self.dialect, {"mine": self.mine(), "now": self.now}).programs()
+        return CachePrograms(self).programs()
 
     # --- what the verbs call ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from roost.structures.memcached_set.records import Header
@@ -105,7 +104,7 @@ class Memory:
     """
 
     clock: Callable[[], float]
-    random: Random
+    random: Any  # as random.Random
     hints: dict[str, tuple[int, int]] = field(default_factory=dict)
     limit: int | None = None
     lost_races: int = 0

@@ -127,6 +127,7 @@ class MemcachedSet(Structure, Generic[K, M]):
 
     @property
     def columns(self) -> tuple[Column, ...]:
+        """The columns of key and member."""
         return self.key.columns + self.member.columns
 
     def add(self, key: K, *members: M) -> Operation[None]:
