@@ -145,6 +145,11 @@ def operations_of(declared: type) -> list[str]:
 PAGE_OF = {"rate_limit": "rate-limits"}
 
 
+def operations_of(declaration: type) -> list[str]:
+    public = [each for each in inspect.getmembers(declaration, inspect.isfunction) if each[0][0] != "_"]
+    return [name for name, call in public if str(call.__annotations__.get("return")).startswith("Operation[")]
+
+
 @pytest.mark.parametrize("kind", ["cache", "counter", "ring", "capped", "set", "lease", "rate_limit"])
 def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     from roost.structures.registry import declaration_of
