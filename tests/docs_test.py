@@ -137,11 +137,6 @@ def test_every_guarantee_on_the_page_of_databases_names_its_test() -> None:
         assert not test or f"def {test}(" in (ROOT / path).read_text(), each
 
 
-def operations_of(declared: type) -> list[str]:
-    methods = [each for each in inspect.getmembers(declared, inspect.isfunction) if not each[0].startswith("_")]
-    return [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
-
-
 PAGE_OF = {"rate_limit": "rate-limits"}
 
 
