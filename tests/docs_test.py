@@ -140,13 +140,17 @@ def test_every_guarantee_on_the_page_of_databases_names_its_test() -> None:
 PAGE_OF = {"rate_limit": "rate-limits"}
 
 
+def operations_of(declaration: type) -> list[str]:
+    public = [each for each in inspect.getmembers(declaration, inspect.isfunction) if each[0][0] != "_"]
+    return [name for name, call in public if str(call.__annotations__.get("return")).startswith("Operation[")]
+
+
 @pytest.mark.parametrize("kind", ["cache", "counter", "ring", "capped", "set", "lease", "rate_limit"])
 def test_every_operation_has_its_line_on_the_structures_page(kind: str) -> None:
     from roost.structures.registry import declaration_of
 
     page = (ROOT / "docs" / f"{PAGE_OF.get(kind, kind)}.md").read_text()
-    methods = inspect.getmembers(declaration_of(kind), inspect.isfunction)
-    operations = [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
+    operations = operations_of(declaration_of(kind))
     assert {"clear", "forget", "keys"} < set(operations)
     assert [name for name in operations if f"{name}(" not in page] == []
 
@@ -172,8 +176,7 @@ def test_the_page_of_the_server_has_every_setting_with_its_default_and_every_met
 
 def test_every_operation_of_a_set_in_memcached_has_its_line() -> None:
     page = (ROOT / "docs/memcached.md").read_text()
-    methods = inspect.getmembers(roost.MemcachedSet, inspect.isfunction)
-    operations = [name for name, call in methods if str(call.__annotations__.get("return")).startswith("Operation[")]
+    operations = operations_of(roost.MemcachedSet)
     assert {"add", "info", "replace"} < set(operations)
     assert [name for name in operations if f"{name}(" not in page] == []
 
@@ -233,11 +236,11 @@ def test_f64_the_page_of_the_store_has_every_argument_with_its_default(capsys: p
 
 
 def cli_page() -> str:
-    """The page of the command line: what each command does, with some examples."""
+    """The page of the command line; `python -m tests.docs_test` writes it."""
     parts = [
         "# The command line\n",
         "`roost COMMAND --help` has all options, and more examples. Commands that use a database take `--store URL`",
-        "(`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes this page.\n",
+        "(`ROOST_STORE`) and `--json`.\n",
     ]
 
     def add(command: click.Command, words: list[str]) -> None:

@@ -33,6 +33,10 @@ class Latest(own.Structure, Generic[K, V]):
         """Read the value; None where there is none."""
         return own.Operation(self, "get", (self.key.check(key),))
 
+    def _record(self, values: Sequence[Any]) -> own.Operation[Any]:
+        *key, value = values
+        return self.set(self.key.value(key), value)
+
 
 class LatestPlan(own.ProgramPlan):
     """The programs and reads of a `Latest`: one table, whose rows are their own heads."""
@@ -83,29 +87,17 @@ class LatestPlan(own.ProgramPlan):
 
 
 class LatestWire(own.Wire):
-    """Over HandlerSocket a key has one row; an insert sets it."""
+    """Over HandlerSocket a key has one row."""
 
     def rows(self, key: tuple[Any, ...], found: Any) -> list[tuple[Any, ...]]:
         """Return the row of a key that has a value."""
         return [] if found is None else [(*key, *self.structure.value.check(found))]
 
-    def insert(self, head: Any, row: tuple[Any, ...], given: dict[str, Any]) -> own.Operation[Any]:
-        """Set the value."""
-        operation: own.Operation[Any] = self.structure.set(head, self.structure.value.value(row[self.key :]))
-        return operation
-
 
 class LatestConsole(own.Console[Latest[Any, Any]]):
-    """On the command line, `show` reads the value, and an imported record sets it."""
+    """On the command line, `show` reads the value."""
 
-    def contents(self, key: Any, n: int | None) -> own.Operation[Any]:
-        """Return the operation that reads what a key holds."""
-        return self.structure.get(key)
-
-    def insertion(self, values: Sequence[Any]) -> own.Operation[Any]:
-        """Return the operation that stores a record."""
-        *key, value = values
-        return self.structure.set(self.structure.key.value(key), value)
+    shows = "get"
 
 
 LatestPlan.wire = LatestWire

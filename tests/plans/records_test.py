@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import roost
-from roost.structures.memcached_set.records import ENCODINGS, Binary, Encoding, Header, Readable, home, varint
+from roost.structures.memcached_set.records import ENCODINGS, Binary, Header, Readable, home, varint
 
 TEXT, RAW = Binary(raw=False), Binary(raw=True)
 READABLE, READABLE_RAW = Readable(raw=False), Readable(raw=True)
 PLAIN = b"\0\1\0\0\0\0"  # the header of a set in one item that does not expire
 
 # encoding, header, [(adds, members)], bytes
-WRITTEN: list[tuple[Encoding, Header, list[tuple[bool, list[Any]]], bytes]] = [
+WRITTEN: list[tuple[Binary, Header, list[tuple[bool, list[Any]]], bytes]] = [
     (TEXT, Header(), [], PLAIN),
     (TEXT, Header(), [(True, ["a"])], PLAIN + b"+\1a"),
     (TEXT, Header(), [(True, ["a", "b"]), (False, ["a"])], PLAIN + b"+\1a+\1b-\1a"),
@@ -43,7 +43,7 @@ WRITTEN: list[tuple[Encoding, Header, list[tuple[bool, list[Any]]], bytes]] = [
 
 @pytest.mark.parametrize(("encoding", "header", "changes", "data"), WRITTEN)
 def test_what_is_written_is_read(
-    encoding: Encoding, header: Header, changes: list[tuple[bool, list[Any]]], data: bytes
+    encoding: Binary, header: Header, changes: list[tuple[bool, list[Any]]], data: bytes
 ) -> None:
     assert encoding.header(header) + b"".join([encoding.records(*each) for each in changes]) == data
     log = encoding.read("x", data)
@@ -105,13 +105,13 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("encoding", "data"), BROKEN)
-def test_what_is_no_log_is_refused_with_its_name(encoding: Encoding, data: bytes) -> None:
+def test_what_is_no_log_is_refused_with_its_name(encoding: Binary, data: bytes) -> None:
     with pytest.raises(roost.Mismatch, match="likes:7"):
         encoding.read("likes:7", data)
 
 
 @given(st.sampled_from([TEXT, READABLE, RAW, READABLE_RAW]), st.binary())
-def test_whatever_it_is_it_is_read_or_refused(encoding: Encoding, data: bytes) -> None:
+def test_whatever_it_is_it_is_read_or_refused(encoding: Binary, data: bytes) -> None:
     for each in (data, PLAIN + data, b"=,0,0,0 +" + data):
         with contextlib.suppress(roost.Mismatch):
             assert encoding.read("x", each).start <= len(each)

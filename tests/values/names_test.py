@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import roost
+from roost.dialects import MYSQL
 from roost.dialects.dialect import Dialect
 from roost.dialects.mariadb import MARIADB
-from roost.dialects.mysql import MYSQL
 from roost.dialects.postgresql import POSTGRESQL
 from roost.structures.registry import plan_for
 from tests.values.shapes import Points, Visit, named

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import IN_UTC, MariaDBWords
-from roost.dialects.mysql import MYSQL
+from roost.dialects import MYSQL
 
 BY_KEY = "DELETE /*+ INDEX(r PRIMARY) */"  # or a scan would wait for whoever is writing
 IN_ZONE = f"SET_VAR({IN_UTC.replace(' ', '')})"

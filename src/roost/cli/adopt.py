@@ -15,7 +15,7 @@ import roost
 from roost.capping.adoption import Inspection
 from roost.capping.cap import EPOCHS
 from roost.cli.app import Failure, GlobalOptions, answer, counted, must_agree, progress_bar, shared, uninterrupted
-from roost.cli.values import Duration, Offset
+from roost.cli.values import duration, offset
 from roost.store import bursts
 from roost.store.bursts import EVERY, NARROW, SMALL
 from roost.structures.adopted import Cap
@@ -29,11 +29,11 @@ from roost.structures.clock import in_words
 @click.option(
     "--newest-by", metavar="COLUMN", help="The column whose larger value is newer; by default, an integer primary key."
 )
-@click.option("--older-than", type=Duration(), metavar="TIME", help="The age at which a row is deleted: 12h, 30d.")
+@click.option("--older-than", type=duration, metavar="TIME", help="The age at which a row is deleted: 12h, 30d.")
 @click.option("--by", metavar="COLUMN", help="The column with a row's time (--older-than).")
 @click.option("--epoch", type=click.Choice(list(EPOCHS)), help="Its numbers are seconds or milliseconds since 1970.")
 @click.option(
-    "--utc-offset", "offset", type=Offset(), metavar="±HH:MM", help="The zone of times without one. [default: +00:00]"
+    "--utc-offset", "offset", type=offset, metavar="±HH:MM", help="The zone of times without one. [default: +00:00]"
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
 @click.option("--make-index", is_flag=True, help="Make a missing index, even if writers must wait for long.")

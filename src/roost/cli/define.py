@@ -17,7 +17,7 @@ import roost
 from roost.batching.known import Known
 from roost.catalog import catalog
 from roost.cli.app import Failure, GlobalOptions, answer, flag, lookup, must_agree, shared, stored
-from roost.cli.values import Duration, Window, text_parser
+from roost.cli.values import duration, text_parser, window
 from roost.databases import dialect_of
 from roost.structures.console import REQUIRED
 from roost.structures.registry import DECLARATIONS, console_class, console_of, declaration_of
@@ -35,7 +35,7 @@ _DEFAULTED = re.compile(r"""(\s*\w+\s*(?:\((?:"(?:[^"\\]|\\.)*"|[^"()])*\))?\s*\
 GROUPS = ("key", "member")  # options whose columns form one value for the caller
 _EXAMPLES = {"per": "uid:int", "keep": "5", "unique": "egg:int", "limit": "5", "within": "15m"}
 
-_N, _TIME = {"type": int, "metavar": "N"}, {"type": Duration(), "metavar": "TIME"}
+_N, _TIME = {"type": int, "metavar": "N"}, {"type": duration, "metavar": "TIME"}
 _COLUMNS = {"multiple": True, "metavar": "NAME:TYPE"}
 # The options that declare a structure, in the order of --help.
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "value": {"metavar": "TYPE", "help": "The value (cache); binary by default."},
     "max-items": {**_N, "help": "Maximum number of values (cache)."},
     "max-bytes": {**_N, "help": "Maximum bytes of keys and values (cache)."},
-    "window": {"type": Window(), "metavar": "TIME", "help": "minute, hour, day, or another time (counter)."},
+    "window": {"type": window, "metavar": "TIME", "help": "minute, hour, day, or another time (counter)."},
     "slots": {**_N, "help": "Rows over which one key's adds are spread (counters)."},
     "add": {"multiple": True, "metavar": "NAME:TYPE[=VALUE]", "help": "A new column (ring, capped)."},
 }

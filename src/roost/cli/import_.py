@@ -26,8 +26,6 @@ import roost
 from roost.batching.atoms import Atom
 from roost.cli.app import Failure, GlobalOptions, answer, counted, lookup, progress_bar, shared, uninterrupted
 from roost.cli.values import json_parser, load_json, printable, text_parser
-from roost.structures.console import Console
-from roost.structures.registry import console_of
 from roost.structures.structure import Structure
 from roost.types.column_types import MOST_BINARY
 from roost.types.columns import Column
@@ -194,11 +192,12 @@ class Insertion:
 
     def __init__(self, declarations: Sequence[Structure]) -> None:
         self._name = declarations[0].name
-        self._columns = console_of(declarations[0]).fields
+        self._columns = declarations[0]._record_columns
         self._makers: list[tuple[set[str], Sequence[Column], Make]] = []
-        for console in map(console_of, declarations):
-            lacks = {each.name for each in self._columns} - {each.name for each in console.fields}
-            self._makers.append((lacks, console.fields, console.insertion))
+        for each in declarations:
+            columns = each._record_columns
+            lacks = {column.name for column in self._columns} - {column.name for column in columns}
+            self._makers.append((lacks, columns, each._record))
         self._makers.sort(key=lambda maker: -len(maker[0]))
 
     def fields(self, maps: Sequence[str]) -> list[Field]:
@@ -382,9 +381,8 @@ def import_(
             bar.console.print(Text(printable(problem)), soft_wrap=True)
 
         structure = lookup(store, name, to_write=True)
-        console = console_of(structure)
-        if type(console).insertion is Console.insertion:
-            console.insertion([])  # says that nothing can be
+        if type(structure)._record is Structure._record:
+            structure._record([])  # says that nothing can be
         insertion = Insertion([structure, *store._formerly(structure)])
         found = records(file, format_, name, insertion.fields(maps))
         done = Import(store, insertion.make, report, skips=on_error == "skip", from_line=from_line)

@@ -237,51 +237,38 @@ def _shortened(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A duration, as a whole number of seconds."""
+def duration(text: str) -> int:
+    """Return the number of seconds of an option's value.
 
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of seconds.
-
-        >>> Duration().convert("30d", None, None)
-        2592000
-        """
-        found = seconds_of(str(value))
-        if found is None:
-            self.fail(f"{value!r} is no time{_of_what(str(value))}: {WANTED}", param, ctx)
-        return found
+    >>> duration("30d")
+    2592000
+    """
+    found = seconds_of(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no time{_of_what(text)}: {WANTED}")
+    return found
 
 
-class Window(Duration):
-    """A window of a counter: a word, or a duration in whole seconds."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the word, or the number of seconds as text, as definitions store it."""
-        found = seconds_of(str(value))
-        if found is None and value not in SECONDS:
-            self.fail(f"{value!r} is no window{_of_what(str(value))}: {', '.join(SECONDS)}, or {WANTED}", param, ctx)
-        return value if found is None else str(found)
+def window(text: str) -> str:
+    """Return the word for a counter's window, or the number of seconds as text, as definitions store it."""
+    found = seconds_of(text)
+    if found is None and text not in SECONDS:
+        raise click.BadParameter(f"{text!r} is no window{_of_what(text)}: {', '.join(SECONDS)}, or {WANTED}")
+    return text if found is None else str(found)
 
 
 def _of_what(value: str) -> str:
     return f" ({value} of what?)" if value.isdigit() else ""
 
 
-class Offset(click.ParamType):  # type: ignore[type-arg]
-    """The minutes by which a zone is ahead of UTC."""
+def offset(text: str) -> int:
+    """Return the minutes by which a zone is ahead of UTC.
 
-    name = "offset"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of minutes.
-
-        >>> Offset().convert("-05:30", None, None)
-        -330
-        """
-        found = re.fullmatch(r"([+-])(\d\d):([0-5]\d)", str(value))
-        minutes = int(found[2]) * 60 + int(found[3]) if found else FURTHEST + 1
-        if found is None or minutes > FURTHEST:
-            self.fail(f"{value!r} is not a zone: + or -, hours and minutes, such as +01:00", param, ctx)
-        return -minutes if found[1] == "-" else minutes
+    >>> offset("-05:30")
+    -330
+    """
+    found = re.fullmatch(r"([+-])(\d\d):([0-5]\d)", text)
+    minutes = int(found[2]) * 60 + int(found[3]) if found else FURTHEST + 1
+    if found is None or minutes > FURTHEST:
+        raise click.BadParameter(f"{text!r} is not a zone: + or -, hours and minutes, such as +01:00")
+    return -minutes if found[1] == "-" else minutes

@@ -12,8 +12,7 @@ from roost.dialects.dialect import (
     render,
     scatter,
 )
-from roost.dialects.mariadb import MARIADB
-from roost.dialects.mysql import MYSQL
+from roost.dialects.mariadb import MARIADB, MYSQL
 from roost.dialects.postgresql import POSTGRESQL
 from roost.dialects.sqlite import SQLITE
 

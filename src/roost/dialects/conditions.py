@@ -54,7 +54,7 @@ def wrong(dialect: Dialect, column: Column, name: str) -> str:
         case "decimal":
             return f"{name} GLOB '*[^-0-9.]*' OR {name} NOT GLOB '*[0-9]*' OR length({name}) > {limit + 3}"
         case "enum":
-            return f"{name} NOT IN ({', '.join(_members(dialect, column))})"
+            return f"{name} NOT IN ({members(dialect, column)})"
     return ""
 
 
@@ -66,7 +66,7 @@ def _wrong_on_server(dialect: Dialect, column: Column, name: str) -> str:
         case "binary":
             return f"octet_length({name}) > {limit}"
         case "enum":
-            return f"{name} NOT IN ({', '.join(_members(dialect, column))})"
+            return f"{name} NOT IN ({members(dialect, column)})"
         case kind if dialect.name == "postgresql" and kind in _POSTGRESQL:
             return f"{name} {_POSTGRESQL[kind]}"
     return ""
@@ -145,9 +145,10 @@ def wanted(dialect: Dialect, column: Column) -> str:
 
 
 def _choice(column: Column) -> str:
-    assert column.type.enum is not None
-    values = [repr(member.value) for member in column.type.enum]
-    return f"one of {', '.join(values)}" if len(values) <= 10 else f"one of its {len(values)} declared values"
+    values = column.type.members
+    return (
+        f"one of {', '.join(map(repr, values))}" if len(values) <= 10 else f"one of its {len(values)} declared values"
+    )
 
 
 def _other_class(dialect: Dialect, column: Column, name: str) -> str:
@@ -199,12 +200,9 @@ def no_utf8(name: str) -> str:
     )
 
 
-def _members(dialect: Dialect, column: Column) -> list[str]:
-    assert column.type.enum is not None
-    values = [member.value for member in column.type.enum]
-    if isinstance(values[0], int):
-        return [str(value) for value in values]
-    return [dialect.literal(value) for value in values]
+def members(dialect: Dialect, column: Column) -> str:
+    """Return what is stored for an Enum's members, as the list of an IN."""
+    return ", ".join(map(str if column.type.numbered else dialect.literal, column.type.members))
 
 
 def _uuid() -> str:

@@ -28,6 +28,12 @@ def doubled(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def enum_of(column: Column) -> Callable[[Any], Any]:
+    """Return the function from stored values of an Enum to its members."""
+    assert column.type.enum is not None
+    return column.type.enum
+
+
 class Gather(enum.Enum):
     """How one statement over several rows goes out."""
 

@@ -1,4 +1,4 @@
-"""MariaDB's words."""
+"""MariaDB's words, and those of MySQL 8.0.20 and later, where they differ."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 import re
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from roost.dialects.dialect import Dialect, doubled
+from roost.dialects.dialect import Dialect, doubled, enum_of
 from roost.types.columns import Column
 
 # A key has at most 3,072 bytes, so a longer column cannot be part of one. It has a type that is stored outside of the
@@ -27,17 +28,6 @@ def _text(limit: int) -> str:
 
 def _binary(limit: int) -> str:
     return f"VARBINARY({limit})" if limit <= KEY_BYTES else "MEDIUMBLOB"
-
-
-def _enum(column: Column) -> str:
-    assert column.type.enum is not None
-    values = [member.value for member in column.type.enum]
-    return "BIGINT" if isinstance(values[0], int) else _text(max(map(len, values)))
-
-
-def _enum_decoder(column: Column) -> Callable[[Any], Any]:
-    assert column.type.enum is not None
-    return column.type.enum
 
 
 def literal(text: str) -> str:
@@ -128,7 +118,7 @@ MARIADB = Dialect(
         "date": lambda _: "DATE",
         "decimal": lambda column: f"DECIMAL({column.type.limit}, {column.type.scale})",
         "uuid": lambda _: "BINARY(16)",
-        "enum": _enum,
+        "enum": lambda column: "BIGINT" if column.type.numbered else _text(max(map(len, column.type.members))),
     },
     encoders={
         "bool": int,
@@ -140,7 +130,7 @@ MARIADB = Dialect(
         "bool": lambda _: bool,
         "datetime": lambda _: _read_moment,
         "uuid": lambda _: _read_uuid,
-        "enum": _enum_decoder,
+        "enum": enum_of,
     },
     order={"text": "{0}, LENGTH({0})"},  # a sort fills texts up with NUL, so 'a' and 'a\0' tie
     literal=literal,
@@ -153,4 +143,23 @@ MARIADB = Dialect(
     for_share=" LOCK IN SHARE MODE",
     for_update=" FOR UPDATE",
     read_committed="@@tx_isolation = 'READ-COMMITTED'",
+)
+
+
+def with_its_collation(type_: Callable[[Column], str]) -> Callable[[Column], str]:
+    """Return the types of columns that MariaDB has, with a collation of MySQL's that compares bytes."""
+    return lambda column: type_(column).replace(BYTEWISE, "CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin")
+
+
+MYSQL = replace(
+    MARIADB,
+    name="mysql",
+    read_committed="@@transaction_isolation = 'READ-COMMITTED'",
+    # utf8mb4_bin pads blanks here too, and what MariaDB has beside it is not known.
+    types={kind: with_its_collation(type_) for kind, type_ in MARIADB.types.items()},
+    replaces=False,
+    singles=False,  # it has no SET STATEMENT
+    for_share=" FOR SHARE",
+    nowait=" NOWAIT",
+    returning=False,
 )

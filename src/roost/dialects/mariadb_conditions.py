@@ -7,6 +7,7 @@ not depend on any setting of the session.
 
 from __future__ import annotations
 
+from roost.dialects.conditions import members
 from roost.dialects.dialect import Dialect
 from roost.types.column_types import INT_MAX, INT_MIN, ColumnType
 from roost.types.columns import Column
@@ -28,7 +29,7 @@ def given_type(dialect: Dialect, column: Column) -> str:
         case "uuid":
             return "TINYBLOB"
         case "enum":
-            return _WORD if _numbered(column) else dialect.types["text"](_ANY_TEXT)
+            return _WORD if column.type.numbered else dialect.types["text"](_ANY_TEXT)
         case "float":  # as a number MySQL gives a TINYTEXT 22 characters of it
             return _WORD.replace("TINYTEXT", "VARCHAR(255)")
     return _WORD
@@ -55,7 +56,7 @@ def stored(column: Column, given: str) -> str:
             return f"IF(LENGTH({given}) = 16, {given}, UNHEX(REPLACE({given}, '-', '')))"
         case "text" | "binary":
             return given
-        case "enum" if not _numbered(column):
+        case "enum" if not column.type.numbered:
             return given
     return f"CAST({given} AS DECIMAL(30))"
 
@@ -69,12 +70,10 @@ def _wrong(dialect: Dialect, column: Column, given: str) -> str:
             return f"LENGTH({given}) > {limit}"
         case "bool":
             return f"{given} NOT IN ('0', '1')"
+        case "enum" if column.type.numbered:
+            return f"{_no_integer(given)} OR CAST({given} AS DECIMAL(30)) NOT IN ({members(dialect, column)})"
         case "enum":
-            assert column.type.enum is not None
-            values = [member.value for member in column.type.enum]
-            if not _numbered(column):
-                return f"{given} NOT IN ({', '.join(map(dialect.literal, values))})"
-            return f"{_no_integer(given)} OR CAST({given} AS DECIMAL(30)) NOT IN ({', '.join(map(str, values))})"
+            return f"{given} NOT IN ({members(dialect, column)})"
         case "float":
             beyond = f"ABS(CAST({given} AS DOUBLE)) >= {_DOUBLE_MAX}"  # where the server cuts what is larger
             most = f"{given} NOT IN ('{_DOUBLE_MAX}', '-{_DOUBLE_MAX}')"
@@ -106,8 +105,3 @@ def _no_integer(given: str) -> str:
 def _no_day(given: str) -> str:
     # LAST_DAY of a month's first is the same whatever the session allows as a date.
     return f"{given} < '0001' OR SUBSTR({given}, 9, 2) > DAY(LAST_DAY(CONCAT(LEFT({given}, 7), '-01')))"
-
-
-def _numbered(column: Column) -> bool:
-    assert column.type.enum is not None
-    return isinstance(next(iter(column.type.enum)).value, int)

@@ -9,21 +9,8 @@ statistics.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from typing import Any
 
-from roost.dialects.dialect import Dialect, doubled
-from roost.types.columns import Column
-
-
-def _enum(column: Column) -> str:
-    assert column.type.enum is not None
-    return "bigint" if isinstance(next(iter(column.type.enum)).value, int) else 'text COLLATE "C"'
-
-
-def _enum_decoder(column: Column) -> Callable[[Any], Any]:
-    assert column.type.enum is not None
-    return column.type.enum
+from roost.dialects.dialect import Dialect, doubled, enum_of
 
 
 def _read_moment(value: dt.datetime) -> dt.datetime:
@@ -56,10 +43,10 @@ POSTGRESQL = Dialect(
         "date": lambda _: "date",
         "decimal": lambda column: f"numeric({column.type.limit}, {column.type.scale})",
         "uuid": lambda _: "uuid",
-        "enum": _enum,
+        "enum": lambda column: "bigint" if column.type.numbered else 'text COLLATE "C"',
     },
     encoders={"enum": lambda value: value.value},
-    decoders={"datetime": lambda _: _read_moment, "enum": _enum_decoder},
+    decoders={"datetime": lambda _: _read_moment, "enum": enum_of},
     literal=literal,
     nul=False,
     slots=16,

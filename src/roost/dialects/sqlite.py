@@ -5,22 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
-from roost.dialects.dialect import Dialect
-from roost.types.columns import Column
-
-
-def _enum_type(column: Column) -> str:
-    assert column.type.enum is not None
-    return "INTEGER" if isinstance(next(iter(column.type.enum)).value, int) else "TEXT"
-
-
-def _enum_decoder(column: Column) -> Callable[[Any], Any]:
-    assert column.type.enum is not None
-    return column.type.enum
+from roost.dialects.dialect import Dialect, enum_of
 
 
 def moment(value: dt.datetime) -> str:
@@ -50,7 +37,7 @@ SQLITE = Dialect(
         "date": lambda _: "TEXT",
         "decimal": lambda _: "TEXT",
         "uuid": lambda _: "TEXT",
-        "enum": _enum_type,
+        "enum": lambda column: "INTEGER" if column.type.numbered else "TEXT",
     },
     encoders={
         "bool": int,
@@ -66,7 +53,7 @@ SQLITE = Dialect(
         "date": lambda _: dt.date.fromisoformat,
         "decimal": lambda _: Decimal,
         "uuid": lambda _: uuid.UUID,
-        "enum": _enum_decoder,
+        "enum": enum_of,
     },
     table_options=" STRICT, WITHOUT ROWID",
     slots=1,

@@ -191,23 +191,18 @@ class Database(ABC):
     def refused(self, error: Error) -> None:  # noqa: B027 - a file has no outages
         """Note the error with which all requests of a turn are answered, since none of them could run."""
 
-    def _apart(self, begin: Control, work: Generator[Any, Any, T]) -> T:
-        # Run work in a transaction of its own, outside of turns.
-        connection = self._connection
-        try:
-            connection.execute(begin)
-            result: T = drive(work, connection)
-            connection.execute(Control.COMMIT)
-        finally:
-            connection.settle()
-        return result
-
     def structure(self, name: str) -> Structure:
         """Return the structure stored under a name; not inside a transaction.
 
         Raises: Missing, Invalid.
         """
-        found = self._apart(Control.BEGIN_READ, self.declared(name))
+        connection = self._connection
+        try:
+            connection.execute(Control.BEGIN_READ)
+            found = drive(self.declared(name), connection)
+            connection.execute(Control.COMMIT)
+        finally:
+            connection.settle()
         if isinstance(found, Error):
             raise found
         return found

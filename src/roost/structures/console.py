@@ -40,6 +40,7 @@ class Console(Generic[S]):
     read_only: the reason why the commands that write refuse a structure; `{name}` is its name.
     reads, headers: the verb that reads what a key holds in short, and how its result is called, or the attributes of
         it that are shown.
+    shows: the verb that reads all that a key holds.
     holds: what a key has at most `keep` of, and for `keep_for`; "": a smaller one is no reason to ask.
     """
 
@@ -48,6 +49,7 @@ class Console(Generic[S]):
     read_only: ClassVar[str] = ""
     reads: ClassVar[str] = ""
     headers: ClassVar[Sequence[str]] = ()
+    shows: ClassVar[str] = ""
     holds: ClassVar[str] = ""
 
     def __init__(self, structure: S) -> None:
@@ -96,6 +98,8 @@ class Console(Generic[S]):
 
     def contents(self, key: Any, n: int | None) -> Operation[Any]:
         """Return the operation that reads all that a key holds."""
+        if self.shows:
+            return getattr(self.structure, self.shows)(key)  # type: ignore[no-any-return]
         raise Invalid(f"{self.structure.name}: what a key of a {self.structure.kind} holds cannot be shown")
 
     def content(self, found: Any, n: int | None) -> Table:
@@ -108,17 +112,6 @@ class Console(Generic[S]):
         names = [each.name for each in self.structure.columns if each not in keys]
         values = [tuple([getattr(row, name, row) for name in names]) for row in rows[:n]]
         return Table(names, values, {"rows": [dict(zip(names, row, strict=True)) for row in values]})
-
-    # --- import ---------------------------------------------------------------------------------------------------
-
-    @property
-    def fields(self) -> Sequence[Column]:
-        """The columns of an imported record."""
-        return self.structure.columns
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that stores a record, whose values are in the order of `fields`."""
-        raise Invalid(f"{self.structure.name}: nothing can be imported into a {self.structure.kind}")
 
     # --- clear, forget --------------------------------------------------------------------------------------------
 
@@ -151,11 +144,7 @@ class Console(Generic[S]):
 class PeekConsole(Console[S]):
     """A structure whose keys are read by `peek`."""
 
-    reads = "peek"
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        operation: Operation[Any] = getattr(self.structure, self.reads)(key)
-        return operation
+    reads = shows = "peek"
 
     def content(self, found: Any, n: int | None) -> Table:
         table = self.summary([None], [found])

@@ -25,7 +25,7 @@ from roost.structures.relation import read_only
 from roost.structures.rules import rule, sweep
 from roost.structures.steps import Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
-from roost.structures.wire import PeekWire, Values
+from roost.structures.wire import PeekWire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
@@ -139,9 +139,6 @@ class LeaseWire(PeekWire):
     """A key that somebody holds has a row."""
 
     more = (TOKEN, ENDS)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        return [] if found is None else [(*key, found.holder, found.token, found.expires)]
 
 
 class LeasePlan(ProgramPlan):

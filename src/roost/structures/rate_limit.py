@@ -30,7 +30,7 @@ from roost.structures.relation import read_only
 from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
-from roost.structures.wire import PeekWire, Values
+from roost.structures.wire import PeekWire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
@@ -160,9 +160,6 @@ class RateLimitWire(PeekWire):
     """Every key has a row: how many remain, and the seconds until one more does."""
 
     more = (REMAINING, RETRY_AFTER)
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        return [(*key, found.remaining, found.retry_after)]
 
 
 class RateLimitPlan(RefusingPlan):

@@ -69,7 +69,6 @@ def _made(plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
         view=query(words),
         insert=[
             words.refuse(*([OWN] if SEQUENCE in relation.shown else []), *words.rules(given)),
-            *words.normal(given),
             *words.call(relation.insert),
             *words.told(relation),
         ],

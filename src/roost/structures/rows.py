@@ -299,7 +299,7 @@ class RowsConsole(Console[S]):
     """Keys with the number of their rows and the first one, and all rows of one key: the newest first, or the best."""
 
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for", "add")
-    holds = "rows"
+    shows, holds = "entries", "rows"
 
     def summaries(self, keys: Sequence[Any]) -> Sequence[Operation[Any]]:
         return [self.structure.entries(key) for key in keys]
@@ -311,9 +311,6 @@ class RowsConsole(Console[S]):
         documents = [{"rows": n, "first": table.document["entries"][0] if n else None} for n, table in shown]
         return Table(("rows", *headers), rows, documents)
 
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        return self.structure.entries(key)
-
     def content(self, found: Any, n: int | None) -> Table:
         entries = self.structure._ranked(found)[::-1][:n]
         names = [each.name for each in self.structure.columns if each not in self.structure.key.columns]
@@ -323,9 +320,6 @@ class RowsConsole(Console[S]):
     def _document(self, entry: Entry[Any]) -> dict[str, Any]:
         row = {each.name: getattr(entry.row, each.name) for each in self.structure.columns}
         return {"sequence": entry.sequence, "at": entry.at, "row": row}
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        return self.structure._adds(self.structure.rows.make(values))  # type: ignore[no-any-return]
 
     def altered(self, options: Mapping[str, Any], added: Sequence[tuple[str, Any, Any]]) -> Structure:
         row = self.structure.rows.type

@@ -208,9 +208,13 @@ class Structure(Target, Generic[AnyKey]):
         return Operation(self, "keys", (None if after is None else self.key.check(after), self._n(n)))
 
     @property
-    def _adds(self) -> Any:
-        # The method that stores a record, where there is one.
-        return next((getattr(self, verb) for verb in ("add", "put", "push") if hasattr(self, verb)), None)
+    def _record_columns(self) -> Sequence[Column]:
+        # The columns of a record that is imported, or inserted over HandlerSocket.
+        return self.columns
+
+    def _record(self, values: Sequence[Any]) -> Any:
+        # The operation that stores a record, whose values are in the order of these columns.
+        raise Invalid(f"{self.name}: nothing can be imported into a {self.kind}")
 
     def _several(self, what: str, values: Iterable[Any]) -> Sequence[Any]:
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):

@@ -17,6 +17,7 @@ from roost.dialects import SQLITE
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
 from roost.structures.operation import Operation
+from roost.structures.structure import Structure
 from roost.types.columns import Column
 
 Values = tuple[Any, ...]
@@ -47,7 +48,6 @@ class Wire:
 
     bulk = False
     more: ClassVar[tuple[Column, ...]] = ()  # columns besides the declared ones
-    written: ClassVar[frozenset[str]] = frozenset()  # the names of those that an insert may contain
     verbs: ClassVar[frozenset[str]] = frozenset(["delete"])
     of_key = "get"  # the verb that reads a key; `latest` is given how many rows
     of_id = ""  # the verb that reads a row, if it has an id within its key; `remove` deletes it
@@ -57,7 +57,8 @@ class Wire:
         self.asked = (index, columns, filters)
         self._declared = list(structure.columns)
         self._declared_names = [column.name for column in self._declared]
-        self._writable = {*self._declared_names, *self.written}
+        self._record = [column.name for column in structure._record_columns]
+        self._writable = {*self._record}
         there = [*self._declared, *[column for column in self.more if column.name not in self._declared_names]]
         by_name = {column.name: column for column in there}
         if index not in ("", "PRIMARY", "0"):
@@ -69,6 +70,7 @@ class Wire:
         self.width = len(columns)
         self.filters = tuple(filters)
         self.key = len(structure.key.columns)
+        self._beyond_key = [*by_name][self.key :]
         self._parts = [*structure.key.columns, *self.ids()]
         self.parts = len(self._parts)
         places = list(by_name)
@@ -97,14 +99,9 @@ class Wire:
     def rows(self, key: Values, found: Any) -> list[Values]:
         """Return the rows that `reading` has found, with the values of all columns. key: the values asked for."""
         several = found if isinstance(found, list) else [] if found is None else [found]
-        return [self.structure.rows.check(row) for row in several]
-
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        """Return the operation that inserts the values of the declared columns.
-
-        given: the values that the client sent, by column.
-        """
-        return self.structure._adds(self.structure.rows.make(row))  # type: ignore[no-any-return]
+        if hasattr(self.structure, "rows"):
+            return [self.structure.rows.check(row) for row in several]
+        return [(*key, *[getattr(each, name, each) for name in self._beyond_key]) for each in several]
 
     def inserted(self, result: Any) -> int | None:
         """Return the number that the structure gave to an inserted row."""
@@ -187,6 +184,9 @@ class Wire:
 
     def _inserting(self, values: Sequence[Any]) -> Operation[Any]:
         structure = self.structure
+        if type(structure)._record is Structure._record:
+            # A client needs to know whether it got what it asked for, and an insert cannot report that.
+            raise worded(StatementFailed(f"{structure.name} takes no insert"), "notimpl", 2)
         if not self._writes_all or UNHELD in values:
             for column, value in zip(self.columns, values, strict=False):
                 if column.name not in self._writable:
@@ -199,9 +199,9 @@ class Wire:
             for column, value in zip(self._declared, row, strict=True):
                 if value is None and not column.nullable:
                     raise worded(StatementFailed(f"{structure.name}.{column.name} takes no NULL"), "notnull")
-        places = self._part_places[: self.key]
         try:
-            return self.insert(structure.key.value([row[place] for place in places]), row, given)
+            operation: Operation[Any] = structure._record([given.get(name) for name in self._record])
+            return operation
         except Invalid as error:
             raise worded(StatementFailed(str(error)), "type") from error
 
@@ -227,13 +227,9 @@ class Wire:
 
 
 class PeekWire(Wire):
-    """A structure whose keys are read by `peek`; a subclass makes rows of what it finds."""
+    """A structure whose keys are read by `peek`."""
 
     of_key = "peek"
-
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        # A client needs to know whether it got what it asked for, and an insert cannot report that.
-        raise worded(StatementFailed(f"{self.structure.name} takes no insert"), "notimpl", 2)
 
 
 def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:

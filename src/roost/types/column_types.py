@@ -39,6 +39,16 @@ class ColumnType(Generic[T]):
     enum: type[enum.Enum] | None = None
 
     @property
+    def members(self) -> list[Any]:
+        """What is stored for an Enum's members: whole numbers, or texts."""
+        return [member.value for member in self.enum or ()]
+
+    @property
+    def numbered(self) -> bool:
+        """Whether these are numbers."""
+        return isinstance(self.members[0], int)
+
+    @property
     def spec(self) -> str:
         """The type as the catalog and the command line write it: `text(255)`."""
         match self.kind:
@@ -47,8 +57,7 @@ class ColumnType(Generic[T]):
             case "decimal":
                 return f"decimal({self.limit},{self.scale})"
             case "enum":
-                assert self.enum is not None
-                return f"enum({','.join(json.dumps(member.value) for member in self.enum)})"
+                return f"enum({','.join(map(json.dumps, self.members))})"
         return self.kind
 
 
@@ -100,34 +109,22 @@ def whole(value: Any, least: int, most: int) -> int | None:
     return value if least <= value <= most else None
 
 
-def _fits_int(_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    return set(map(type, values)) == {int} and min(values) >= INT_MIN and max(values) <= INT_MAX
+# The types of the values of these kinds in their neutral form; others may have to be changed.
+NEUTRAL: dict[str, type] = {"int": int, "text": str, "binary": bytes, "bool": bool, "date": dt.date}
 
 
-def _fits_text(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    if set(map(type, values)) != {str} or max(map(len, values)) > (type_.limit or LENGTH):
+def fits(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
+    """Whether a whole column (not empty) is known to be neutral already; if not, each value is checked by itself."""
+    if {*map(type, values)} != {type_.enum or NEUTRAL.get(type_.kind)}:
         return False
-    return all(map(str.isascii, values))
-
-
-def _fits_binary(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    return set(map(type, values)) == {bytes} and max(map(len, values)) <= (type_.limit or LENGTH)
-
-
-def _fits_type(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    return set(map(type, values)) == {{"bool": bool, "date": dt.date}.get(type_.kind, type_.enum)}
-
-
-# For these kinds, one call finds out whether a whole column (not empty) is neutral already. If it is not, and for all
-# other kinds, each value is checked by itself.
-FITS: dict[str, Callable[[ColumnType[Any], Sequence[Any]], bool]] = {
-    "int": _fits_int,
-    "text": _fits_text,
-    "binary": _fits_binary,
-    "bool": _fits_type,
-    "date": _fits_type,
-    "enum": _fits_type,
-}
+    match type_.kind:
+        case "int":
+            return bool(min(values) >= INT_MIN and max(values) <= INT_MAX)
+        case "text":
+            return max(map(len, values)) <= (type_.limit or LENGTH) and all(map(str.isascii, values))
+        case "binary":
+            return max(map(len, values)) <= (type_.limit or LENGTH)
+    return True
 
 
 class Refused(Exception):

@@ -6,7 +6,7 @@ checks and their order are those of the original; docs/handlersocket.md lists th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from roost.errors import Invalid
@@ -48,12 +48,9 @@ class Open(NamedTuple):
     columns: tuple[str, ...]
     fcolumns: tuple[str, ...]
 
-    def run(self, database: Any, _: Any) -> Generator[Any, Any, Any]:
+    def run(self, database: Any, _: Any) -> Any:
         """Answer with the target that these names have now, or with the error if there is none."""
-        opening: Generator[Any, Any, Any] = database.open(
-            self.database, self.table, self.key, self.columns, self.fcolumns
-        )
-        return opening
+        return database.open(*self[1:])
 
 
 def is_request(first: str) -> bool:

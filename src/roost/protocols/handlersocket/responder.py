@@ -17,7 +17,7 @@ from roost.protocols.handlersocket import answers as say
 from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session, Target
 from roost.protocols.handlersocket.requests import SPELLING, Open, Refused, is_request, number, operation, parse_open
 from roost.structures.index.budget import Budget
-from roost.structures.index.runs import Columns, Results, Shape
+from roost.structures.index.runs import Columns, Shape
 
 LOT = 1024  # requests of a run between two checks of the budget
 SINGLES = 64  # the same, for requests that are not in a run
@@ -34,9 +34,8 @@ class Run(NamedTuple):
     columns: Columns
     last: bool
 
-    def run(self, database: Any, _: Any) -> Results:
-        results: Results = database.run(*self)
-        return results
+    def run(self, database: Any, _: Any) -> Any:
+        return database.run(*self)
 
 
 class Inserts(NamedTuple):
@@ -45,9 +44,8 @@ class Inserts(NamedTuple):
     target: Target
     columns: Columns
 
-    def run(self, database: Any, _: Any) -> Results:
-        results: Results = database.insert(*self)
-        return results
+    def run(self, database: Any, _: Any) -> Any:
+        return database.insert(*self)
 
 
 class Singles(NamedTuple):
@@ -55,9 +53,8 @@ class Singles(NamedTuple):
 
     requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
 
-    def run(self, database: Any, _: Any) -> Results:
-        results: Results = database.perform(self.requests)
-        return results
+    def run(self, database: Any, _: Any) -> Any:
+        return database.perform(self.requests)
 
 
 Asked = Run | Inserts | Singles | Open
@@ -77,17 +74,7 @@ class _Lines:
 
 
 Single = tuple[_Lines, Opened, str, tuple[Any, ...]]  # one of the singles, and the connection that it came from
-
-
-class _Alike:
-    """Requests of one form, for one run."""
-
-    __slots__ = ("opened", "owners", "rows")
-
-    def __init__(self, opened: Opened) -> None:
-        self.opened = opened
-        self.owners: list[_Lines] = []  # the connections that they came from
-        self.rows: list[list[str]] = []
+Runs = dict[Form, tuple[Opened, list[_Lines], list[list[str]]]]  # requests by form, and the connections they came from
 
 
 class Responder(codec.Responder):
@@ -222,16 +209,16 @@ class Responder(codec.Responder):
 
     def _round(self, going: list[_Lines]) -> Generator[Asked, Any, list[_Lines]]:
         # Take the next lines of each connection and run them together; return the connections that have more.
-        runs: dict[Form, _Alike] = {}
+        runs: Runs = {}
         singles: list[Single] = []
         more = []
         for lines in going:
             if (yield from self._take(lines, runs, singles)):
                 more.append(lines)
-        for form, alike in runs.items():
-            values = form.values(list(zip(*alike.rows, strict=True)))
-            answers, seconds = yield from self._run(alike.opened, form, values, len(alike.rows))
-            _deliver(alike.owners, answers, seconds)
+        for form, (opened, owners, rows) in runs.items():
+            values = form.values(list(zip(*rows, strict=True)))
+            answers, seconds = yield from self._run(opened, form, values, len(rows))
+            _deliver(owners, answers, seconds)
         while singles and self._budget.open:
             # Modifications of structures take their locks in one order only if they run together, hence the larger lot.
             some = singles[: SINGLES if any([verb == "find" for _, _, verb, _ in singles]) else LOT]
@@ -247,7 +234,7 @@ class Responder(codec.Responder):
             lines.next -= 1
         return more
 
-    def _take(self, lines: _Lines, runs: dict[Form, _Alike], singles: list[Single]) -> Generator[Asked, Any, bool]:
+    def _take(self, lines: _Lines, runs: Runs, singles: list[Single]) -> Generator[Asked, Any, bool]:
         # Collect the next lines of one form, or the next lines without a form, and answer lines before them that need
         # no database; return whether the connection has more.
         taken: Form | None = None
@@ -264,11 +251,9 @@ class Responder(codec.Responder):
                     return True
                 taken = form
                 lines.next += 1
-                alike = runs.get(form)
-                if alike is None:
-                    alike = runs[form] = _Alike(opened)
-                alike.owners.append(lines)
-                alike.rows.append(tokens)
+                _, owners, rows = runs.setdefault(form, (opened, [], []))
+                owners.append(lines)
+                rows.append(tokens)
                 continue
             if taken is not None:
                 return True

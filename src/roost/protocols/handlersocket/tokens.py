@@ -10,15 +10,17 @@ Promise: `unescape` takes any bytes and returns a value or raises `Invalid`; `un
 
 from __future__ import annotations
 
+import re
+
 from roost.errors import Invalid
 
 NULL = b"\x00"
 SEPARATOR = b"\t"
 
 _CONTROL = bytes(range(0x10))
-# 01 comes first, since the replacements of the others contain it.
-_ESCAPES = [(bytes([byte]), bytes([1, byte + 0x40])) for byte in sorted(_CONTROL, key=lambda byte: byte != 1)]
+_ESCAPED = [bytes([1, byte + 0x40]) for byte in _CONTROL]
 _SHIFTED = [bytes([byte - 0x40]) if byte >= 0x40 else b"" for byte in range(256)]
+_CONTROLS = re.compile(rb"[\x00-\x0f]")
 
 
 def escape(value: bytes) -> bytes:
@@ -31,10 +33,7 @@ def escape(value: bytes) -> bytes:
     """
     if len(value.translate(None, _CONTROL)) == len(value):
         return value
-    for byte, escaped in _ESCAPES:
-        if byte in value:
-            value = value.replace(byte, escaped)
-    return value
+    return _CONTROLS.sub(lambda found: _ESCAPED[found[0][0]], value)
 
 
 def unescape(token: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from roost.errors import Busy, CannotOpen, DiskFull, Error, Full, Invalid, OutcomeUnknown, Overflow, ReadOnly
@@ -84,11 +84,9 @@ class Kept(NamedTuple):
     seconds: float
     write: Write
 
-    def run(self, database: Any, context: Any) -> Generator[Any, Any, bytes | Error]:
+    def run(self, database: Any, context: Any) -> Any:
         """Answer with the answer stored for the token, or with the error because of which nothing was done."""
-        (operations, answer, *_) = self.write
-        work: Generator[Any, Any, bytes | Error] = database.once(self.token, self.seconds, operations, answer, context)
-        return work
+        return database.once(self.token, self.seconds, self.write.operations, self.write.answer, context)
 
 
 class Operations(NamedTuple):
@@ -96,9 +94,8 @@ class Operations(NamedTuple):
 
     operations: Sequence[Operation[Any]]
 
-    def run(self, database: Any, context: Any) -> Generator[Any, Any, list[Any]]:
-        work: Generator[Any, Any, list[Any]] = database.operate(self.operations, context)
-        return work
+    def run(self, database: Any, context: Any) -> Any:
+        return database.operate(self.operations, context)
 
 
 class Declared(NamedTuple):
@@ -106,9 +103,8 @@ class Declared(NamedTuple):
 
     name: str
 
-    def run(self, database: Any, context: Any) -> Generator[Any, Any, Any]:
-        work: Generator[Any, Any, Any] = database.declared(self.name)
-        return work
+    def run(self, database: Any, context: Any) -> Any:
+        return database.declared(self.name)
 
 
 class Special(NamedTuple):

@@ -282,6 +282,20 @@ class Cache(Structure[Key], Generic[Key, V]):
             )
         return found
 
+    @property
+    def _record_columns(self) -> Sequence[Column]:
+        return *self.columns, EXPIRES, GIVEN_FLAGS
+
+    def _record(self, values: Sequence[Any]) -> Any:
+        # Its expiry time is compared with the clock of this machine; an expired record removes the value of its key.
+        *parts, value, expires, flags = values
+        key = self.key.value(parts)
+        if expires is None:
+            return self.set(key, value, None, flags or 0)
+        end = expires if expires.tzinfo else expires.replace(tzinfo=dt.UTC)
+        ttl = end - dt.datetime.now(dt.UTC)
+        return self.set(key, value, ttl, flags or 0) if ttl > dt.timedelta(0) else self.delete(key)
+
     # --- what all structures have ---------------------------------------------------------------------------------
 
     def column_at(self, operation: Operation[Any], path: Sequence[int]) -> str:
@@ -365,9 +379,6 @@ class CacheWire(Wire):
     def rows(self, key: Values, found: Any) -> list[Values]:
         return [] if found is None else [(*key, found)]
 
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        return self.structure.set(head, row[self.key])  # type: ignore[no-any-return]
-
 
 class CacheConsole(Console[Cache[Any, Any]]):
     """Keys, and the value of one; an imported record may have an expiry time and flags, with the names of the view."""
@@ -379,26 +390,7 @@ class CacheConsole(Console[Cache[Any, Any]]):
         "max_bytes": None,
     }
     changes = ("max_items", "max_bytes")
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        return self.structure.get(key)
-
-    @property
-    def fields(self) -> Sequence[Column]:
-        return *self.structure.columns, EXPIRES, GIVEN_FLAGS
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        """Return the operation that stores a value; its expiry time is compared with the clock of this machine.
-
-        An expired record removes the value of its key.
-        """
-        *key, value, expires, flags = values
-        key = self.structure.key.value(key)
-        if expires is None:
-            return self.structure.set(key, value, None, flags or 0)
-        end = expires if expires.tzinfo else expires.replace(tzinfo=dt.UTC)
-        ttl = end - dt.datetime.now(dt.UTC)
-        return self.structure.set(key, value, ttl, flags or 0) if ttl > dt.timedelta(0) else self.structure.delete(key)
+    shows = "get"
 
     def deletes(self, new: Structure) -> str:
         for bound in self.changes:

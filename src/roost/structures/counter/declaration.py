@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
@@ -172,6 +173,17 @@ class Counter(Structure[Key]):
             raise Invalid(f"{self.name}: series needs windows: declare the counter with window= and keep=")
         return Operation(self, "series", (self._check_key(key), *self._last(last)))
 
+    @property
+    def _record_columns(self) -> Sequence[Column]:
+        start = [replace(START, type=ColumnType("datetime"), nullable=True)] if self.window else []
+        return (*self.key.columns, replace(TOTAL, nullable=True), *start)
+
+    def _record(self, values: Sequence[Any]) -> Any:
+        *key, n = values[: len(self.key.columns) + 1]
+        if any(each is not None for each in values[len(key) + 1 :]):
+            raise Invalid(f"{self.name}: start cannot be given: a line counts in the current window")
+        return self.add(self.key.value(key), 1 if n is None else n)
+
     def _last(self, last: Any) -> tuple[int | None, ...]:
         # What an operation has as its last argument; without windows it has none.
         if self.seconds is None:
@@ -215,16 +227,8 @@ class CounterWire(Wire):
     """Every key has a row; its total is 0 where it was never counted."""
 
     more = (TOTAL,)
-    written = frozenset(["total"])
     verbs = frozenset(["increment", "decrement", "delete"])
     of_key = "total"
-
-    def rows(self, key: Values, found: Any) -> list[Values]:
-        return [(*key, found)]
-
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        n = given.get("total")
-        return self.structure.add(head, 1 if n is None else n)  # type: ignore[no-any-return]
 
     def change(self, verb: str, head: Any, id_: Values, found: Any, to: Sequence[Any]) -> Steps:
         if verb == "delete":
@@ -270,18 +274,6 @@ class CounterConsole(Console[Counter[Any]]):
         rows = [(start, total) for start, total in reversed(found) if total][:n]
         windows = [{"start": start, "total": total} for start, total in rows]
         return Table(("start", "total"), rows, {"total": sum(total for _, total in found), "windows": windows})
-
-    @property
-    def fields(self) -> Sequence[Column]:
-        start = [Column("start", ColumnType("datetime"), nullable=True)] if self.structure.window else []
-        return (*self.structure.key.columns, Column("total", ColumnType("int"), nullable=True), *start)
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        width = len(self.structure.key.columns)
-        key, n, start = values[:width], values[width], values[width + 1 :]
-        if any(each is not None for each in start):
-            raise Invalid(f"{self.structure.name}: start cannot be given: a line counts in the current window")
-        return self.structure.add(self.structure.key.value(key), 1 if n is None else n)
 
     def removed(self, number: int) -> str:
         return f"a total of {number:,}"

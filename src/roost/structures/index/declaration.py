@@ -33,12 +33,10 @@ class Where(NamedTuple):
     value: Value
 
 
-class While(NamedTuple):
+class While(Where):
     """A filter: the first row that does not match ends the search. `column` is one of the index's `filters`."""
 
-    column: str
-    op: Comparison
-    value: Value
+    __slots__ = ()
 
 
 In: TypeAlias = tuple[int, Iterable[Value]] | None
@@ -222,7 +220,7 @@ class Index(Target):
         return op, row, *bounds, among, tuple([self._filter(each) for each in filters])
 
     def _filter(self, given: Where | While | tuple[str, Comparison, Value]) -> Where | While:
-        made = given if isinstance(given, (Where, While)) else Where(*given)
+        made = given if isinstance(given, Where) else Where(*given)
         if made.column not in self.filters:
             raise Invalid(f"{self.name}: {shown(made.column)} is not among the filters it was opened with")
         if made.op not in COMPARISONS:

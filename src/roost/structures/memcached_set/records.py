@@ -17,7 +17,6 @@ no generation of its own: it has that of the header before it, which is in the s
 from __future__ import annotations
 
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
@@ -62,42 +61,25 @@ def home(member: Member, shards: int) -> int:
     return zlib.crc32(member if isinstance(member, bytes) else member.encode()) % shards
 
 
-class Encoding(ABC):
-    """How records are written. `raw`: members are bytes, not text."""
+class Binary:
+    """How records are written: length-prefixed, so that every member can be. `raw`: members are bytes, not text."""
 
-    name: str
+    name = "binary"
 
     def __init__(self, raw: bool) -> None:
         self.raw = raw
 
-    @abstractmethod
-    def header(self, header: Header) -> bytes:
-        """Return what an item begins with."""
-
-    @abstractmethod
-    def records(self, adds: bool, members: Collection[Member]) -> bytes:
-        """Return records that add or remove members."""
-
-    @abstractmethod
-    def read(self, item: str, data: bytes) -> Log:
-        """Read an item; `Mismatch` when it is not of this encoding."""
-
     def net(self, added: Collection[Member], removed: Collection[Member]) -> bytes:
-        """Return the fewest records that do the same."""
+        """Return the fewest records that add and remove these."""
         return self.records(False, removed) + self.records(True, added)
 
-
-class Binary(Encoding):
-    """Length-prefixed: takes every member."""
-
-    name = "binary"
-
     def header(self, header: Header) -> bytes:
+        """Return what an item begins with."""
         flags = COMPLETE * header.complete | LOST * header.lost
         return b"%b%b%b%b%b" % (MAGIC, *map(varint, (flags, header.expires, header.generation, header.shards)))
 
     def records(self, adds: bool, members: Collection[Member]) -> bytes:
-        """See `Encoding`; of many, adds go into one block."""
+        """Return records that add or remove members; of many, adds go into one block."""
         texts: Collection[bytes] = members if self.raw else [member.encode() for member in members]
         if len(texts) == 1:
             (text,) = texts
@@ -117,6 +99,7 @@ class Binary(Encoding):
         )
 
     def read(self, item: str, data: bytes) -> Log:
+        """Read an item; `Mismatch` when it is not of this encoding."""
         try:
             return self._read(item, data)
         except (IndexError, UnicodeDecodeError) as error:
@@ -181,7 +164,7 @@ def _header(data: bytes) -> tuple[Header, int]:
 _HEADERS = {MAGIC + bytes([flags, 0, 0, 0]): (Header(complete=bool(flags)), 6) for flags in (0, COMPLETE)}
 
 
-class Readable(Encoding):
+class Readable(Binary):
     """`+a +b -c `: for members without white space; the original recipe reads and writes it too."""
 
     name = "readable"
@@ -196,7 +179,7 @@ class Readable(Encoding):
         return b"".join([b"%b%b " % (op, text) for text in texts])
 
     def read(self, item: str, data: bytes) -> Log:
-        """See `Encoding`; without a header, another program made it."""
+        """Read an item; without a header, another program made it."""
         header, start = Header(expires=-1), 0
         if data.startswith(b"="):
             end = data.find(b" ")
@@ -228,7 +211,7 @@ class Readable(Encoding):
         return Log(header, start, added, removed, 0)
 
 
-ENCODINGS: dict[str, type[Binary] | type[Readable]] = {"binary": Binary, "readable": Readable}
+ENCODINGS: dict[str, type[Binary]] = {"binary": Binary, "readable": Readable}
 
 
 def varint(number: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -117,6 +117,10 @@ class Set(Structure[Key], Generic[Key, Member]):
     def size(self, key: Key) -> Operation[int]:
         """Read how many members the key has: a single row, whatever the number; with `keep_for` they are counted."""
         return Operation(self, "size", (self.key.check(key),))
+
+    def _record(self, values: Sequence[Any]) -> Any:
+        width = len(self.key.columns)
+        return self.add(self.key.value(values[:width]), self.member.value(values[width:]))
 
     def _members(self, members: tuple[Member, ...]) -> tuple[tuple[Any, ...], ...]:
         # Of one that is named twice the last: it is the newest.

@@ -56,9 +56,6 @@ class SetWire(Wire):
             return [key] if found else []
         return sorted([(*key, *self.structure.member.check(member)) for member in found], key=repr)
 
-    def insert(self, head: Any, row: Values, given: dict[str, Any]) -> Operation[Any]:
-        return self.structure.add(head, self.structure.member.value(row[self.key :]))  # type: ignore[no-any-return]
-
 
 class SetConsole(Console[Set[Any, Any]]):
     """Keys with their sizes, and the members of one; an imported record is a member that is added now."""
@@ -67,20 +64,12 @@ class SetConsole(Console[Set[Any, Any]]):
     changes: ClassVar[Sequence[str]] = ("keep", "keep_for")
     reads = "size"
     headers = ("size",)
-    holds = "members"
-
-    def contents(self, key: Any, n: int | None) -> Operation[Any]:
-        return self.structure.members(key)
+    shows = holds = "members"
 
     def content(self, found: Any, n: int | None) -> Table:
         group = self.structure.member
         members = sorted(found, key=_ordered)[:n]
         return Table(group.names, [group.check(member) for member in members], {"members": members})
-
-    def insertion(self, values: Sequence[Any]) -> Operation[Any]:
-        key, member = self.structure.key, self.structure.member
-        width = len(key.columns)
-        return self.structure.add(key.value(values[:width]), member.value(values[width:]))
 
 
 def _ordered(member: Any) -> Any:
@@ -290,11 +279,10 @@ class SetPlan(ProgramPlan):
         # Of a set without heads.
         if w.dialect.family == "postgresql":  # MariaDB goes by the primary key
             yield Do(f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} ORDER BY {w.names(self.pair)} FOR UPDATE")
-        if w.loops:
-            yield Now()
-            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
-        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
-        yield Give([w["had"]] if w.loops else [])
+        yield Now()
+        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
+        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had")
+        yield Give([w["had"]])
 
     def _adding_all(self, w: Words) -> Iterator[Step]:
         # Adds rows of which none is there twice.

@@ -21,7 +21,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from roost.dialects.conditions import stored
 from roost.dialects.dialect import Statement
 from roost.dialects.postgresql import POSTGRESQL
 from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
@@ -331,11 +330,6 @@ class PostgreSQLViewWords(ViewWords):
         raised = f"RAISE EXCEPTION USING ERRCODE = CASE{states} END, MESSAGE = CASE{messages} END;"
         return f"IF {any_} THEN\n  {raised}\nEND IF;"
 
-    def normal(self, columns: Iterable[Column]) -> list[str]:
-        """Return the statements that convert values which can be written in several ways to the stored form."""
-        as_stored = {self.given(each): stored(self.dialect, each, self.given(each)) for each in columns}
-        return [f"{given} := {value};" for given, value in as_stored.items() if value != given]
-
     def lock(self) -> list[str]:
         """Return the statement that locks the head, if it exists; the rows of a structure without heads are theirs."""
         locked = self.head if getattr(self.plan, "heads", True) else self.rows
@@ -349,7 +343,6 @@ class PostgreSQLViewWords(ViewWords):
         if not columns:
             return []
         return [
-            *self.normal(columns),
             *self.lock(),
             f"UPDATE {self.rows} SET ({self.dialect.names(columns)}) = ROW({self.news(columns)})\n"
             f"  WHERE {place}{self.as_it_was(columns)};",

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.conditions import stored
 from roost.dialects.dialect import Statement
 from roost.structures.clock import SQLITE_CLOCK
 from roost.structures.plan import StructurePlan, each
@@ -73,9 +72,6 @@ class SQLiteViewWords(ViewWords):
 
     differ = "IS NOT"
 
-    def new(self, column: Column) -> str:
-        return stored(self.dialect, column, self.given(column))
-
     def shown(self, columns: Iterable[Column], prefix: str = "") -> str:
         """The changeable columns as the view shows them: texts without affinity, or UPDATE would make texts of numbers.
 
@@ -113,10 +109,6 @@ class SQLiteViewWords(ViewWords):
     def remove(self, place: str, _: Sequence[Column], verb: str) -> list[str]:
         """Return the statement that removes a row, by a program if there is one."""
         return self.call(verb, removes=True) if verb else [f"DELETE FROM {self.rows} WHERE {place}"]
-
-    def normal(self, _: Iterable[Column]) -> list[str]:
-        """Return nothing: values are converted where they are used."""
-        return []
 
 
 SQLITE_VIEWS = ViewDialect(_view, _found, _taken)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.dialects.conditions import refused, wanted
+from roost.dialects.conditions import refused, stored, wanted
 from roost.dialects.dialect import Dialect, Statement
 from roost.structures.plan import StructurePlan
 from roost.types.columns import Column
@@ -104,7 +104,7 @@ class ViewWords:
 
     def new(self, column: Column) -> str:
         """Return this value as it is stored."""
-        return self.given(column)
+        return stored(self.dialect, column, self.given(column))
 
     def old(self, column: Column) -> str:
         """Return the value of the row that is changed or removed."""
