@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs("second store", "application")
 
 Make = Callable[..., Any]
 PATIENCE = 60.0
-MEANWHILE = length(8, 60)  # rounds of every worker between two changes
+MEANWHILE = length(4, 60)  # rounds of every worker between two changes
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import roost
 from roost.structures.clock import microseconds
+from tests.lengths import length
 from tests.suite.clients import Client, MariaDBClient
 from tests.suite.passing import Hand, Jumping, Time, passes
 from tests.suite.shapes import Make, in_threads, pageviews, rows
@@ -146,7 +147,7 @@ def test_a_row_from_a_clock_that_was_years_ahead_ends_after_its_time(open_store:
     assert store.run(jobs.acquire("daily", "bob", DAY)).holder == "bob"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=length(20, 40), deadline=None)
 @given(st.data())
 def test_what_random_calls_answer_is_what_a_model_answers(data: st.DataObject) -> None:
     clock, lease = Hand(), roost.Lease("lease")

@@ -96,7 +96,7 @@ def test_it_answers_as_the_model_does(
 ) -> None:
     chance, model = random.Random(structure.name), Model()
     store, other = open_store(structure), open_store()
-    for _ in range(length(20, 400)):
+    for _ in range(length(14, 400)):
         if not lasting(structure) and chance.random() < 0.2:
             seconds = chance.choice(MOVES)
             passes(sql, structure, seconds)

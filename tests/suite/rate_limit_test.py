@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import roost
 from roost.structures.clock import microseconds
+from tests.lengths import length
 from tests.suite.clients import Client, MariaDBClient
 from tests.suite.passing import Hand, Jumping, Time, passes
 from tests.suite.shapes import Make, in_threads, rows
@@ -104,7 +105,7 @@ class Model:
         return wait <= 0, int(remaining), max(0, -int(-wait // 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=length(30, 60), deadline=None)
 @given(st.data())
 def test_it_is_the_generic_cell_rate_algorithm_without_rounding(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 13), "limit")

@@ -65,7 +65,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
         except StopIteration as ended:
             result: list[Violation] = ended.value
             return result
-        query = (wanted.template, *map(tuple, wanted.rows))
+        query = (wanted.template, repr(wanted.rows))  # which may have lists
         try:
             if query not in answers:
                 answers[query] = yield wanted
