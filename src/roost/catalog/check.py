@@ -57,7 +57,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
     No query is sent twice: what an account may do, and what a server has, is asked for each structure.
     """
     work = _checked(catalog, names)
-    answers: dict[tuple[Any, ...], Any] = {}
+    answers: dict[Any, Any] = {}
     ahead, given = work.send, None
     while True:
         try:
@@ -65,7 +65,7 @@ def check(catalog: Catalog, names: Sequence[str]) -> Checking:
         except StopIteration as ended:
             result: list[Violation] = ended.value
             return result
-        query = (wanted.template, *map(tuple, wanted.rows))
+        query = (wanted.template, repr(wanted.rows))  # a row may have a list
         try:
             if query not in answers:
                 answers[query] = yield wanted
