@@ -236,11 +236,11 @@ def test_f64_the_page_of_the_store_has_every_argument_with_its_default(capsys: p
 
 
 def cli_page() -> str:
-    """The page of the command line: what each command does, with some examples."""
+    """The page of the command line; `python -m tests.docs_test` writes it."""
     parts = [
         "# The command line\n",
         "`roost COMMAND --help` has all options, and more examples. Commands that use a database take `--store URL`",
-        "(`ROOST_STORE`) and `--json`. `python -m tests.docs_test` writes this page.\n",
+        "(`ROOST_STORE`) and `--json`.\n",
     ]
 
     def add(command: click.Command, words: list[str]) -> None:

@@ -23,6 +23,7 @@ import roost
 from tests import servers
 from tests.console.conftest import KEYS, fill, logins, views
 from tests.console.hostile_test import MARKUP, Note
+from tests.lengths import length
 from tests.suite.shapes import Visit, likes, pageviews, visits
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +55,8 @@ class Served(NamedTuple):
     strange: dict[str, str]  # keys and values
 
 
-@pytest.fixture(scope="module", params=["sqlite", *servers.SERVERS])
+# What each database answers is for `pages_test.py`; a browser sees pages.
+@pytest.fixture(scope="module", params=["sqlite", *length([], [*servers.SERVERS])])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("browser")
     with servers.own_database(request.param, f"{folder}/shop.db") as url, roost.Store(url) as store:
@@ -151,11 +153,14 @@ PATHS = (
 )
 
 
+LOOKS = ((360, "dark"), (1400, "light"), *length((), ((360, "light"), (1400, "dark"))))
+
+
 def test_every_page_fits_and_can_be_read(browser: Any, served: Served) -> None:
     for path in (*PATHS, *(f"/structure?name=notes&key={quote(key)}" for key in served.strange)):
         opened(browser, path)
         assert browser.find_element("tag name", "h1").text, path
-        for width, scheme in ((360, "light"), (360, "dark"), (1400, "dark"), (1400, "light")):
+        for width, scheme in LOOKS:
             sized(browser, width, scheme=scheme)
             wide, ground, ink = browser.execute_script(
                 "const of = getComputedStyle(document.body);"

@@ -26,8 +26,9 @@ def test_what_a_killed_process_was_answered_is_there_once(url: str) -> None:
 
 
 def test_what_a_killed_client_of_a_server_was_answered_is_there_once(server_url: str) -> None:
-    found = alone(server_url, rounds=5, seed=3, over=wait_for_silence)
-    assert found.kills == 5
+    rounds = length(3, 5)
+    found = alone(server_url, rounds=rounds, seed=3, over=wait_for_silence)
+    assert found.kills == rounds
 
 
 def test_the_others_go_on_when_a_writing_process_is_killed(url: str) -> None:

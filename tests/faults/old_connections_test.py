@@ -100,7 +100,7 @@ def place(own_server: tuple[str, servers.Daemon, servers.Server], request: pytes
     title = "".join([letter for letter in request.node.name.partition("[")[0] if letter.isalnum()])
     url = server.database(f"{title[:50]}{next(_numbers)}")  # no name twice: the server drops the oldest by their names
     with roost.Store(url) as store:
-        store.create(pageviews, likes)
+        store.create(pageviews, likes, view=False)
         store.run_all(pageviews.add("/home"), likes.add(1, "a"))
     yield Place(name, daemon, server, url)
     with roost.Store(url) as store:

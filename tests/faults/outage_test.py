@@ -16,6 +16,7 @@ from tests.campaigns.outage import DAEMONS, outage
 from tests.campaigns.processes import PATIENCE
 from tests.campaigns.writers import Event, Plan, capped, counter, crowd, members, ring, verify
 from tests.clusters.replicas import wait_for
+from tests.lengths import length
 from tests.proxy import Cut, Proxy
 from tests.suite import clients
 from tests.suite.shapes import pageviews
@@ -66,8 +67,8 @@ def test_a_commit_is_not_taken_for_that_of_another_which_came_after_the_crash(na
 @pytest.mark.parametrize("keys", [1, 10])
 def test_many_writers_on_one_key_and_on_many(server_url: str, keys: int) -> None:
     foreign = 0 if servers.kind_of(server_url) == "mysql" else 2  # where there are no views
-    plan = Plan(processes=3, threads=6, foreign=foreign, operations=80, keys=keys)
-    assert crowd(server_url, plan).operations == 1440
+    plan = Plan(processes=3, threads=6, foreign=foreign, operations=length(40, 80), keys=keys)
+    assert crowd(server_url, plan).operations == 18 * plan.operations
 
 
 def test_they_do_so_in_a_file_too_and_what_is_lost_or_doubled_is_seen(tmp_path: Path) -> None:

@@ -11,12 +11,18 @@ import pytest
 
 import roost
 from tests.index.databases import Database, database
+from tests.lengths import length
 from tests.server.serving import Serving, serving
 from tests.servers import NotHere, memcached, not_run
 
 DATABASES = ["sqlite", "mariadb", "postgresql"]
 pages = roost.Cache("pages")
 Serve = Callable[..., Serving]
+
+
+def on(*names: str, fixture: str = "db") -> pytest.MarkDecorator:
+    """Run a test of the protocol itself on these databases; the campaign `suite` has the others, too."""
+    return pytest.mark.parametrize(fixture, length([*names], DATABASES), indirect=True)
 
 
 @dataclass(frozen=True)

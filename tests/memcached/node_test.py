@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests import npm
-from tests.memcached.conftest import Serve, place
+from tests.memcached.conftest import Serve, on, place
 
 PACKAGES = ["memcached@2.2.2"]
 
@@ -33,6 +33,7 @@ def usual(address: tuple[str, int], modules: Path) -> list[Any]:
     return found
 
 
+@on("sqlite")
 def test_node_memcached(serve: Serve, address: tuple[str, int], pytestconfig: pytest.Config) -> None:
     modules = npm.modules(pytestconfig, PACKAGES)
     theirs, ours = (usual(each, modules) for each in (address, place(serve())))

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import roost
 from tests.index.databases import Database
-from tests.memcached.conftest import Serve, pages
+from tests.memcached.conftest import Serve, on, pages
 from tests.memcached.server_test import raw
 
 ONCE = ("--memcached-once", "60")
@@ -30,12 +30,14 @@ def test_a_request_is_done_once_for_its_opaque_and_answered_as_before(db: Databa
         assert store.run(pages.get("n")) == b"6"
 
 
+@on("mariadb")
 def test_it_is_so_after_the_server_was_started_anew(db: Database, serve: Serve) -> None:
     for _ in range(2):
         with raw(serve(*ONCE)) as client:
             assert client.ask(b"ma n N0 J1 Oabcdefghijklmnopqrstuvwxyz012345 v\r\n", 2).endswith(b"\r\n1\r\n")
 
 
+@on("sqlite")
 def test_requests_that_arrive_together_keep_their_order(serve: Serve) -> None:
     with raw(serve(*ONCE)) as client:
         sent = (
@@ -49,6 +51,7 @@ def test_requests_that_arrive_together_keep_their_order(serve: Serve) -> None:
         )
 
 
+@on("postgresql")
 def test_the_same_one_of_many_clients_at_once_is_done_once(serve: Serve) -> None:
     served = serve(*ONCE)
     with ThreadPoolExecutor(8) as threads, contextlib.ExitStack() as stack:
@@ -59,6 +62,7 @@ def test_the_same_one_of_many_clients_at_once_is_done_once(serve: Serve) -> None
             assert answers == {b"VA %d O%d\r\n%d\r\n" % (len(str(number + 1)), number, number + 1)}
 
 
+@on("mariadb")
 def test_what_was_refused_was_not_done_and_its_opaque_is_free(serve: Serve) -> None:
     with raw(serve(*ONCE)) as client:
         assert client.ask(b"set n 0 0 1\r\nx\r\n") == b"STORED\r\n"
@@ -68,6 +72,7 @@ def test_what_was_refused_was_not_done_and_its_opaque_is_free(serve: Serve) -> N
         assert client.ask(b"ma n O1 v\r\n", 2) == b"VA 1 O1\r\n5\r\n"
 
 
+@on("sqlite")
 def test_unless_the_settings_say_so_an_opaque_comes_back_and_means_nothing(serve: Serve) -> None:
     with raw(serve()) as client:
         assert client.ask(b"ma n N0 J1 O7 v\r\n" * 2, 4) == b"VA 1 O7\r\n1\r\nVA 1 O7\r\n2\r\n"

@@ -21,7 +21,7 @@ from tests.campaigns.processes import until
 from tests.index.databases import Database
 from tests.lengths import length
 from tests.memcached.cases import CONVERSATIONS
-from tests.memcached.conftest import Common, Serve, pages, place
+from tests.memcached.conftest import DATABASES, Common, Serve, on, pages, place
 from tests.memcached.differential import Side, compare
 from tests.memcached.player import memcached_answers, without_tokens
 from tests.server.serving import Client, connected, serving
@@ -58,6 +58,7 @@ def raw(served: Any) -> Raw:
     return Raw(served.addresses["memcached"][0])
 
 
+@on("sqlite", fixture="made_common")
 def test_memcapable_finds_nothing_wrong(common: Common) -> None:
     try:
         program = servers.binary(*MEMCAPABLE)
@@ -145,6 +146,7 @@ def test_it_is_served_beside_handlersocket(serve: Serve, db: Database) -> None:
     assert 'roost_open_connections{role="memcached",worker="1"} 1.0' in metrics
 
 
+@on("postgresql")
 def test_the_secret_comes_first(serve: Serve) -> None:
     served = serve("--memcached-secret", "me:my secret", "--auth-delay", "0")
     with raw(served) as client:
@@ -163,6 +165,7 @@ def test_the_secret_comes_first(serve: Serve) -> None:
         assert client.rest() == b""
 
 
+@on("sqlite")
 def test_who_is_hostile_costs_itself_alone(serve: Serve) -> None:
     served = serve("--max-line", "10000", "--max-connections", "20")
     with contextlib.ExitStack() as stack:
@@ -202,9 +205,10 @@ def peak(served: Any) -> int:
     return max(map(int, found)) // 1024
 
 
+@on("mariadb")
 def test_f132_values_that_writes_return_are_bounded(serve: Serve) -> None:
     served = serve("--max-answer", "2M", "--timeout", "60")
-    size, times = 100_000, 2000
+    size, times = 100_000, length(1_000, 2_000)
     with raw(served) as client, raw(served) as innocent:
         assert client.ask(b"set a 0 0 %d\r\n%b\r\n" % (size, b"x" * size)) == b"STORED\r\n"
         assert innocent.ask(b"set b 0 0 1\r\ny\r\n") == b"STORED\r\n"
@@ -265,11 +269,10 @@ def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: 
             assert len(store.run(pages.get_many(keys))) == len(keys)
 
 
+@pytest.mark.parametrize("db", DATABASES[1:], indirect=True)
 def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> None:
     with roost.Store(db.url) as store:
         store.run(pages.set("locked", b"1"))
-    if db.name == "sqlite":
-        return  # a file has one lock, for which all that writes waits
     served = serve("--timeout", "4", "--connections", "2")
     key = "`key`" if db.name == "mariadb" else '"key"'
     with contextlib.closing(db.connect()) as holder, raw(served) as waiting, raw(served) as other, raw(served) as late:
@@ -285,9 +288,8 @@ def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> Non
         assert other.ask(b"incr locked 1\r\n")[:1] in b"26"
 
 
+@pytest.mark.parametrize("db", DATABASES[1:], indirect=True)
 def test_f140_flush_all_beside_a_locked_row_costs_itself_alone(db: Database, serve: Serve) -> None:
-    if db.name == "sqlite":
-        return  # a file has one lock, for which all that writes waits
     with roost.Store(db.url) as store:
         store.run(pages.set_many({f"/{n}": b"x" for n in range(10)}))
     served = serve("--timeout", "10", "--connections", "2")
@@ -409,6 +411,7 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], why: str, tm
     assert why in done.stderr
 
 
+@on("mariadb")
 def test_a_worker_that_leaves_answers_what_has_arrived(serve: Serve) -> None:
     served = serve()
     with raw(served) as client:
@@ -419,6 +422,7 @@ def test_a_worker_that_leaves_answers_what_has_arrived(serve: Serve) -> None:
     assert served.process.wait(60) == 0
 
 
+@on("sqlite")
 def test_by_a_unix_socket(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
     serve("--memcached", f"unix:{path}")
@@ -428,9 +432,8 @@ def test_by_a_unix_socket(serve: Serve, tmp_path: Path) -> None:
         assert client.recv(100) == b"MN\r\n"
 
 
+@pytest.mark.parametrize("db", DATABASES[1:], indirect=True)
 def test_what_was_answered_is_there_when_the_database_is_killed(db: Database, tmp_path: Path) -> None:
-    if db.name == "sqlite":
-        return  # it has no process of its own
     daemon = servers.mariadb_daemon() if db.name == "mariadb" else servers.postgresql_daemon()
     make = servers.mariadb_server if db.name == "mariadb" else servers.postgresql_server
     url = make(daemon.url).database("killed")
@@ -485,6 +488,7 @@ def test_a_nul_in_a_key_is_refused_where_texts_can_hold_none(common: Common) -> 
         assert client.ask(b"get x\r\n", 3) == b"VALUE x 0 1\r\n1\r\nEND\r\n"
 
 
+@on("postgresql")
 def test_over_tls(serve: Serve, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     served = serve(

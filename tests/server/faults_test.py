@@ -1,4 +1,4 @@
-"""A short form of `tests/campaigns/serve_faults.py`: workers and the database are killed, connections are cut."""
+"""Short forms of the campaigns `serve_faults` and `serve_kills`: workers and databases are killed, connections cut."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ import pytest
 
 from tests import servers
 from tests.campaigns.serve_faults import FAULTS, faults
+from tests.campaigns.serve_kills import KINDS, kills
+from tests.lengths import length
+
+ROUNDS = length(1, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_answered_is_there_and_others_do_not_notice(tmp_path: Path, kind: str) -> None:
+    found = kills(tmp_path, kind, rounds=ROUNDS, seed=kind)
+    assert found.kills == ROUNDS
+    assert found.answers > 0
+    assert found.reads > 0
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])

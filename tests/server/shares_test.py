@@ -7,6 +7,7 @@ import signal
 import socket
 import sqlite3
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from math import inf
 from pathlib import Path
@@ -41,6 +42,22 @@ def fill(folder: Path) -> None:
         connection.commit()
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("served")
+    with hostile.a_server(folder) as made:
+        fill(folder)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("hasty")
+    with hostile.a_server(folder, "--timeout", "0.3") as made:
+        fill(folder)
+        yield made
+
+
 ASKED = {
     "lookups": ["P\t1\tmain\tbig\tPRIMARY\tid,v"] + ["1\t=\t1\t1"] * 1000,
     "lookups by two columns": ["P\t1\tmain\tcomposite\tPRIMARY\tv"] + ["1\t=\t2\t1\t1"] * 1000,
@@ -52,65 +69,59 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-def test_f54_a_pipeline_that_asks_for_gigabytes_fills_no_memory(tmp_path: Path, asked: list[str]) -> None:
-    with hostile.a_server(tmp_path) as served:
-        fill(tmp_path)
-        with served.connect() as deaf, served.connect() as other:
-            deaf.send(*asked)
-            for _ in range(5):
-                assert other.ask(hostile.OPEN, "0\t=\t1\t7") == ["0\t1", "0\t2\t7\tv7"]
-            assert hostile.memory(served) < ROOM
-            assert deaf.answer() == "0\t1"
-            assert deaf.answer()[:4] in ("0\t2\t", "0\t1\t", "2\t1\t")
+def test_f54_a_pipeline_that_asks_for_gigabytes_fills_no_memory(served: Serving, asked: list[str]) -> None:
+    with served.connect() as deaf, served.connect() as other:
+        deaf.send(*asked)
+        for _ in range(5):
+            assert other.ask(hostile.OPEN, "0\t=\t1\t7") == ["0\t1", "0\t2\t7\tv7"]
         assert hostile.memory(served) < ROOM
+        assert deaf.answer() == "0\t1"
+        assert deaf.answer()[:4] in ("0\t2\t", "0\t1\t", "2\t1\t")
+    assert hostile.memory(served) < ROOM
 
 
-def test_f55_many_scans_in_a_pipeline_do_not_hold_up_others(tmp_path: Path) -> None:
+def test_f55_many_scans_in_a_pipeline_do_not_hold_up_others(served: Serving) -> None:
     """Fairness is counted in answers, not in seconds: the greedy one is far from its end when the other is answered."""
-    with hostile.a_server(tmp_path, "--workers", "1") as served:
-        fill(tmp_path)
-        scan = "1\t>=\t1\t0\t1\t0\tF\t=\t0\t1"
-        with ExitStack() as stack:
-            greedy = [stack.enter_context(served.connect()) for _ in range(3)]
-            other = stack.enter_context(served.connect())
-            assert other.ask(hostile.OPEN) == ["0\t1"]
+    scan = "1\t>=\t1\t0\t1\t0\tF\t=\t0\t1"
+    with ExitStack() as stack:
+        greedy = [stack.enter_context(served.connect()) for _ in range(3)]
+        other = stack.enter_context(served.connect())
+        assert other.ask(hostile.OPEN) == ["0\t1"]
+        for each in greedy:
+            assert each.ask("P\t1\tmain\tmany\tPRIMARY\tid\tn") == ["0\t1"]
+            each.send(*[scan] * 2000)
+        received = [0] * len(greedy)
+
+        def read(place: int) -> None:
+            while greedy[place].answer() == "0\t1":
+                received[place] += 1
+
+        threads = [threading.Thread(target=read, args=(place,)) for place in range(len(greedy))]
+        for thread in threads:
+            thread.start()
+        try:
+            until(lambda: min(received) > 0, "a first answer for each")
+            for _ in range(20):
+                before = sum(received)
+                assert other.ask("0\t=\t1\t7") == ["0\t2\t7\tv7"]
+                assert sum(received) - before < 400  # of 6,000
+        finally:
             for each in greedy:
-                assert each.ask("P\t1\tmain\tmany\tPRIMARY\tid\tn") == ["0\t1"]
-                each.send(*[scan] * 2000)
-            received = [0] * len(greedy)
-
-            def read(place: int) -> None:
-                while greedy[place].answer() == "0\t1":
-                    received[place] += 1
-
-            threads = [threading.Thread(target=read, args=(place,)) for place in range(len(greedy))]
+                each.socket.shutdown(socket.SHUT_RDWR)
             for thread in threads:
-                thread.start()
-            try:
-                until(lambda: min(received) > 0, "a first answer for each")
-                for _ in range(20):
-                    before = sum(received)
-                    assert other.ask("0\t=\t1\t7") == ["0\t2\t7\tv7"]
-                    assert sum(received) - before < 400  # of 6,000
-            finally:
-                for each in greedy:
-                    each.socket.shutdown(socket.SHUT_RDWR)
-                for thread in threads:
-                    thread.join()
+                thread.join()
 
 
 @pytest.mark.parametrize("role", hostile.ROLES)
 @pytest.mark.parametrize("number", [1, 3])
-def test_f52_a_statement_has_a_time_limit(tmp_path: Path, role: str, number: int) -> None:
-    with hostile.a_server(tmp_path, "--timeout", "0.3", "--workers", "1") as served:
-        fill(tmp_path)
-        with served.connect(role) as client, served.connect(role) as other:
-            assert other.ask(hostile.OPEN) == ["0\t1"]
-            assert client.ask(NEVER) == ["0\t1"]
-            client.send(*["1\t=\t1\t-1"] * number)
-            assert other.ask("0\t=\t1\t7") == ["0\t2\t7\tv7"]
-            assert [client.answer() for _ in range(number)] == ["1\t1\ttimeout"] * number
-            assert client.ask("P\t1\tmain\tmany\tPRIMARY\tid", "1\t=\t1\t7") == ["0\t1", "0\t1\t7"]
+def test_f52_a_statement_has_a_time_limit(hasty: Serving, role: str, number: int) -> None:
+    with hasty.connect(role) as client, hasty.connect(role) as other:
+        assert other.ask(hostile.OPEN) == ["0\t1"]
+        assert client.ask(NEVER) == ["0\t1"]
+        client.send(*["1\t=\t1\t-1"] * number)
+        assert other.ask("0\t=\t1\t7") == ["0\t2\t7\tv7"]
+        assert [client.answer() for _ in range(number)] == ["1\t1\ttimeout"] * number
+        assert client.ask("P\t1\tmain\tmany\tPRIMARY\tid", "1\t=\t1\t7") == ["0\t1", "0\t1\t7"]
 
 
 def test_f52_a_slow_modification_is_undone_alone(tmp_path: Path) -> None:

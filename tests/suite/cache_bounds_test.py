@@ -98,7 +98,7 @@ def test_the_bytes_of_keys_and_values_stay_below_max_bytes(make: Make) -> None:
     store.run(small.set(20, b""))
     store.run(small.set_many(dict.fromkeys(range(6), b"x" * 92)))
     assert len(store.run(small.keys())) == 10
-    with pytest.raises(roost.Full, match="max_bytes, 1,000"):
+    with pytest.raises(roost.Full, match="max_bytes"):
         store.run(small.set(30, b"x" * 1000))
     with pytest.raises(roost.Full):
         store.run(small.append(5, b"x" * 950))
@@ -201,6 +201,23 @@ def test_bounds_can_be_altered(open_store: Make) -> None:
     assert store.alter(few.replaced(max_items=3, max_bytes=100_000))
     with pytest.raises(roost.Invalid, match="no order of use"):
         store.alter(few.replaced(max_items=None))
+
+
+def test_what_has_more_than_the_altered_max_bytes_is_refused_to_those_who_know_the_former(open_store: Make) -> None:
+    store = open_store(small)
+    store.run(small.set(1, b"x"))
+    store.alter(small.replaced(max_bytes=100))
+    large = b"x" * 500
+    for refused in (
+        [small.set(2, large)],
+        [small.add(2, large)],
+        [small.set_many({2: large, 3: b""})],
+        [small.set(3, b""), small.set(2, large)],
+        [small.set(n, large) for n in range(2, 20)],
+    ):
+        with pytest.raises(roost.Full, match="max_bytes"):
+            store.run_all(*refused)
+        assert store.run(small.get_many(range(20))) == {1: b"x"}
 
 
 @pytest.mark.needs("readable views", "cache")

@@ -46,6 +46,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # --- what the short form tries -----------------------------------------------------------------------------------
 
 # Databases that are much alike: three quarters of a test's cases have the one, a quarter the other.
+TURNS = tuple(
+    f"tests/{folder}/" for folder in ("suite", "index", "faults", "contrib", "server")
+)  # where they take turns
 ALIKE = {"mysql": "mariadb", "sqlite-memory": "sqlite-file"}
 NAMES = [*[each.name for each in ENGINES], "sqlite"]
 
@@ -74,8 +77,10 @@ def database(item: Any) -> str:
     params = getattr(getattr(item, "callspec", None), "params", {})
     if isinstance(params.get("engine"), Engine):
         return str(params["engine"].name)
-    fixtures = ("any_url", "server_url", "db") if item.nodeid.startswith(("tests/suite/", "tests/index/")) else ()
-    return next((params[each] for each in fixtures if each in params), "")
+    fixtures = (
+        ("any_url", "server_url", "db", "database", "own_server", "place") if item.nodeid.startswith(TURNS) else ()
+    )
+    return next((params[each] for each in fixtures if params.get(each) in NAMES), "")
 
 
 def in_turn(test: str, items: list[Any]) -> Iterator[Any]:

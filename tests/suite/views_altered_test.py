@@ -18,7 +18,7 @@ import pytest
 import roost
 from roost.catalog.catalog import drop
 from roost.databases.mariadb.address import arguments
-from roost.structures.words.making import all_programs
+from roost.structures.making import all_programs
 from roost.structures.words.mysql import MySQLWords
 from tests import servers
 from tests.campaigns.processes import until

@@ -11,8 +11,8 @@ import pytest
 
 import roost
 from roost.dialects import MARIADB, MYSQL
+from roost.structures.making import view_of
 from roost.structures.registry import plan_for
-from roost.structures.views.making import view_of
 from tests.suite import clients
 from tests.suite.clients import is_mariadb
 from tests.suite.shapes import Egg, Open, Visit, baskets, likes, pageviews, rows, visits

@@ -15,14 +15,13 @@ from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, former_definitions,
 from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures.clock import fact_in_words
+from roost.structures.making import all_programs, drop_programs, drop_view, found_view, make_programs, make_view
 from roost.structures.plan import Facts, StructurePlan, each
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
 from roost.structures.steps import Routine
 from roost.structures.structure import Structure
-from roost.structures.views.making import drop_view, found_view, make_view
 from roost.structures.views.view import NO_VIEW
-from roost.structures.words.making import all_programs, drop_programs, make_programs
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]

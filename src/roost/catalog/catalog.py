@@ -8,10 +8,18 @@ from typing import Any
 
 from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
+from roost.structures.making import (
+    all_programs,
+    drop_programs,
+    drop_view,
+    is_made,
+    make_programs,
+    make_view,
+    programs_differ,
+    view_of,
+)
 from roost.structures.plan import StructurePlan, definition_of, each
 from roost.structures.structure import difference, facts_of
-from roost.structures.views.making import drop_view, is_made, make_view, view_of
-from roost.structures.words.making import all_programs, drop_programs, make_programs, programs_differ
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
 
@@ -91,27 +99,14 @@ INVISIBLE = "is not visible"  # another transaction has made it since the snapsh
 # The catalog, what structures were before they were altered, tokens of what is done once, and the last batches.
 PRIVATE = ("roost_catalog", "roost_former", "roost_once", "roost_writers")
 
+# A batch's number, so that a COMMIT whose answer was lost can be looked up: of each connection that writes to a server.
+WRITER = Column("writer", ColumnType("uuid"))
+BATCH = Column("batch", ColumnType("int"))
+WRITTEN_AT = Column("at", ColumnType("datetime"))
+
 TOKEN = Column("token", ColumnType("text", 255))
 UNTIL = Column("until", ColumnType("int"))
 ANSWER = Column("answer", ColumnType("text", 1_000_000))
-
-# The last batch of each connection that writes to a server, so that a COMMIT whose answer was lost can be looked up.
-WRITERS = {
-    "mariadb": """\
-CREATE TABLE IF NOT EXISTS roost_writers (
-  `writer` BINARY(16) NOT NULL,
-  `batch` BIGINT NOT NULL,
-  `at` DATETIME NOT NULL,
-  PRIMARY KEY (`writer`)
-) ENGINE=InnoDB""",
-    "postgresql": """\
-CREATE TABLE IF NOT EXISTS roost_writers (
-  writer uuid NOT NULL,
-  batch bigint NOT NULL,
-  at timestamptz NOT NULL,
-  PRIMARY KEY (writer)
-)""",
-}
 
 
 class Catalog:
@@ -124,29 +119,17 @@ class Catalog:
         """Go on in another dialect."""
         self.dialect = dialect
         hole = dialect.placeholder
-        columns = ",\n  ".join(dialect.declared(column) for column in (NAME, VERSION, DEFINITION, HAS_VIEW))
-        table = (
-            f"CREATE TABLE IF NOT EXISTS roost_catalog (\n  {columns},\n"
-            f"  PRIMARY KEY ({dialect.name_of(NAME)})\n){dialect.table_options}"
-        )
-        self.tables = {"roost_catalog": table}
-        # What structures were before they were altered.
-        self.tables["roost_former"] = (
-            table.replace("roost_catalog", "roost_former")
-            .replace(f",\n  {dialect.declared(HAS_VIEW)}", "")
-            .replace(f"PRIMARY KEY ({dialect.name_of(NAME)})", f"PRIMARY KEY ({dialect.names([NAME, VERSION])})")
-        )
-        once = ",\n  ".join([dialect.declared(column) for column in (TOKEN, UNTIL, ANSWER)])
         # CREATE TABLE has an index that is not unique in MariaDB and MySQL alone.
         index = f"KEY roost_once_over ({dialect.name_of(UNTIL)})"
         if dialect.family != "mariadb":
             index = f"UNIQUE ({dialect.names([UNTIL, TOKEN])})"
-        self.tables["roost_once"] = (
-            f"CREATE TABLE IF NOT EXISTS roost_once (\n  {once},\n  PRIMARY KEY ({dialect.name_of(TOKEN)}),\n"
-            f"  {index}\n){dialect.table_options}"
-        )
-        if dialect.family in WRITERS:
-            self.tables["roost_writers"] = WRITERS[dialect.family]
+        self.tables = {
+            "roost_catalog": self._table("roost_catalog", [NAME, VERSION, DEFINITION, HAS_VIEW], [NAME]),
+            "roost_former": self._table("roost_former", [NAME, VERSION, DEFINITION], [NAME, VERSION]),
+            "roost_once": self._table("roost_once", [TOKEN, UNTIL, ANSWER], [TOKEN], index),
+        }
+        if dialect.exchanges:
+            self.tables["roost_writers"] = self._table("roost_writers", [WRITER, BATCH, WRITTEN_AT], [WRITER])
         self.definition = definition_of(dialect)
         self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
         self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
@@ -166,6 +149,11 @@ class Catalog:
             f"  SELECT name, version, definition FROM roost_catalog WHERE name = {hole}"
         )
         self.forget = Template(f"DELETE FROM roost_former WHERE name = {hole}")
+
+    def _table(self, name: str, columns: Sequence[Column], key: Sequence[Column], *more: str) -> str:
+        lines = [*map(self.dialect.declared, columns), f"PRIMARY KEY ({self.dialect.names(key)})", *more]
+        made = ",\n  ".join(lines)
+        return f"CREATE TABLE IF NOT EXISTS {name} (\n  {made}\n){self.dialect.table_options}"
 
 
 def make_private(catalog: Catalog) -> Making:

@@ -11,10 +11,9 @@ from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, listed, strange
 from roost.dialects.conditions import no_utf8, wrong
 from roost.dialects.dialect import Statement
 from roost.errors import Invalid
+from roost.structures.making import found_view, programs_differ, wanted_view
 from roost.structures.plan import MORE, MOST, Rule, StructurePlan, each
 from roost.structures.registry import from_definition, plan_for
-from roost.structures.views.making import found_view, wanted_view
-from roost.structures.words.making import programs_differ
 from roost.types.columns import Column
 
 INDEX = {

@@ -241,14 +241,17 @@ def always(_: Facts) -> bool:
     return True
 
 
-LOST_COMMIT: Line = (
-    always, "roost_writers",
-    "looked up: each batch leaves its number in the row of its writer; OutcomeUnknown only where the server cannot be "
-    "asked", "")
-ISOLATION: Line = (always, "{isolation} by default",
-                   "batches set READ COMMITTED; store.on works at the level of your transaction", "")
-KEYS: Line = (always, "the database's collation is {collation}", "keys are compared byte for byte nevertheless", "")
-OF_SERVERS: Table = (("lost COMMIT", [LOST_COMMIT]), ("isolation", [ISOLATION]), ("keys", [KEYS]))
+OF_SERVERS: Table = (
+    ("lost COMMIT", [(
+        always, "roost_writers",
+        "looked up: each batch leaves its number in the row of its writer; OutcomeUnknown only where the server cannot "
+        "be asked", "")]),
+    ("isolation", [(
+        always, "{isolation} by default",
+        "batches set READ COMMITTED; store.on works at the level of your transaction", "")]),
+    ("keys", [(
+        always, "the database's collation is {collation}", "keys are compared byte for byte nevertheless", "")]),
+)
 OF_ALL: Table = (
     ("pooler", [(
         lambda f: f["pooler"], "there is one between: {pooler}",

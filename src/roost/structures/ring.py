@@ -96,7 +96,7 @@ class Ring(RowStructure[R, AnyKey]):
         """Write the row over the key's oldest; return its sequence number: 1, 2, 3 … without gaps."""
         return Operation(self, "push", (self.rows.check(row),))
 
-    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+    def _record(self, values: Sequence[Any]) -> Any:
         return self.push(self.rows.make(values))
 
     def push_all(self, rows: Iterable[R]) -> Operation[list[int]]:

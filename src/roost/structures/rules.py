@@ -132,16 +132,15 @@ def removals(plan: Any, goes: str = "") -> Iterator[Program]:
     def steps(w: Words, verb: str) -> Iterator[Step]:
         yield Head([N if counted else SEQUENCE], makes=False)
         yield from plan.remember(w, w.mine()) if verb == "clear" else ()
-        if w.loops and plan.expires:
+        if plan.expires:
             yield Now()
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
-        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
+        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had")
         if verb == "forget":
             yield Do(f"DELETE FROM {w.head} WHERE {w.mine()}", when=goes)
         elif counted:
             yield Do(f"UPDATE {w.head} SET n = 0 WHERE {w.mine()} AND n <> 0")
-        if w.loops:
-            yield Give([w["had"]])
+        yield Give([w["had"]])
 
     before = f"SELECT count(*) FROM {plan.rows_table} WHERE {plan.mine()}{plan.living()}"
     for verb in ("clear", "forget"):

@@ -212,7 +212,7 @@ class Structure(Target, Generic[AnyKey]):
         # The columns of a record that is imported, or inserted over HandlerSocket.
         return self.columns
 
-    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+    def _record(self, values: Sequence[Any]) -> Any:
         # The operation that stores a record, whose values are in the order of these columns.
         raise Invalid(f"{self.name}: nothing can be imported into a {self.kind}")
 

@@ -109,34 +109,22 @@ def whole(value: Any, least: int, most: int) -> int | None:
     return value if least <= value <= most else None
 
 
-def _fits_int(_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    return set(map(type, values)) == {int} and min(values) >= INT_MIN and max(values) <= INT_MAX
+# The types of the values of these kinds in their neutral form; others may have to be changed.
+NEUTRAL: dict[str, type] = {"int": int, "text": str, "binary": bytes, "bool": bool, "date": dt.date}
 
 
-def _fits_text(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    if set(map(type, values)) != {str} or max(map(len, values)) > (type_.limit or LENGTH):
+def fits(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
+    """Whether a whole column (not empty) is known to be neutral already; if not, each value is checked by itself."""
+    if {*map(type, values)} != {type_.enum or NEUTRAL.get(type_.kind)}:
         return False
-    return all(map(str.isascii, values))
-
-
-def _fits_binary(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    return set(map(type, values)) == {bytes} and max(map(len, values)) <= (type_.limit or LENGTH)
-
-
-def _fits_type(type_: ColumnType[Any], values: Sequence[Any]) -> bool:
-    return set(map(type, values)) == {{"bool": bool, "date": dt.date}.get(type_.kind, type_.enum)}
-
-
-# For these kinds, one call finds out whether a whole column (not empty) is neutral already. If it is not, and for all
-# other kinds, each value is checked by itself.
-FITS: dict[str, Callable[[ColumnType[Any], Sequence[Any]], bool]] = {
-    "int": _fits_int,
-    "text": _fits_text,
-    "binary": _fits_binary,
-    "bool": _fits_type,
-    "date": _fits_type,
-    "enum": _fits_type,
-}
+    match type_.kind:
+        case "int":
+            return bool(min(values) >= INT_MIN and max(values) <= INT_MAX)
+        case "text":
+            return max(map(len, values)) <= (type_.limit or LENGTH) and all(map(str.isascii, values))
+        case "binary":
+            return max(map(len, values)) <= (type_.limit or LENGTH)
+    return True
 
 
 class Refused(Exception):

@@ -19,13 +19,13 @@ from typing import Any
 from roost.errors import Invalid
 from roost.types.column_types import (
     CHECKS,
-    FITS,
     LENGTH,
     ColumnType,
     Refused,
     binary,
     checker,
     decimal,
+    fits,
     shown,
     text,
 )
@@ -90,8 +90,7 @@ def checked_columns(
     changed = False
     neutral = []
     for column, check, values in zip(columns, checks, zip(*rows, strict=True), strict=True):
-        fits = FITS.get(column.type.kind)
-        if fits is not None and fits(column.type, values):
+        if fits(column.type, values):
             neutral.append(values)
         else:
             neutral.append(tuple(map(check, values)))

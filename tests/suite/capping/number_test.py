@@ -53,7 +53,7 @@ def test_the_application_s_statements_go_on_and_it_is_kept_short(
     assert cap(store, keep=3, newest_by=newest_by) == 0
     chance = random.Random(5)
     order = by_at if newest_by else by_id
-    for step in range(length(30, 60)):
+    for step in range(length(20, 60)):
         before = visits("SELECT * FROM visits ORDER BY id")
         uid, at = chance.choice([0, 1, 2, None]), f"2008-01-{chance.randrange(1, 9):02d}"
         row = chance.choice(before) if before else (0, 0, 0, "")
@@ -185,13 +185,13 @@ MOST = 12  # columns of a key; an index has 16 on MySQL
 def named(application: Application, which: int) -> Iterator[tuple[str, list[str]]]:
     """Make tables whose keys have columns of these names, all of them; yield each table and its key.
 
-    Each is the name of a table, too; in the short form, where triggers name the schema, every sixth of them.
+    Each is the name of a table, too; in the short form, where triggers name the schema, some of them.
     """
-    used = USED[application.kind].split()
+    used, every = USED[application.kind].split(), {"sqlite": 1, "mysql": 6, "postgresql": MOST}[application.kind]
     for at in range(0, len(used), MOST):
         key = used[at : at + MOST]
         columns = ", ".join(f"{quoted(application, each)} INT" for each in dict.fromkeys([*key, "new", "old", "by"]))
-        for name in key if application.kind == "sqlite" else length(key[which::6], key):
+        for name in length(key[which % every :: every], key):
             table = "as_private_tables" if name.startswith("roost_") else name
             application(f"CREATE TABLE {quoted(application, table)} (x1 {{id}}, {columns})")
             yield table, key

@@ -47,7 +47,7 @@ class CacheBounds:
 
     @property
     def _integer(self) -> str:
-        return "SIGNED" if self.family == "mariadb" else "bigint"
+        return {"sqlite": "INTEGER", "mariadb": "SIGNED"}.get(self.family, "bigint")
 
     def _size(self, w: Words, value: str) -> str:
         # The bytes for which a key and its value count.
@@ -94,9 +94,10 @@ class CacheBounds:
             if own != "1":
                 yield Now()
         yield from self._expiring(w, str(EXPIRED), f"{w['full']} = 1" if w.loops else "")
+        yield from self._estimating(w)
         cut = self._cut(w)
         every = f"FROM {w.rows}{w.current}"
-        counts = ["count(*)", f"CAST(coalesce(sum(size), 0) AS {self._integer if w.loops else 'INTEGER'})"]
+        counts = ["count(*)", f"CAST(coalesce(sum(size), 0) AS {self._integer})"]
         if not w.loops:
             # The count is wrong if what was stored just now is to go: somebody has emptied the table.
             wrong = f"({over}) AND coalesce({cut}, {w['sequence']}) > {w['sequence']} - {own}"
@@ -108,14 +109,11 @@ class CacheBounds:
             yield from self._tally(w, f"0 - (SELECT count(*) {old})", f"0 - (SELECT coalesce(sum(size), 0) {old})", 0)
             yield Do(f"DELETE FROM {w.rows} WHERE used <= {w['low']}")
             return
-        yield Let("skipped", f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)" if self.cache.max_items else "0")
-        yield from self._most(w)
         yield Let("cut", f"CASE WHEN {over} THEN {cut} ELSE {w['low']} END")
         wrong = f"({over}) AND coalesce({w['cut']}, {w['sequence']}) > {w['sequence']} - {own}"
         yield Let("wrong", f"CASE WHEN {wrong} THEN 1 ELSE 0 END")
         yield Fetch([N, BYTES], counts, every, when=f"{w['wrong']} = 1")
-        if self.cache.max_items:
-            yield Let("skipped", f"GREATEST({w['n']} - {self.cache.max_items} - 1, 0)")
+        yield from self._estimating(w)
         yield Let("cut", f"CASE WHEN NOT ({over}) THEN {w['low']} WHEN {w['wrong']} = 1 THEN {cut} ELSE {w['cut']} END")
         old, full = f"used > {w['low']} AND used <= {w['cut']}", f"{w['cut']} > {w['low']}"
         yield Fetch([GONE, FREED], counts, f"FROM {w.by_index('used')} WHERE {old}{w.current}", when=full)
@@ -125,34 +123,31 @@ class CacheBounds:
         yield Let("low", f"{w.greatest}({w['low']}, coalesce({w['cut']}, 0))")
         yield from self._closing(w)
 
-    def _most(self, w: Words) -> Iterator[Step]:
-        # Among how many rows those are sought that have the bytes to be freed: an estimate by the mean size.
+    def _estimating(self, w: Words) -> Iterator[Step]:
+        # How many values go before the last one; among how many those are sought that have the bytes to be freed: an
+        # estimate by the mean size.
+        if self.cache.max_items:
+            yield Let("skipped", f"{w.greatest}({w['n']} - {self.cache.max_items} - 1, 0)")
         if self.cache.max_bytes:
             values = f"{w.greatest}({w['n']}, 1)"
             mean = f"{w.greatest}({w.divided(w['bytes'], values)}, 1)"
             excess = f"{w['bytes']} - {self.cache.max_bytes}"
-            yield Let("most", f"{w.greatest}(2 * ({w.divided(f'{excess}', mean)}), 0) + 16")
+            yield Let("most", f"{w.greatest}(2 * ({w.divided(excess, mean)}), 0) + 16")
 
     def _cut(self, w: Words) -> str:
         # The use up to which values must go; NULL if all that there are do not suffice.
         cuts = []
         later, now = f"FROM {w.by_index('used')} WHERE used > {w['low']} ORDER BY used", w.current
         if self.cache.max_items is not None:
-            skipped = w["skipped"] if w.loops else f"(SELECT max({w['n']} - {self.cache.max_items} - 1, 0))"
-            found = f"(SELECT used {later} LIMIT 1 OFFSET {skipped}{now})"
+            found = f"(SELECT used {later} LIMIT 1 OFFSET {w['skipped']}{now})"
             cuts.append(f"CASE WHEN {w['n']} > {self.cache.max_items} THEN {found} ELSE {w['low']} END")
         if self.cache.max_bytes is not None:
             excess = f"{w['bytes']} - {self.cache.max_bytes}"
             excess = f"({excess})::numeric" if self.family == "postgresql" else excess
-            most = (
-                w["most"]
-                if w.loops
-                else f"(SELECT 2 * max({excess}, 0) / max(1, {w['bytes']} / max(1, {w['n']})) + 16)"
-            )
             sums = [
                 f"(SELECT min(f.used) FROM (SELECT e.used, sum(e.size) OVER (ORDER BY e.used) AS total\n"
                 f"      FROM (SELECT used, size {later}{limit}{now}) e) f WHERE f.total >= {excess})"
-                for limit in (f" LIMIT {most}", "")
+                for limit in (f" LIMIT {w['most']}", "")
             ]
             cuts.append(
                 f"CASE WHEN {w['bytes']} > {self.cache.max_bytes} THEN coalesce({', '.join(sums)}) ELSE {w['low']} END"
@@ -164,7 +159,7 @@ class CacheBounds:
         key = w.names(self.key)
         order = ", ".join(f"{name}{w.backwards}" for name in ["until", *map(w.dialect.name_of, self.key)])
         found = f"FROM {w.by_index('over')} WHERE until <= {w['now']}{self._some} ORDER BY {order} LIMIT {most}"
-        counts = ["count(*)", f"CAST(coalesce(sum(q.size), 0) AS {self._integer if w.loops else 'INTEGER'})"]
+        counts = ["count(*)", f"CAST(coalesce(sum(q.size), 0) AS {self._integer})"]
         yield Fetch([GONE, FREED], counts, f"FROM (SELECT size {found}{w.current}) q", when=when)
         expired = f"DELETE FROM {w.rows} WHERE ({key}) IN (SELECT {key} {found})"
         if self.family == "postgresql":
@@ -183,7 +178,7 @@ class CacheBounds:
     def _using(self, w: Words) -> Iterator[Step]:
         yield from self._locking_head(w)
         yield Do(f"UPDATE {w.rows} SET used = {w['sequence']} + 1 WHERE {w.mine()}")
-        yield Do(f"UPDATE {self.head} SET sequence = {'sequence' if not w.loops else w['sequence']} + 1 WHERE id = 0")
+        yield Do(f"UPDATE {self.head} SET sequence = {w['sequence']} + 1 WHERE id = 0")
 
 
 def change_bounds(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, None]:

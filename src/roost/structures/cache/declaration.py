@@ -286,7 +286,7 @@ class Cache(Structure[Key], Generic[Key, V]):
     def _record_columns(self) -> Sequence[Column]:
         return *self.columns, EXPIRES, GIVEN_FLAGS
 
-    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+    def _record(self, values: Sequence[Any]) -> Any:
         # Its expiry time is compared with the clock of this machine; an expired record removes the value of its key.
         *parts, value, expires, flags = values
         key = self.key.value(parts)

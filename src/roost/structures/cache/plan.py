@@ -274,7 +274,7 @@ class CachePlan(CacheReads):
         spec = self.structure.value.spec
         match outcome:
             case _ if outcome == FULL:
-                return Full(f"{op!r}: a value would have more than max_bytes, {self.structure.max_bytes:,}")
+                return Full(f"{op!r}: a value would have more than max_bytes")
             case _ if outcome == TOO_LONG and op.verb in ("append", "prepend", "meta_set"):
                 return worded(Invalid(f"{op!r}: the value would be longer than {spec}"), "toobig")
             case _ if outcome == TOO_LONG:
@@ -395,18 +395,20 @@ class CachePlan(CacheReads):
             for row in self.writes[op.verb].rows(op):
                 rows.pop(row[: self.key_width], None)  # the last one is the use
                 rows[row[: self.key_width]] = row
-        most = self.structure.max_bytes
-        fits = most is None or all([self._size(row) <= most for row in rows.values()])
-        if not fits:
+        bounded, most = self.structure.bounded, self.structure.max_bytes
+        largest = max([self._size(row) for row in rows.values()], default=0) if bounded else 0
+        if bounded and (context.careful or (most is not None and largest > most)):
             return (yield from self._writes(run, context, False))
-        if len(rows) > 1 and self._by_store and self.structure.bounded:
+        if len(rows) > 1 and self._by_store and bounded:
             yield from self.call("put", [*rows.values()], context)
             yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
         elif len(rows) > 1 and self.dialect.row_locks and not context.joined:
-            keys = [*rows] if self.structure.bounded else sorted(rows)
+            keys = [*rows] if bounded else sorted(rows)
             yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
-        elif rows:
-            yield from self.call("set", [*rows.values()], context)
+        elif rows and FULL in (yield from self.call("set", [*rows.values()], context)):
+            return (yield from self._writes(run, context, False))
+        if bounded and len(rows) > 1:
+            yield from self.fits(largest)
         return [None] * len(run)
 
     def _size(self, row: Row) -> int:

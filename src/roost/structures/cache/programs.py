@@ -172,7 +172,7 @@ class CachePrograms(CacheBounds):
             return
         size = self._size(w, value)
         if self.cache.max_bytes:
-            message = f"{self.cache.name}: a value would have more than max_bytes, {self.cache.max_bytes:,}"
+            message = f"{self.cache.name}: a value would have more than max_bytes"  # however many the declaration says
             yield Refuse(f"{size} > {self.cache.max_bytes}", FULL, message)
         more = f"CASE WHEN {w['token']} IS NULL THEN 1 ELSE 0 END"
         yield from self._tally(w, more, f"{size} - coalesce({w['size']}, 0)", 1)
@@ -259,10 +259,9 @@ class CachePrograms(CacheBounds):
             until = f"CASE WHEN {mode} >= 3 THEN {w['until']} ELSE {until} END"
             flags = f"{marked} WHEN {mode} >= 3 THEN {w['flags']} & {FLAGS_MAX} ELSE {w.new('flags')} END"
         until = f"CASE WHEN {outcome} = {MARKED} THEN {w['until']} ELSE {until} END"
-        if w.loops:
-            yield Let("issued", self._issued(w))
+        yield Let("issued", self._issued(w))
         yield from self._stored(w, value, until, flags)
-        yield Give([outcome, w["issued"] if w.loops else "0"])
+        yield Give([outcome, w["issued"]])
 
     @property
     def _kept(self) -> Column:
@@ -307,8 +306,7 @@ class CachePrograms(CacheBounds):
     def _touching(self, w: Words) -> Iterator[Step]:
         # Nothing is written if the end is the new one, or earlier by less than the slack.
         yield from self._taking(w, [UNTIL])
-        if w.loops:
-            yield Leave(f"NOT ({self._held(w)})", ["0"])
+        yield Leave(f"NOT ({self._held(w)})", ["0"])
         until, ends = w["until"], self._ends(w)
         less = f"{ends} - {until} BETWEEN 0 AND {w.new(SLACK.name)} - 1"
         near = f"{ends} = {until} OR ({w.new('ttl')} IS NOT NULL AND {less})"
@@ -317,7 +315,6 @@ class CachePrograms(CacheBounds):
 
     def _peeking(self, w: Words) -> Iterator[Step]:
         # Reads a value, moves its end, and grants the right to compute it anew to the first who asks.
-        value = self.cache.value
         yield from self._taking(w, [UNTIL, TOKEN, FLAGS])
         yield Leave(f"NOT ({self._held(w)})", ["0", "NULL", "0", "0", "0", "0"])
         recache, flags, until = w.new(RECACHE.name), w["flags"], self._ends(w, w["until"])
@@ -327,12 +324,7 @@ class CachePrograms(CacheBounds):
             f" AND (({flags} & {STALE}) <> 0 OR ({recache} >= 0 AND {soon}))"
         )
         marked = f"CASE WHEN {wins} THEN {flags} | {WON} ELSE {flags} END"
-        if not w.loops:
-            yield Do(f"UPDATE {w.rows} SET until = {until}, flags = {marked} WHERE {w.mine()}")
-            return
-        yield Fetch(
-            [Column("kept", value.type, nullable=True)], ["value"], f"FROM {w.rows} WHERE {w.mine()}{w.current}"
-        )
+        yield Fetch([self._kept], ["value"], f"FROM {w.rows} WHERE {w.mine()}{w.current}")
         yield Let("marked", marked)
         yield Let("ends", until)
         changed = f"{w['marked']} <> {flags} OR {w['ends']} <> {w['until']}"
@@ -368,10 +360,9 @@ class CachePrograms(CacheBounds):
                 value = f"CAST({value} AS BLOB)"
         else:
             value = yield from self._counting_on_servers(w, kept, n, sign, (beyond, none))
-        if w.loops:
-            yield Let("issued", self._issued(w))
-            yield Let("ends", self._ends(w, w["until"]))
-        yield from self._stored(w, value, w["ends"] if w.loops else self._ends(w, w["until"]), w["flags"])
+        yield Let("issued", self._issued(w))
+        yield Let("ends", self._ends(w, w["until"]))
+        yield from self._stored(w, value, w["ends"], w["flags"])
         if w.loops:
             said = f"CASE WHEN {w['sum']} < 0 THEN {w['sum']} - 9 ELSE {w['sum']} + 1 END"
             yield Give([said, w["issued"], f"{w['ends']} - {w['now']}"])
@@ -409,23 +400,20 @@ class CachePrograms(CacheBounds):
     def _leasing(self, w: Words) -> Iterator[Step]:
         key = w.values(self.key)
         found = f"FROM {self.leases} WHERE {w.mine()}{w.dialect.for_update}"
-        if w.loops:
-            yield Do(w.put(self.leases, {**key, "until": "0", "token": "0"}, [*key]))
+        yield Do(w.put(self.leases, {**key, "until": "0", "token": "0"}, [*key]))
         yield Fetch([UNTIL, TOKEN], ["until", "token"], found)
         yield Now()
         yield Leave(self._held(w), ["0"])
-        row = {**key, "until": f"{w['now']} + {w.new('ttl')}", "token": self._issued(w)}
-        if w.loops:
-            yield Let("issued", row["token"])
-            row["token"] = w["issued"]
+        yield Let("issued", self._issued(w))
+        row = {**key, "until": f"{w['now']} + {w.new('ttl')}", "token": w["issued"]}
         yield Do(w.replace(self.leases, row, [*key]))
-        yield Give([w["issued"] if w.loops else "0"])
+        yield Give([w["issued"]])
 
     def _releasing(self, w: Words) -> Iterator[Step]:
         yield Now()
         held = f"{w.mine()} AND token = {w.new('token')} AND until > {w['now']}"
-        yield Do(f"DELETE FROM {self.leases} WHERE {held}", counts="had" if w.loops else "")
-        yield Give([w["had"] if w.loops else "0"])
+        yield Do(f"DELETE FROM {self.leases} WHERE {held}", counts="had")
+        yield Give([w["had"]])
 
     def _sweeping(self, w: Words) -> Iterator[Step]:
         if self.cache.bounded:

@@ -18,6 +18,7 @@ from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each
 from roost.structures.program import ProgramPlan
 from roost.structures.reading import Read
+from roost.structures.structure import facts_of
 
 PART = 8  # a read is a use if more uses than this part of all values occurred since the last one
 SLACK = 16  # `touch` writes nothing if the stored expiry time is early by less than this part of the ttl
@@ -30,6 +31,13 @@ class CacheReads(ProgramPlan):
 
     structure: Cache[Any, Any]
     _value_in: Callable[[Row], Row]
+
+    def fits(self, largest: int) -> Generator[Wanted, Any, None]:
+        """Raise `Careful` if a value is larger than the stored `max_bytes`: `alter` has ended or waits for the head."""
+        (stored,) = yield self.stored
+        most = facts_of(stored[0][0])["max_bytes"] if stored else None
+        if most is not None and largest > most:
+            raise Careful
 
     def make_reads(self) -> None:
         """Make the queries."""

@@ -225,7 +225,7 @@ class Capped(RowStructure[R, AnyKey], Generic[R, AnyKey, Added]):
         """
         return Operation(self, "add_all", self.rows.check_all(self._several("add_all takes several rows", rows)))
 
-    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+    def _record(self, values: Sequence[Any]) -> Any:
         return self.add(self.rows.make(values))
 
     def remove(self, key: AnyKey, id: Any) -> Operation[bool]:

@@ -149,8 +149,7 @@ class CappedPlan(RowsPlan):
         if self.expires:
             yield Now()
         yield from self._adding_on_server(w) if w.loops else self._adding_on_file(w)
-        if w.loops:
-            yield Give(["1"])
+        yield Give(["1"])
 
     @property
     def there_already(self) -> str:
@@ -309,15 +308,10 @@ class CappedPlan(RowsPlan):
     def _removing(self, w: Words) -> Iterator[Step]:
         this = w.mine([*self.structure.key.columns, *self.structure.id.columns])
         counts = self.structure.keep is not None
-        yield Head([N] if w.loops and self.by_head else [N, SEQUENCE], makes=False)
+        yield Head([N] if self.by_head else [N, SEQUENCE], makes=False)
         if self.expires:
             yield Now()
         living = f" AND until > {w['now']}" if self.expires else ""
-        if not w.loops:
-            yield Do(f"DELETE FROM {w.rows} WHERE {this}{living}")
-            if counts:
-                yield Do(f"UPDATE {w.head} SET n = n - changes() WHERE {w.mine()}")
-            return
         if not self.by_head:
             yield Let("last", f"SELECT sequence FROM {w.rows} WHERE {this}")
         yield Do(f"DELETE FROM {w.rows} WHERE {this}{living}", counts="gone")

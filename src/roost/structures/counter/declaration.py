@@ -178,7 +178,7 @@ class Counter(Structure[Key]):
         start = [replace(START, type=ColumnType("datetime"), nullable=True)] if self.window else []
         return (*self.key.columns, replace(TOTAL, nullable=True), *start)
 
-    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+    def _record(self, values: Sequence[Any]) -> Any:
         *key, n = values[: len(self.key.columns) + 1]
         if any(each is not None for each in values[len(key) + 1 :]):
             raise Invalid(f"{self.name}: start cannot be given: a line counts in the current window")

@@ -118,7 +118,7 @@ class Set(Structure[Key], Generic[Key, Member]):
         """Read how many members the key has: a single row, whatever the number; with `keep_for` they are counted."""
         return Operation(self, "size", (self.key.check(key),))
 
-    def _record(self, values: Sequence[Any]) -> Operation[Any]:
+    def _record(self, values: Sequence[Any]) -> Any:
         width = len(self.key.columns)
         return self.add(self.key.value(values[:width]), self.member.value(values[width:]))
 

@@ -279,11 +279,10 @@ class SetPlan(ProgramPlan):
         # Of a set without heads.
         if w.dialect.family == "postgresql":  # MariaDB goes by the primary key
             yield Do(f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} ORDER BY {w.names(self.pair)} FOR UPDATE")
-        if w.loops:
-            yield Now()
-            yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
-        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had" if w.loops else "")
-        yield Give([w["had"]] if w.loops else [])
+        yield Now()
+        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND until <= {w['now']}")
+        yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}", counts="had")
+        yield Give([w["had"]])
 
     def _adding_all(self, w: Words) -> Iterator[Step]:
         # Adds rows of which none is there twice.

@@ -86,7 +86,7 @@ class SQLiteWords(Words):
                     for column_, value in zip(remembered, selected, strict=True):
                         self._lets[column_.name] = f"(SELECT {value} {source})"
                 case steps.Do(sql, when, counts):
-                    body.append(f"{sql} AND {when}" if when else sql)
+                    body.append(f"{sql} AND ({when})" if when else sql)
                     if counts:
                         self._lets[counts] = "changes()"
                 case steps.Refuse(when, outcome, message):
