@@ -62,7 +62,9 @@ def test_close():
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of what its tests take
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     for path, text in {"src/toy/limit.py": LIMIT, "src/toy/__init__.py": "", "tests/limit_test.py": TESTS}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)

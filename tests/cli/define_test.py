@@ -273,7 +273,7 @@ def tables(path: str) -> list[Any]:
 def test_ddl_in_words_and_as_json(shell: Shell) -> None:
     statements = shell.json("ddl", "counter", "hits")
     entry = [statement.split()[0] for statement in statements].index("INSERT")
-    assert [statement.split()[1] for statement in statements[:entry]] == ["TABLE"] * 2 + ["VIEW", "TRIGGER"] * 3
+    assert [statement.split()[1] for statement in statements[:entry]] == ["TABLE"] * 4 + ["VIEW", "TRIGGER"] * 3
     assert [statement.split()[1] for statement in statements[entry + 1 :]] == ["VIEW"] + ["TRIGGER"] * 3
     without = [*statements[:entry], statements[entry].replace(", true)", ", false)")]
     assert shell.json("ddl", "counter", "hits", "--no-view") == without

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 
 import roost
 from roost.contrib.windows import Windows
-from roost.structures.registry import from_definition
+from roost.structures.registry import from_definition, plan_for
 from tests.campaigns.processes import until
 from tests.lengths import length
+from tests.suite import clients
 from tests.suite.age_test import KINDS
 from tests.suite.shapes import Egg, Make, Place, Visit, baskets, in_threads, likes, pageviews, visits
 
@@ -344,3 +346,21 @@ def test_declarations_come_back_from_the_catalog_as_they_were() -> None:
         assert repr(operation) == printed
         assert pickle.loads(pickle.dumps(operation)) == operation
     assert pickle.loads(pickle.dumps(GRANT)) == GRANT
+
+
+def test_programs_are_not_replaced_by_those_of_a_version_with_another_column(server_url: str) -> None:
+    pages = roost.Cache("pages")
+    with roost.Store(server_url) as store:
+        store.create(pages, view=False)
+        dialect = store._core.known.catalog.dialect
+        *_, last = plan_for(pages, dialect).routines
+        with closing(clients.connect(server_url)) as connection:
+            for sql in [*last.drop, "ALTER TABLE roost_pages_rows RENAME COLUMN due TO was"]:
+                connection.execute(sql)
+        with pytest.raises(roost.Mismatch, match="roost_pages_rows has no column due"):
+            store.create(pages, view=False)
+        with closing(clients.connect(server_url)) as connection:
+            connection.execute("ALTER TABLE roost_pages_rows RENAME COLUMN was TO due")
+        store.create(pages, view=False)
+        store.run(pages.set("a", b"1"))
+        assert store.check() == []

@@ -34,7 +34,7 @@ MARIADB: Told = [
     (REFUSED, "check", "1369 3819 4025"),
     (REFUSED, "range", "1264 1690"),
     (REFUSED, "type", "1265 1292 1366 1411 1525"),
-    (REFUSED, "toobig", "1071 1118 1406"),
+    (REFUSED, "toobig", "1071 1118 1170 1406"),
     (REFUSED, "generated", "1906 3105"),
     (REFUSED, "routine", "1305 1318"),
     (REFUSED, "trigger", "1643 1644"),

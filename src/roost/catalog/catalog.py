@@ -281,6 +281,8 @@ def create(
                 f"store.alter({name}) changes what is stored, where it can be changed; "
                 f"store.drop({name}) drops it, with all that it holds"
             )
+        elif (yield from programs_differ(plan)):
+            yield from _with_columns(plan)
     for plan in missing:
         if not catalog.dialect.transactional_ddl:
             yield from _clear_away(plan)
@@ -308,6 +310,18 @@ def create(
             if plan.has_view and name not in former and (yield from make_view(plan)) and plan not in missing:
                 yield Statement(catalog.view, [(True, name)])
     return former
+
+
+def _with_columns(plan: StructurePlan) -> Generator[Statement, Any, None]:
+    """`Mismatch` if a table lacks a column that new programs would write: those that are there go on."""
+    for table, columns in plan.layout.items():
+        there = yield Statement(each(plan.dialect.choose(COLUMNS)), [(table,)])
+        if lacking := [column.name for column in columns if column.name not in {row[0] for row in there[0]}]:
+            name = plan.structure.name
+            raise Mismatch(
+                f"{name}: {table} has no column {', '.join(lacking)}: it was made by another version of Roost. "
+                f"Add it, or take the rows out, and store.drop({name}) and create it anew"
+            )
 
 
 def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Generator[Wanted, Any, bool]:

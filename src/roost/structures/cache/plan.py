@@ -399,10 +399,9 @@ class CachePlan(CacheReads):
         largest = max([self._size(row) for row in rows.values()], default=0) if bounded else 0
         if bounded and (context.careful or (most is not None and largest > most)):
             return (yield from self._writes(run, context, False))
-        if len(rows) > 1 and self._by_store and bounded:
-            yield from self.call("put", [*rows.values()], context)
-            yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
-        elif len(rows) > 1 and self.dialect.row_locks and not context.joined:
+        if len(rows) > 1 and self._by_store:
+            yield from self.put_all([*rows.values()], context)
+        elif len(rows) > 1 and not context.joined:
             keys = [*rows] if bounded else sorted(rows)
             yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
         elif rows and FULL in (yield from self.call("set", [*rows.values()], context)):

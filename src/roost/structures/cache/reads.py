@@ -1,4 +1,4 @@
-"""Reads of a cache. They write nothing.
+"""Reads of a cache, which write nothing, and the statements by hand of writes.
 
 A read of a cache with bounds that finds a value whose last use is long ago records the key in the store's memory, and
 the store's next write to the cache stores the use.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from roost.dialects.dialect import Row, Statement, Template, Wanted
+from roost.dialects.dialect import Gather, Row, Statement, Template, Wanted
 from roost.errors import StatementFailed
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache, Item
 from roost.structures.clock import SECOND
@@ -31,6 +31,16 @@ class CacheReads(ProgramPlan):
 
     structure: Cache[Any, Any]
     _value_in: Callable[[Row], Row]
+
+    def put_all(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, None]:
+        """Store values of different keys on SQLite; where none is evicted, a trigger takes up to twice as long."""
+        if self.structure.bounded:
+            yield from self.call("put", rows, context)
+            yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
+            return
+        ((now,),) = (yield self._time.alone(self.moment(context)))[0]
+        ends = [NEVER if row[-2] is None else now + row[-2] for row in rows]
+        yield Statement(self._put, [(*row[:-2], end, now, row[-1]) for row, end in zip(rows, ends, strict=True)])
 
     def fits(self, largest: int) -> Generator[Wanted, Any, None]:
         """Raise `Careful` if a value is larger than the stored `max_bytes`: `alter` has ended or waits for the head."""
@@ -67,6 +77,15 @@ class CacheReads(ProgramPlan):
                 given,
             )
         if self._by_store:
+            self._time = self.read(f"SELECT {self.now}", self.timed)
+            names = self.dialect.names(key)
+            put = (
+                f"INSERT INTO {self.rows_table} ({names}, value, until, token, flags) VALUES {{rows}}\n"
+                f"  ON CONFLICT ({names}) DO UPDATE SET value = excluded.value, until = excluded.until,\n"
+                "  flags = excluded.flags, token = max(excluded.token, token + 1)"
+            )
+            one = put.replace("{rows}", f"({self.dialect.holes(len(key) + 4)})")
+            self._put = Template(one, many=Template(put, Gather.VALUES))
             self._tokens = self.read(f"SELECT token FROM {self.rows_table} WHERE {self.mine()}", key)
         rows, nowait, waiting = self.rows_table, self.dialect.nowait or " NOWAIT", ""
         over = f"count(CASE WHEN until > {self.now} THEN 1 END) FROM"
