@@ -28,7 +28,7 @@ class Engine:
 
 KINDS = frozenset(["cache", "counter", "ring", "capped", "set", "sets"])
 SHARED = KINDS | {"second store", "application", "capped tables", "readable views"}
-IN_PLACE = SHARED | {"views"}  # the relation itself takes what SQL clients write
+IN_PLACE = SHARED | {"views", "operations by themselves"}  # the relation itself takes what SQL clients write
 INLETS = SHARED | {"inlets", "nul in text", "programs for SQL", "trims in passes"}
 
 ENGINES = [
@@ -45,7 +45,7 @@ ENGINES = [
     Engine(
         "mariadb",
         lambda folder: servers.mariadb().database(f"t{next(_numbers)}"),
-        INLETS | {"pymysql", "gated programs"},
+        INLETS | {"pymysql", "gated programs", "operations by themselves"},
     ),
     Engine("mysql", lambda folder: servers.mysql().database(f"t{next(_numbers)}"), INLETS),
     Engine("sqlite-memory", lambda _: "sqlite://", KINDS | {"nul in text"}),

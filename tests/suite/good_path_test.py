@@ -190,7 +190,7 @@ def test_what_changes_nothing_fails_nowhere_and_on_a_file_writes_nothing(
         assert version in (None, application("PRAGMA data_version") if version else None), op
 
 
-@pytest.mark.needs("second store", "cache")
+@pytest.mark.needs("second store", "cache", "operations by themselves")
 def test_f97_refused_takes_and_acquires_write_nothing(
     open_store: Callable[..., Any], statements: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,7 +211,8 @@ def test_f42_create_of_the_release_before(open_store: Make) -> None:
         new.create(ring(7))  # before its migration
     new.alter(ring(7))
     new.alter(roost.Ring("visits", LongVisit, per="uid", keep=7))
-    later = open_store(visits, ring(7), baskets)  # a process of the release before begins
+    later = open_store(visits, baskets)  # a process of the release before begins
+    later.create(ring(7))
     later.run(visits.push(Visit(5, 1)))
     with pytest.raises(roost.Mismatch, match="keep is 7 in the database and 8 in the declaration"):
         later.create(ring(8))  # it never was

@@ -192,7 +192,7 @@ def test_a_table_that_was_moved_to_another_schema_is_capped_again_or_released(
     with roost.Store(store_url) as store:
         cap(store, keep=2)
     visits("CREATE SCHEMA moved")
-    for table in ("visits", "roost_catalog", "roost_writers"):
+    for table in ("visits", "roost_catalog", "roost_former", "roost_once", "roost_writers"):
         visits(f"ALTER TABLE {table} SET SCHEMA moved")
     visits(f"ALTER DATABASE {visits.url.rpartition('/')[2]} SET search_path = moved")
     moved = connect()
