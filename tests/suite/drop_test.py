@@ -19,7 +19,8 @@ def fill(store: Any) -> None:
 
 
 def test_a_dropped_structure_is_gone_and_can_be_made_anew(open_store: Make) -> None:
-    store = open_store(*ALL)
+    store = open_store()
+    store.create(*ALL)
     fill(store)
     left: list[Any] = [*ALL]
     structure: Any
@@ -94,7 +95,8 @@ def test_something_of_another_kind_is_left_alone(open_store: Make) -> None:
 
 
 def test_the_statements_undo_those_of_ddl(open_store: Make) -> None:
-    store = open_store(*ALL)
+    store = open_store()
+    store.create(*ALL)
     known = store._core.known
     fill(store)
     by_hand(store, *drop_ddl(known.catalog, [known.plan(each) for each in ALL]))
