@@ -55,8 +55,7 @@ class Served(NamedTuple):
     strange: dict[str, str]  # keys and values
 
 
-# What each database answers is for `pages_test.py`; a browser sees pages.
-@pytest.fixture(scope="module", params=["sqlite", *length([], [*servers.SERVERS])])
+@pytest.fixture(scope="module", params=["sqlite", *servers.SERVERS])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("browser")
     with servers.own_database(request.param, f"{folder}/shop.db") as url, roost.Store(url) as store:

@@ -19,7 +19,6 @@ from tests import servers
 from tests.campaigns import library_suites
 from tests.campaigns.processes import at_once
 from tests.contrib.applications import DOCS, application, code_of, codes
-from tests.lengths import length
 
 PAGES = ["limits", "flask-session", "celery", "dogpile", "aiocache", "starsessions", "requests-cache", "diskcache"]
 SECTIONS = ["Install", "The line", "What differs", "What it costs"]
@@ -105,9 +104,9 @@ def test_the_other_pages_run(any_url: str, tmp_path: Path, monkeypatch: pytest.M
     asyncio.run(main())
 
 
-# Dogpile's come with it; those that have to be fetched, or wait, and other databases are left to the campaign.
-@pytest.mark.parametrize("library", length(["dogpile"], [*library_suites.SUITES]))
+@pytest.mark.parametrize("library", library_suites.SUITES)
 def test_the_librarys_own_tests_pass(library: str, tmp_path: Path) -> None:
+    # Those that wait, and other databases, are left to the campaign.
     try:
         assert library_suites.passes(library, "sqlite", tmp_path, quick=True)
     except servers.NotHere as error:

@@ -97,6 +97,7 @@ class ProgramPlan(ReadPlan):
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
         self._around: dict[str, tuple[Read | None, Read | None]] = {}
+        self._timed: set[str] = set()  # the verbs of programs that need the moment
         self._owed = self._swept = 0  # writes since expired rows were deleted; when that was, by the store's clock
         self.tables = tuple(self.made())
         if self.expires and self.own_time:
@@ -114,6 +115,8 @@ class ProgramPlan(ReadPlan):
             routines.append(routine)
             self._programs[program.verb], self._refused_as[program.verb] = program, routine.refusals
             self._call(program.verb, program)
+            if self.words.clock in routine.text or NOW.name in program.before + program.after:
+                self._timed.add(program.verb)
             if (door := self.words.door(program)) is not None:
                 routines.append(door)
         self.routines = tuple(routines)
@@ -213,6 +216,10 @@ class ProgramPlan(ReadPlan):
         """Return the program of a verb."""
         return self._programs[verb]
 
+    def _now(self, verb: str, context: Context) -> Row:
+        # The moment that SQLite's program of a verb is given; one that does not use it does not ask the store's clock.
+        return self.moment(context) if verb in self._timed else (0,)
+
     def refusals(self, verb: str) -> Mapping[str, int]:
         """Return the outcomes with which a program refuses a row, by what a stranger is told."""
         return self._refused_as[verb]
@@ -231,7 +238,7 @@ class ProgramPlan(ReadPlan):
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         """Call a program on SQLite for each row, in their order; return the outcomes."""
-        now, direct = self.moment(context), self._many.get(f"{verb}_all")
+        now, direct = self._now(verb, context), self._many.get(f"{verb}_all")
         if direct and len(rows) > 1:
             yield Statement(direct, rows)
             return [None] * len(rows)
@@ -359,7 +366,7 @@ class ProgramPlan(ReadPlan):
             return None
         if self.dialect.exchanges:
             return self._exchange(write, op, rows[0], context)
-        return self._by_itself(write, op, rows[0] + self.moment(context))
+        return self._by_itself(write, op, rows[0] + self._now(write.program, context))
 
     def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
         around = self._around.get(write.program)
