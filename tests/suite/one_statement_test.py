@@ -57,7 +57,7 @@ def pages(sql: Client, store_url: str, name: str, key: int, rows: int) -> int:
     [counted, pushed, evicted, refreshed, expiring, best, members, few, renewed],
     ids=lambda each: each.name,
 )
-@pytest.mark.needs("programs for SQL", "readable views")
+@pytest.mark.needs("programs for SQL", "readable views", "operations by themselves")  # on MySQL it takes half a minute
 @pytest.mark.spread
 def test_f95_four_times_the_rows_are_four_times_the_work(
     structure: Any, open_store: Callable[..., roost.Store], sql: Client, store_url: str
