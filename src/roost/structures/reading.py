@@ -145,8 +145,9 @@ class ReadPlan(StructurePlan):
         return [ask.result(op, rows) for op, rows in zip(run, found, strict=True)]
 
     def _question(self, ask: Ask, op: Operation[Any], context: Context) -> Question:
-        row = ask.read.row(ask.row(op, context))
-        return Question(ask.read.sql, row, lambda rows: ask.result(op, _tuples(rows)))
+        read, row_of, result = ask
+        row = row_of(op, context)
+        return Question(read.sql, row if read.in_order else read.row(row), lambda rows: result(op, _tuples(rows)))
 
     def living(self, prefix: str = "") -> str:
         """Return the condition that a row has not expired, to follow others; "" where none does."""
@@ -158,6 +159,9 @@ class ReadPlan(StructurePlan):
         given: the columns of an operation's arguments after the key; None, as a number of rows, is all.
         """
         timed = self.timed if f":{NOW.name}" in sql else ()
+        read = self.read(sql, [*self.structure.key.columns, *given, *timed])
+        if not given and not timed:
+            return Ask(read, lambda op, _: self.key_out(op.args[0]), result)
         out, width = self.dialect.encoder(given) or same, len(given)
 
         def row(op: Operation[Any], context: Context) -> Row:
@@ -166,7 +170,7 @@ class ReadPlan(StructurePlan):
                 values += arg if type(arg) is tuple else [ALL if arg is None else arg]
             return (*self.key_out(op.args[0]), *out(tuple(values[:width])), *(self.moment(context) if timed else ()))
 
-        return Ask(self.read(sql, [*self.structure.key.columns, *given, *timed]), row, result)
+        return Ask(read, row, result)
 
     @property
     def listed(self) -> str:

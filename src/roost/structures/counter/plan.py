@@ -390,7 +390,8 @@ class CounterPlan(ProgramPlan):
         def row(op: Operation[Any], context: Context) -> Row:
             return (*self.key_out(op.args[0]), *self._since(_last(op), context))
 
-        asks = {"total": Ask(self._total, row, lambda _, found: _sum(found))}
+        of_key: Any = lambda op, _: self.key_out(op.args[0])  # noqa: E731
+        asks = {"total": Ask(self._total, row if start else of_key, lambda _, found: _sum(found))}
         if start:
             windows = self.read(
                 f"SELECT s.* FROM (SELECT {start} AS start, 0 AS n UNION ALL\n"
