@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.structures.clock import datetime_of
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
+from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, same
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import LOCKED, Relation
@@ -35,6 +37,8 @@ from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Pr
 from roost.structures.structure import AnyKey, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.words.words import Words
+from roost.types.column_types import INT_MAX
+from roost.types.columns import Column
 
 R = TypeVar("R")
 
@@ -260,9 +264,35 @@ class RingPlan(RowsPlan):
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        now = self.moment(context)
+        if not context.joined and not self.expires:
+            return (yield from self._pushed(rows, context))
+        now = self.moment(context)  # a joined transaction begins with a write: its snapshot is not old then
         yield Statement(self._many[verb], [row + now for row in rows])
         return (yield from self._numbered(rows))
+
+    def _pushed(self, rows: Sequence[Row], context: Context) -> Calling:
+        # Many rows on SQLite, where a trigger for each takes three times as long: the last ones of each key are
+        # written, with the numbers and the slots that its head tells. Only the program makes heads.
+        width, now = self.key_width, self.moment(context)
+        pushes = Counter([row[:width] for row in rows])
+        heads = yield Statement(self._heads, [*pushes])
+        there = {key: head[0] for key, head in zip(pushes, heads, strict=True) if head}
+        if len(there) < len(pushes):
+            yield Statement(self._many["push"], [row + now for row in rows if row[:width] not in there])
+        last = {key: sequence for key, (sequence, _) in there.items()}
+        ends = {key: (last[key] + pushes[key], keep) for key, (_, keep) in there.items()}
+        at, numbers, written = self._at((datetime_of(*now),)), [], []
+        for row in rows:
+            key = row[:width]
+            number = last[key] = last.get(key, 0) + 1
+            numbers.append(number)
+            end, keep = ends.get(key, (INT_MAX, 0))
+            if number > end - keep:
+                written.append((*key, number % keep, number, *at, *row[width:]))
+        if written:
+            yield Statement(self._raised, [(*key, *end) for key, end in ends.items()])
+            yield Statement(self._overwritten, written)
+        return numbers
 
     def _numbered(self, rows: Sequence[Row]) -> Calling:
         # The sequences of rows that were pushed where no program gives them: the heads, which are locked, tell them.
@@ -287,6 +317,8 @@ class RingPlan(RowsPlan):
     def asked(self) -> Mapping[str, Ask]:
         key, columns = self.structure.key.columns, self.structure.columns
         self._head = self.read(f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}", key)
+        if self._by_store:
+            self._make_set_form()
         living = self.living("r.")
         values, newest = self.dialect.names(columns, "r."), itemgetter(0)
 
@@ -320,6 +352,27 @@ class RingPlan(RowsPlan):
             "latest": self.ask(asking(f"r.sequence, {values}", "0", " DESC"), latest, [MOST]),
             "entries": self.ask(asking(f"r.sequence, r.at, {values}", f":{AFTER.name}", ""), entries, [AFTER, MOST]),
         }
+
+    def _make_set_form(self) -> None:
+        # The statements of `_pushed`.
+        key, name_of, names = self.structure.key.columns, self.dialect.name_of, self.dialect.names
+        heads = self.read(f"SELECT sequence, keep FROM {self.head_table} WHERE {self.mine()}", key)
+        same_key = " AND ".join(f"r.{name_of(each)} = q.column{place}" for place, each in enumerate(key, 2))
+        found = f"(VALUES {{rows}}) q CROSS JOIN {self.head_table} r ON {same_key}"
+        find = f"SELECT q.column1, r.sequence, r.keep FROM {found}"
+        self._heads = replace(heads.template, many=Template(find, Gather.LIST, Answer.ORDINAL))
+
+        def many(begin: str, columns: Sequence[Column], end: str = "") -> Template:
+            text = f"{begin} ({names(columns)}) VALUES {{rows}}{end}"
+            one = text.replace("{rows}", f"({self.dialect.holes(len(columns))})")
+            return Template(one, many=Template(text, Gather.VALUES))
+
+        raised = f" ON CONFLICT ({names(key)}) DO UPDATE SET sequence = excluded.sequence"
+        self._raised = many(f"INSERT INTO {self.head_table}", [*key, SEQUENCE, KEEP], raised)
+        # Columns that this declaration does not know get their defaults.
+        rows = f"INSERT OR REPLACE INTO {self.rows_table}"
+        self._overwritten = many(rows, [*key, SLOT, SEQUENCE, AT, *self.others])
+        self._at = self.dialect.encoder([AT]) or same
 
     @property
     def _cross(self) -> str:  # the join whose order the planner keeps
