@@ -214,7 +214,7 @@ def test_so_is_every_statement_for_many_rows(database: sqlite3.Connection) -> No
             assert searched[0].count("=?") == width, (structure, name, found)
             assert not [line for line in found if "AUTOMATIC" in line or "TEMP" in line or line == "SCAN r"]
             explained_tables.add(name)
-    assert explained_tables == {"_find"}
+    assert explained_tables == {"_find", "_heads"}
 
 
 def test_the_newest_rows_are_read_without_the_others(database: sqlite3.Connection) -> None:
