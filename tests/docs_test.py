@@ -105,13 +105,10 @@ def test_the_readme_is_short() -> None:
 def test_f65_the_readme_claims_what_was_measured_on_a_quiet_machine() -> None:
     measured = (ROOT / "bench/README.md").read_text()
     claimed = " ".join((ROOT / "README.md").read_text().split())
-    (threads,) = re.findall(r"\| 16 threads \|.*\| ([\d.]+) \([\d., aim]+\) \|", measured)
-    (tasks,) = re.findall(r"\| 16 tasks of asyncio \|.*\| ([\d.]+) \([\d., aim]+\) \|", measured)
+    (threads,) = re.findall(r"\| 16 threads \|.*\| \**([\d.]+)\** \([\d., aim]+\) \|", measured)
+    (tasks,) = re.findall(r"\| 16 tasks of asyncio \|.*\| \**([\d.]+)\** \([\d., aim]+\) \|", measured)
     assert f"16 threads get {threads} times" in claimed
-    assert f"16 tasks of `asyncio` {tasks};" in claimed
-    ratios = [float(each) for each in re.findall(r"/s \| \**([\d.]+)\** \([\d., ]+\) \|\n", measured)]
-    assert len(ratios) == 8
-    assert f"1,024 tasks does {min(ratios):.1f} to {max(ratios):.1f} times" in claimed
+    assert f"16 tasks of `asyncio` {tasks}, and more on a slower disk" in claimed
 
 
 @pytest.mark.parametrize("name", ["README.md", "coming-from.md", "lease.md"])
