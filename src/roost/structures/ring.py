@@ -265,7 +265,9 @@ class RingPlan(RowsPlan):
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
         if not context.joined and not self.expires:
-            return (yield from self._pushed(rows, context))
+            (stored,) = yield self.stored
+            if stored and stored[0][0] == self.structure.definition:  # the table has no other columns
+                return (yield from self._pushed(rows, context))
         now = self.moment(context)  # a joined transaction begins with a write: its snapshot is not old then
         yield Statement(self._many[verb], [row + now for row in rows])
         return (yield from self._numbered(rows))
@@ -369,9 +371,10 @@ class RingPlan(RowsPlan):
 
         raised = f" ON CONFLICT ({names(key)}) DO UPDATE SET sequence = excluded.sequence"
         self._raised = many(f"INSERT INTO {self.head_table}", [*key, SEQUENCE, KEEP], raised)
-        # Columns that this declaration does not know get their defaults.
-        rows = f"INSERT OR REPLACE INTO {self.rows_table}"
-        self._overwritten = many(rows, [*key, SLOT, SEQUENCE, AT, *self.others])
+        change = ", ".join(f"{name_of(each)} = excluded.{name_of(each)}" for each in (SEQUENCE, AT, *self.others))
+        overwritten = f" ON CONFLICT ({names([*key, SLOT])}) DO UPDATE SET {change}"
+        columns = [*key, SLOT, SEQUENCE, AT, *self.others]
+        self._overwritten = many(f"INSERT INTO {self.rows_table}", columns, overwritten)
         self._at = self.dialect.encoder([AT]) or same
 
     @property
