@@ -135,16 +135,21 @@ def test_f42_a_counter_of_other_slots(open_store: Make) -> None:
         assert new.run(changed.total("/")) == 0
 
 
-def test_f42_a_column_that_the_declaration_does_not_know_gets_its_default(open_store: Make) -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_f42_a_column_that_the_declaration_does_not_know_gets_its_default(open_store: Make, many: bool) -> None:
     old, new = open_store(visits), open_store()
     old.run_all(*[visits.push(Visit(5, n)) for n in range(6)])
     longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
     new.alter(longer)
     new.run_all(*[longer.push(LongVisit(5, n, 9, "x", "y", Mood.GOOD, b"z")) for n in range(6, 9)])
-    assert [visit.visitor for visit in old.run(visits.latest(5))] == [8, 7, 6, 5, 4]
-    assert type(old.run(visits.latest(5))[0]) is Visit
-    for n in range(9, 14):  # over every slot
-        old.run(visits.push(Visit(5, n)))
+    if many:  # the first call after the change, too
+        old.run(visits.push_all([Visit(5, n) for n in (9, 10)]))
+        old.run_all(*[visits.push(Visit(5, n)) for n in (11, 12, 13)])
+    else:
+        assert [visit.visitor for visit in old.run(visits.latest(5))] == [8, 7, 6, 5, 4]
+        assert type(old.run(visits.latest(5))[0]) is Visit
+        for n in range(9, 14):  # over every slot
+            old.run(visits.push(Visit(5, n)))
     assert new.run(longer.latest(5)) == [LongVisit(5, n) for n in range(13, 8, -1)]
     assert [entry.row for entry in old.run(visits.entries(5))] == [Visit(5, n) for n in range(9, 14)]
 

@@ -264,7 +264,7 @@ class RingPlan(RowsPlan):
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        if not context.joined and not self.expires:
+        if not (context.joined or self.expires or self.structure.rows.unknown):
             (stored,) = yield self.stored
             if stored and stored[0][0] == self.structure.definition:  # the table has no other columns
                 return (yield from self._pushed(rows, context))
