@@ -326,7 +326,7 @@ def write(sql: str, values: str = "") -> Template:
 
     values: the SQL in the parentheses after VALUES, if SQLite can take several rows there.
     """
-    many = Template(sql.replace(f"VALUES ({values})", "VALUES {{rows}}"), Gather.VALUES) if values else None
+    many = Template(sql.replace(f"VALUES ({values})", "VALUES {rows}"), Gather.VALUES) if values else None
     return Template(sql, many=many)
 
 

@@ -30,6 +30,7 @@ from roost.structures.plan import (
     in_turns,
     seizing,
 )
+from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals
@@ -107,9 +108,7 @@ class ProgramPlan(ReadPlan):
         for program in self.programs():
             if program.many and isinstance(self.words, SQLiteWords):
                 if sql := self.words.statement(program):
-                    values = self.dialect.holes(len(program.given))
-                    many = Template(sql.replace(f"VALUES ({values})", "VALUES {rows}"), Gather.VALUES)
-                    self._many[program.verb] = Template(sql, many=many)
+                    self._many[program.verb] = modification(sql, self.dialect.holes(len(program.given)))
                 continue
             routine = self.words.routine(program)
             routines.append(routine)
@@ -182,8 +181,7 @@ class ProgramPlan(ReadPlan):
             case "sqlite":
                 holes = f"{given}, ?"
                 self._one[verb] = f"INSERT INTO {name} VALUES ({holes})"
-                many = Template(f"INSERT INTO {name} VALUES {{rows}}", Gather.VALUES)
-                self._many[verb] = Template(self._one[verb], many=many)
+                self._many[verb] = modification(self._one[verb], holes)
                 if program.before or program.after:
                     asked = [*program.given, NOW]
                     self._around[verb] = (

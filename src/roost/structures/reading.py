@@ -161,7 +161,7 @@ class ReadPlan(StructurePlan):
         timed = self.timed if f":{NOW.name}" in sql else ()
         read = self.read(sql, [*self.structure.key.columns, *given, *timed])
         if not given and not timed:
-            return Ask(read, lambda op, _: self.key_out(op.args[0]), result)
+            return Ask(read, self._own_key, result)
         out, width = self.dialect.encoder(given) or same, len(given)
 
         def row(op: Operation[Any], context: Context) -> Row:
@@ -171,6 +171,9 @@ class ReadPlan(StructurePlan):
             return (*self.key_out(op.args[0]), *out(tuple(values[:width])), *(self.moment(context) if timed else ()))
 
         return Ask(read, row, result)
+
+    def _own_key(self, op: Operation[Any], _: Context) -> Row:
+        return self.key_out(op.args[0])
 
     @property
     def listed(self) -> str:

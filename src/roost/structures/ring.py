@@ -18,7 +18,7 @@ from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Temp
 from roost.structures.clock import datetime_of
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, same
+from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, same, write
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import LOCKED, Relation
@@ -365,9 +365,8 @@ class RingPlan(RowsPlan):
         self._heads = replace(heads.template, many=Template(find, Gather.LIST, Answer.ORDINAL))
 
         def many(begin: str, columns: Sequence[Column], end: str = "") -> Template:
-            text = f"{begin} ({names(columns)}) VALUES {{rows}}{end}"
-            one = text.replace("{rows}", f"({self.dialect.holes(len(columns))})")
-            return Template(one, many=Template(text, Gather.VALUES))
+            holes = self.dialect.holes(len(columns))
+            return write(f"{begin} ({names(columns)}) VALUES ({holes}){end}", holes)
 
         raised = f" ON CONFLICT ({names(key)}) DO UPDATE SET sequence = excluded.sequence"
         self._raised = many(f"INSERT INTO {self.head_table}", [*key, SEQUENCE, KEEP], raised)

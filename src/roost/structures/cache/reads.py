@@ -10,12 +10,12 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from roost.dialects.dialect import Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Row, Statement, Template, Wanted
 from roost.errors import StatementFailed
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache, Item
 from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each
+from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each, write
 from roost.structures.program import ProgramPlan
 from roost.structures.reading import Read
 from roost.structures.structure import facts_of
@@ -78,14 +78,13 @@ class CacheReads(ProgramPlan):
             )
         if self._by_store:
             self._time = self.read(f"SELECT {self.now}", self.timed)
-            names = self.dialect.names(key)
+            names, holes = self.dialect.names(key), self.dialect.holes(len(key) + 4)
             put = (
-                f"INSERT INTO {self.rows_table} ({names}, value, until, token, flags) VALUES {{rows}}\n"
+                f"INSERT INTO {self.rows_table} ({names}, value, until, token, flags) VALUES ({holes})\n"
                 f"  ON CONFLICT ({names}) DO UPDATE SET value = excluded.value, until = excluded.until,\n"
                 "  flags = excluded.flags, token = max(excluded.token, token + 1)"
             )
-            one = put.replace("{rows}", f"({self.dialect.holes(len(key) + 4)})")
-            self._put = Template(one, many=Template(put, Gather.VALUES))
+            self._put = write(put, holes)
             self._tokens = self.read(f"SELECT token FROM {self.rows_table} WHERE {self.mine()}", key)
         rows, nowait, waiting = self.rows_table, self.dialect.nowait or " NOWAIT", ""
         over = f"count(CASE WHEN until > {self.now} THEN 1 END) FROM"

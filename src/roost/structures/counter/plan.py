@@ -390,8 +390,7 @@ class CounterPlan(ProgramPlan):
         def row(op: Operation[Any], context: Context) -> Row:
             return (*self.key_out(op.args[0]), *self._since(_last(op), context))
 
-        of_key: Any = lambda op, _: self.key_out(op.args[0])  # noqa: E731
-        asks = {"total": Ask(self._total, row if start else of_key, lambda _, found: _sum(found))}
+        asks = {"total": Ask(self._total, row if start else self._own_key, lambda _, found: _sum(found))}
         if start:
             windows = self.read(
                 f"SELECT s.* FROM (SELECT {start} AS start, 0 AS n UNION ALL\n"
