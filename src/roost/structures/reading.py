@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template
 from roost.structures.clock import CLOCK, SQLITE_CLOCK, microseconds
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Locked, Operations, Plan, Question, StructurePlan, Verb, each, same
+from roost.structures.plan import Context, Operations, Plan, Question, StructurePlan, Verb, each, same
 from roost.structures.steps import number
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
@@ -140,7 +140,7 @@ class ReadPlan(StructurePlan):
             )
         return Read(text, places, template, places == tuple(range(len(names))))
 
-    def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
+    def _asks(self, ask: Ask, run: Operations, context: Context) -> Plan:
         found = yield ask.read.statement([ask.row(op, context) for op in run])
         return [ask.result(op, rows) for op, rows in zip(run, found, strict=True)]
 
@@ -191,7 +191,7 @@ class ReadPlan(StructurePlan):
         first = self.read(f"{begin}{f' WHERE {living}' if living else ''} {tail}", [*timed, MOST])
         later = self.read(f"{begin} WHERE {f'{living} AND ' if living else ''}{after} {tail}", [*timed, *key, MOST])
 
-        def keys(run: Operations, context: Context, _: Locked) -> Plan:
+        def keys(run: Operations, context: Context) -> Plan:
             results = []
             for op in run:
                 last, n = op.args

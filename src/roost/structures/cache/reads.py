@@ -15,7 +15,7 @@ from roost.errors import StatementFailed
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache, Item
 from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each, write
+from roost.structures.plan import Careful, Context, Operations, Plan, Question, each, write
 from roost.structures.program import ProgramPlan
 from roost.structures.reading import Read
 from roost.structures.structure import facts_of
@@ -104,7 +104,7 @@ class CacheReads(ProgramPlan):
             if len(notes) < MOST_NOTES:
                 notes[key] = None
 
-    def _gets(self, run: Operations, context: Context, _: Locked) -> Plan:
+    def _gets(self, run: Operations, context: Context) -> Plan:
         # Operations of one verb.
         verb = run[0].verb
         read, made = self._reading(verb)
