@@ -95,8 +95,7 @@ class AdoptedPlan(StructurePlan):
         order = ", ".join(f"{words.column(name)} DESC" for name in words.cap.order)
         which = f"{words.table} WHERE {words.is_key()} ORDER BY {order} LIMIT {self.dialect.placeholder}"
         found = yield read(
-            f"SELECT {shown} FROM {which}",
-            *(*key, words.cap.keep if n is None else min(n, words.cap.keep)),
+            f"SELECT {shown} FROM {which}", *(*key, words.cap.keep if n is None else min(n, words.cap.keep))
         )
         return list(map(row_type(names)._make, found[0]))
 

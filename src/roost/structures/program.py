@@ -41,7 +41,7 @@ from roost.structures.words.words import Words, short_digest
 from roost.types.columns import Column
 
 MOST_CALLS = 64  # procedures that one text calls on MariaDB and MySQL
-SOME = 10  # rows from which a server takes them in one call of the set form, where there is one
+SOME = 10  # rows from which the set form takes them in one call, where there is one
 SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
 SWEEPS = 16  # writes after which a batch deletes expired rows
 MOST_SWEPT = 1_000  # rows that one batch deletes

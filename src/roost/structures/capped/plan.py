@@ -17,11 +17,21 @@ from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.errors import Duplicate, Error, Full, Invalid
-from roost.structures.capped.adding import BOUND, FAR, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
+from roost.structures.capped.adding import (
+    BOUND,
+    FAR,
+    FEW,
+    SetForm,
+    adding_all,
+    expiring,
+    finding_worst,
+    is_in_sets,
+    putting,
+)
 from roost.structures.capped.declaration import Capped, CappedWire
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
-from roost.structures.program import Write, first
+from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, each, same
+from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows import RowsPlan
@@ -86,6 +96,7 @@ class CappedPlan(RowsPlan):
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
         ids = structure.id.columns
+        self.identity = [*structure.key.columns, *ids]
         self.values = [each for each in structure.rows.others if each not in ids]
         self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
         self._id_out = dialect.encoder(ids) or same
@@ -93,6 +104,8 @@ class CappedPlan(RowsPlan):
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
+        if self._by_store:
+            self._set_form = SetForm(self)
         if dialect.family == "mariadb" and not is_in_sets(structure):
             del self._programs["add_all"]
         elif dialect.row_locks:
@@ -340,6 +353,14 @@ class CappedPlan(RowsPlan):
             "add_all": Write("add", self.rows_of, self._added),
             "remove": Write("remove", row, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
         }
+
+    def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        evicts = self.structure.score is None and self.structure.on_full == "evict"
+        if verb == "add" and evicts and (yield from self.is_plain(rows, context)):
+            outcomes = yield from self._set_form.add(rows, context)
+            if outcomes:
+                return outcomes
+        return (yield from super().on_file(verb, rows, context))
 
     def _added(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
         for row, outcome in zip(op.args, outcomes, strict=True):

@@ -35,9 +35,7 @@ SELECT n.oid::int8, c.xmin::text,
   FROM (SELECT to_regclass(%s)::oid) n (oid) LEFT JOIN pg_catalog.pg_class c ON c.oid = n.oid
   WHERE n.oid IS NOT NULL"""
 _REWRITTEN = "{0}.relfilenode <> 0 AND {0}.relfilenode <> pg_relation_filenode({0}.oid)"
-_VERSIONS = each(
-    _QUESTION.format(files=f"CASE WHEN {_REWRITTEN.format('c')} THEN clock_timestamp()::text END"),
-)
+_VERSIONS = each(_QUESTION.format(files=f"CASE WHEN {_REWRITTEN.format('c')} THEN clock_timestamp()::text END"))
 # The same for tables with partitions or children, and for views: the answer has the files of these tables, and of those
 # below a view, as nothing in the catalog's rows of the table itself tells that one of them was rewritten or replaced.
 _FILES = f"""md5(string_agg(

@@ -22,16 +22,7 @@ from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule,
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
 from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import (
-    UNTIL,
-    beyond,
-    change_keep_for,
-    counted,
-    has_head,
-    lasting,
-    rule,
-    sweep,
-)
+from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, rule, sweep
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.views.postgresql import newest_version
