@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
-from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
+from roost.dialects.dialect import Control, Dialect, Statement, Wanted, execute, fetch
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures.clock import fact_in_words
 from roost.structures.making import all_programs, drop_programs, drop_view, found_view, make_programs, make_view
-from roost.structures.plan import Facts, StructurePlan, each
+from roost.structures.plan import Facts, StructurePlan
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
 from roost.structures.steps import Routine
@@ -52,13 +52,13 @@ def alter(
     structure = plan.structure
     yield from lock(catalog)
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
-    found = yield Statement(catalog.lock, [(structure.name,)])
-    if not found[0]:
+    definition = yield from catalog.stored(structure.name, lock=True)
+    if definition is None:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
-    was = from_definition(found[0][0][0])  # `Invalid` for one that somebody else has written
+    was = from_definition(definition)  # `Invalid` for one that somebody else has written
     if was.name != structure.name:
         raise Invalid(f"{structure.name}: its definition is that of {was.name}")
-    old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
+    old, new = json.loads(definition), json.loads(structure.definition)
     if keep_columns and "columns" in old and "columns" in new:
         declared = dict(new["columns"])
         new["columns"] += [column for column in old["columns"] if column[0] not in declared]
@@ -73,18 +73,18 @@ def alter(
     stored = yield from found_view(plan)
     had_view = bool(stored.objects)
     former = yield from former_definitions(catalog, structure.name)
-    programs = all_programs(plan, [*former, found[0][0][0]])
+    programs = all_programs(plan, [*former, definition])
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
     if plan.dialect.transactional_ddl:
         dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
-        changes = yield from _change(catalog, plan, programs, found, old, new, added)
+        changes = yield from _change(catalog, plan, programs, definition, old, new, added)
         if view or (view is None and dropped.objects):
             yield from make_view(plan, dropped)
     else:
         if had_view and old != new and plan.dialect.replaces:  # one of an older version may have what is to be changed
             yield from make_view(type(plan)(was, plan.dialect))
-        changes = yield from _change(catalog, plan, programs, found, old, new, added)
+        changes = yield from _change(catalog, plan, programs, definition, old, new, added)
         try:
             if view is False:
                 yield from drop_view(plan)
@@ -110,17 +110,17 @@ def _change(
     catalog: Catalog,
     plan: StructurePlan,
     programs: Sequence[Routine],
-    found: Any,
+    definition: str,
     old: Facts,
     new: Facts,
     added: Sequence[tuple[Column, Any]],
 ) -> Changes:
     name = plan.structure.name
     # A call above READ COMMITTED that has waited for the `alter` before this one went by the former declaration.
-    late = old == new and plan.late and (yield Statement(each(plan.late), [()]))[0]
+    late = old == new and plan.late and (yield from fetch(plan.late))
     if old != new or late:
         if plan.altering:  # after the view's lock: who writes through the view takes both in this order
-            yield Statement(Template(plan.altering), [()])
+            yield execute(plan.altering)
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
     changes = (yield from _columns(plan, added)) if "columns" in new else []
     if not changes and "columns" in new and list(old["columns"]) != list(new["columns"]):
@@ -131,8 +131,7 @@ def _change(
         # The statements so far are committed, and the lock is released. If this ends here, the added column, which has
         # a default, does no harm.
         yield Control.BEGIN_ALONE
-        again = yield Statement(catalog.lock, [(name,)])
-        if again != found:
+        if (yield from catalog.stored(name, lock=True)) != definition:
             raise Busy(f"{name}: another process changed it meanwhile")
     changed = ["keep"] if late else [each for each in plan.structure.options if old.get(each) != new.get(each)]
     for fact in changed:
@@ -180,15 +179,14 @@ def _added(structure: Structure, old: Facts, new: Facts, given: Mapping[str, Any
 def _columns(plan: StructurePlan, added: Sequence[tuple[Column, Any]]) -> Changes:
     there: set[str] = set()  # since an alter that was cut short
     if added and not plan.dialect.transactional_ddl:
-        found = yield Statement(each(plan.dialect.choose(COLUMNS)), [(plan.rows_table,)])
-        there = {row[0] for row in found[0]}
+        there = {name for name, *_ in (yield from fetch(plan.dialect.choose(COLUMNS), plan.rows_table))}
     for column, value in added:
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
         if plan.dialect.name == "mysql" and " MEDIUM" in declared:
             stored = f"({stored})"  # of so long a column it takes an expression alone (1101)
         if column.name not in there:
-            yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
+            yield execute(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}")
     return [f"column {column.name} ({column.spec}) added" for column, _ in added]
 
 

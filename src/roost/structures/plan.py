@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted, query
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
 from roost.structures.steps import Routine
@@ -253,7 +253,7 @@ def _most_bytes(column: Column) -> int:
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:
     """Make the template that reads a definition from the catalog, by name."""
-    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
+    return query(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
 
 
 def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template | None:
@@ -267,11 +267,6 @@ def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template
     return Template(
         f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.nowait})", Gather.UNION, Answer.ORDINAL
     )
-
-
-def each(sql: str) -> Template:
-    """Make the template of a query that is sent once per row."""
-    return Template(sql, answer=Answer.ORDINAL)
 
 
 def write(sql: str, values: str = "") -> Template:

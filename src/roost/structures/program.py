@@ -14,7 +14,18 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import (
+    Answer,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+    execute,
+)
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
@@ -454,7 +465,7 @@ class ProgramPlan(ReadPlan):
         """Delete expired rows, whoever's, in a transaction of the store's own; store the structure's time."""
         most, self._owed, self._swept = min(SWEPT * self._owed, MOST_SWEPT), 0, microseconds(context.clock())
         if self._by_store:
-            yield Statement(Template(self._one["sweep"]), [(most, *self.moment(context))])
+            yield execute(self._one["sweep"], most, *self.moment(context))
         else:
             yield from self.call_each("sweep", [(most,)])
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted, execute, query
 from roost.errors import Error, Full, Invalid, Overflow, worded
 from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
 from roost.structures.cache.declaration import (
@@ -44,7 +44,7 @@ from roost.structures.cache.programs import (
 )
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
-from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, Verb, each, same, seizing
+from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, Verb, same, seizing
 from roost.structures.program import Calling, Write
 from roost.structures.rules import DUE, UNTIL, RuleWords, due_with, rule
 from roost.structures.steps import FULL, Program
@@ -451,14 +451,14 @@ class CachePlan(CacheReads):
     def _clear_all(self, context: Context) -> Generator[Wanted, Any, int]:
         # It waits for nobody's lock, since it would hold all the others meanwhile.
         if self.structure.bounded:
-            yield Statement(each(f"SELECT n FROM {self.head_table} WHERE id = 0{self.dialect.for_update}"), [()])
+            yield Statement(query(f"SELECT n FROM {self.head_table} WHERE id = 0{self.dialect.for_update}"), [()])
         read, delete = (self._count, Template(f"DELETE FROM {self.rows_table}"))
         if not context.joined:
             read, delete = self._count_now, self._delete_now
         found = yield read.alone(self.moment(context))
         yield Statement(delete, [()])
         if self.structure.bounded:
-            yield Statement(Template(f"UPDATE {self.head_table} SET n = 0, bytes = 0 WHERE id = 0"), [()])
+            yield execute(f"UPDATE {self.head_table} SET n = 0, bytes = 0 WHERE id = 0")
         number: int = found[0][0][0]
         return number
 

@@ -12,13 +12,13 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from roost.dialects.conditions import wanted
-from roost.dialects.dialect import Dialect, Row, Statement, Template
+from roost.dialects.dialect import Dialect, Row, Statement, execute, fetch
 from roost.errors import Overflow, StatementFailed
 from roost.structures import steps
 from roost.structures.clock import SHOWN, datetime_of
 from roost.structures.counter.declaration import MAX_SLOTS, START, TOTAL, Counter, CounterWire
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Rule, Verb, each
+from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Rule, Verb
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.rules import gone, rule
@@ -136,8 +136,8 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any,
     # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
     clock = "0" if plan.dialect.family == "sqlite" else plan.words.clock
     back = (old["keep"] - 1) * plan.structure.size
-    (rows,) = yield Statement(each(f"SELECT {plan.start(clock)} - {back}"), [()])
-    yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])
+    ((start,),) = yield from fetch(f"SELECT {plan.start(clock)} - {back}")
+    yield execute(f"DELETE FROM {plan.rows_table} WHERE start < {int(start)}")
 
 
 class CounterPlan(ProgramPlan):
@@ -414,7 +414,7 @@ class CounterPlan(ProgramPlan):
         results = []
         for op in run:
             values = (*self._since(_last(op), context), op.args[0])
-            (rows,) = yield Statement(each(self._greatest.sql), [self._greatest.row(values)])
+            (rows,) = yield self._greatest.alone(values)
             width = self.key_width
             results.append([(self.key_value(row[:width]), _sum([row[width:]])) for row in rows])
         return results

@@ -21,9 +21,9 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from roost.dialects.dialect import Statement
+from roost.dialects.dialect import Statement, fetch
 from roost.dialects.postgresql import POSTGRESQL
-from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
+from roost.structures.plan import AT, SEQUENCE, StructurePlan
 from roost.structures.steps import REFUSALS
 from roost.structures.views.view import (
     MARK,
@@ -255,31 +255,31 @@ def _text(body: Sequence[str]) -> str:
 def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
     ours = {name, *_functions(name)}
-    found = yield Statement(each(FOUND), [(name,)])
-    objects = {name_: text for kind, name_, _, text in found[0] if kind in ("view", "trigger") and name_ in ours}
+    found = yield from fetch(FOUND, name)
+    objects = {name_: text for kind, name_, _, text in found if kind in ("view", "trigger") and name_ in ours}
     if not any(MARK in text for text in objects.values()):
         return NO_VIEW
     return FoundView(
-        objects, own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours)
+        objects, own=tuple(sql for kind, object_, sql, _ in found if kind == "trigger" and object_ not in ours)
     )
 
 
 def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
-    rows = yield Statement(each(GOES_WITH), [(name,)])
+    rows = yield from fetch(GOES_WITH, name)
     quoted = plan.dialect.quoted(name)
     only_given = ONLY_GIVEN.format(literal=plan.dialect.literal(quoted), quoted=quoted)
     return replace(
         found,
-        said=(only_given, *(text for kind, text in rows[0] if kind == "said")),
-        users=tuple(text for kind, text in rows[0] if kind == "user"),
+        said=(only_given, *(text for kind, text in rows if kind == "said")),
+        users=tuple(text for kind, text in rows if kind == "user"),
     )
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    found = yield Statement(each(TAKEN), [(name, name, *_functions(name), MARK, plan.rows_table)])
-    return found[0][0][0] if found[0] else ""
+    found = yield from fetch(TAKEN, name, name, *_functions(name), MARK, plan.rows_table)
+    return found[0][0] if found else ""
 
 
 class PostgreSQLViewWords(ViewWords):
