@@ -15,13 +15,20 @@ from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, former_definitions,
 from roost.dialects.dialect import Control, Dialect, Statement, Wanted, execute, fetch
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures.clock import fact_in_words
-from roost.structures.making import all_programs, drop_programs, drop_view, found_view, make_programs, make_view
+from roost.structures.making import (
+    all_programs,
+    drop_programs,
+    drop_view,
+    found_view,
+    lock_view,
+    make_programs,
+    make_view,
+)
 from roost.structures.plan import Facts, StructurePlan
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
 from roost.structures.steps import Routine
 from roost.structures.structure import Structure
-from roost.structures.views.view import NO_VIEW
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]
@@ -76,27 +83,23 @@ def alter(
     programs = all_programs(plan, [*former, definition])
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
-    if plan.dialect.transactional_ddl:
-        dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
-        changes = yield from _change(catalog, plan, programs, definition, old, new, added)
-        if view or (view is None and dropped.objects):
-            yield from make_view(plan, dropped)
-    else:
-        if had_view and old != new and plan.dialect.replaces:  # one of an older version may have what is to be changed
+    if had_view and old != new:
+        yield from lock_view(plan)
+        if plan.dialect.replaces and not plan.dialect.transactional_ddl:  # an older version's may have what is changed
             yield from make_view(type(plan)(was, plan.dialect))
-        changes = yield from _change(catalog, plan, programs, definition, old, new, added)
-        try:
-            if view is False:
-                yield from drop_view(plan)
-            elif view or had_view:
-                yield from make_view(plan)
-        except Error as error:
-            if not changes:
-                raise
-            raise type(error)(
-                f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
-                f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
-            ) from error
+    changes = yield from _change(catalog, plan, programs, definition, old, new, added)
+    try:
+        if view is False:
+            yield from drop_view(plan)
+        elif view or had_view:
+            yield from make_view(plan)
+    except Error as error:
+        if not changes or plan.dialect.transactional_ddl:
+            raise
+        raise type(error)(
+            f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
+            f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
+        ) from error
     if (yield from drop_programs(plan, programs)) and not plan.dialect.replaces:  # by now the view calls the new ones
         yield from _settle(plan, old, new, plan.settled.intersection(new))
     if view is not None:

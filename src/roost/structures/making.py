@@ -162,12 +162,10 @@ def is_made(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     return (yield from found_view(plan)).objects == (yield from wanted_view(plan)).objects
 
 
-def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[Statement, Any, bool]:
+def make_view(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     """Create the view if it is missing or of another version; return whether it was.
 
-    `Invalid` if another object has one of its names.
-
-    dropped: the former view; what the application added to it is restored.
+    What the application has added to it stays. `Invalid` if another object has one of its names.
     """
     view, found = (yield from wanted_view(plan)), (yield from found_view(plan))
     if found.objects == view.objects:
@@ -178,8 +176,8 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
             yield execute(sql)
         return True
     only_told = False  # the statements are only collected to be shown, and the view still exists
-    if found.objects:
-        dropped = yield from drop_view(plan)
+    dropped = yield from drop_view(plan)
+    if dropped.objects:
         only_told = bool((yield from found_view(plan)).objects)
     if not only_told and (taken := (yield from _dialect(plan).taken(plan))):
         raise Invalid(
@@ -189,7 +187,7 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
         )
     done = 0
     try:
-        for sql in [*view.make, *dropped.own, *dropped.said]:
+        for sql in [*view.make, *dropped.own]:
             yield execute(sql)
             done += 1
     except Error:
@@ -202,17 +200,16 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
 def drop_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     """Drop the view, and return it; `Invalid` if an object of the application depends on it."""
     found = yield from found_view(plan)
-    if found.objects and (goes_with := _dialect(plan).goes_with):
-        found = yield from goes_with(plan, found)
-    if found.users:
-        raise Invalid(
-            f"{plan.structure.name}: its view has to be dropped, and {', '.join(found.users)} would go with it; "
-            "drop that first, and make it again after"
-        )
     if found.objects:
         for sql in found.drop or view_of(plan).drop:
             yield execute(sql)
     return found
+
+
+def lock_view(plan: StructurePlan) -> Generator[Statement, Any, None]:
+    """Keep others from writing through the view, before its tables are changed."""
+    for sql in _dialect(plan).lock(plan):
+        yield execute(sql)
 
 
 def _dialect(plan: StructurePlan) -> ViewDialect:
