@@ -253,7 +253,7 @@ def test_a_view_that_others_are_made_of_is_replaced_and_never_dropped(open_store
     store = open_store(visits)
     sql.execute("CREATE VIEW report AS SELECT uid, count(*) FROM visits GROUP BY uid")
     assert store.alter(nine) == ["keep: 5 -> 9"]
-    with pytest.raises(roost.Invalid, match="report depends on view visits[^;]*; drop that first"):
+    with pytest.raises(roost.Invalid, match=r"report depends on view visits[^;]*; drop that first"):
         store.alter(nine, view=False)
     sql.execute("INSERT INTO visits (uid, visitor) VALUES (5, 7)")
     assert rows(sql, "SELECT * FROM report") == [(5, 1)]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
+from roost.catalog.catalog import CHANGE, COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
 from roost.dialects.dialect import Control, Dialect, Statement, Wanted, execute, fetch
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures.clock import fact_in_words
@@ -103,7 +103,7 @@ def alter(
     if (yield from drop_programs(plan, programs)) and not plan.dialect.replaces:  # by now the view calls the new ones
         yield from _settle(plan, old, new, plan.settled.intersection(new))
     if view is not None:
-        yield Statement(catalog.view, [(view, structure.name)])
+        yield catalog.change("UPDATE roost_catalog SET has_view = ? WHERE name = ?", view, structure.name)
     if view is not None and view is not had_view:
         changes.append("view added" if view else "view dropped")
     return changes
@@ -141,9 +141,7 @@ def _change(
         if fact in plan.alterations:
             yield from plan.alterations[fact](plan, old, new)
     if old != new:
-        yield Statement(catalog.outdated, [(name, name)])
-        yield Statement(catalog.remember, [(name,)])
-        yield Statement(catalog.change, [(plan.structure.definition, name)])
+        yield from _replace_definition(catalog, plan.structure)
     yield from make_programs(plan, programs)
     if plan.dialect.replaces and not plan.dialect.transactional_ddl:
         yield from _settle(plan, old, new, plan.settled.intersection(changed))
@@ -152,6 +150,16 @@ def _change(
         f" {fact_in_words(fact, new.get(fact))}"
         for fact in changed
     ]
+
+
+def _replace_definition(catalog: Catalog, structure: Structure) -> Generator[Statement, Any, None]:
+    # The former one is remembered. Those of a structure of this name that was dropped go: its versions begin anew.
+    name, this = structure.name, "FROM roost_catalog WHERE name = ?"
+    outdated = f"DELETE FROM roost_former WHERE name = ? AND version >= (SELECT version {this})"
+    yield catalog.change(outdated, name, name)
+    columns = "name, version, definition"
+    yield catalog.change(f"INSERT INTO roost_former ({columns})\n  SELECT {columns} {this}", name)
+    yield catalog.change(CHANGE, structure.definition, name)
 
 
 def _settle(plan: StructurePlan, old: Facts, new: Facts, facts: Collection[str]) -> Generator[Wanted, Any, None]:

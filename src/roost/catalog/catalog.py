@@ -95,6 +95,7 @@ COLUMNS = {
     "    atthasdef::integer FROM pg_attribute\n"
     "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
 }
+CHANGE = "UPDATE roost_catalog SET version = version + 1, definition = ? WHERE name = ?"
 INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
 # The catalog, what structures were before they were altered, tokens of what is done once, and the last batches.
 PRIVATE = ("roost_catalog", "roost_former", "roost_once", "roost_writers")
@@ -118,7 +119,6 @@ class Catalog:
     def speak(self, dialect: Dialect) -> None:
         """Go on in another dialect."""
         self.dialect = dialect
-        hole = dialect.placeholder
         # CREATE TABLE has an index that is not unique in MariaDB and MySQL alone.
         index = f"KEY roost_once_over ({dialect.name_of(UNTIL)})"
         if dialect.family != "mariadb":
@@ -132,21 +132,14 @@ class Catalog:
             self.tables["roost_writers"] = self._table("roost_writers", [WRITER, BATCH, WRITTEN_AT], [WRITER])
         self.definition = definition_of(dialect)
         self._lock = definition_of(dialect, dialect.for_update)
-        self.change = Template(
-            f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
-        )
-        self.view = Template(f"UPDATE roost_catalog SET has_view = {hole} WHERE name = {hole}")
-        self.remove = Template(f"DELETE FROM roost_catalog WHERE name = {hole}")
-        # Those of a structure of this name that was dropped go: its versions begin anew.
-        self.outdated = Template(
-            f"DELETE FROM roost_former WHERE name = {hole}\n"
-            f"  AND version >= (SELECT version FROM roost_catalog WHERE name = {hole})"
-        )
-        self.remember = Template(
-            "INSERT INTO roost_former (name, version, definition)\n"
-            f"  SELECT name, version, definition FROM roost_catalog WHERE name = {hole}"
-        )
-        self.forget = Template(f"DELETE FROM roost_former WHERE name = {hole}")
+
+    def asking(self, sql: str) -> str:
+        """Return SQL with ? for each value as the database takes it."""
+        return sql.replace("?", self.dialect.placeholder)
+
+    def change(self, sql: str, *values: Any) -> Statement:
+        """Return the statement that changes the catalog's tables, given with ? for each value."""
+        return execute(self.asking(sql), *values)
 
     def stored(self, name: str, *, lock: bool = False) -> Generator[Statement, Any, str | None]:
         """Return the definition that is stored; lock: before it is changed, so that nobody writes meanwhile."""
@@ -310,7 +303,7 @@ def create(
         for plan in plans:
             name = plan.structure.name
             if plan.has_view and name not in former and (yield from make_view(plan)) and plan not in missing:
-                yield Statement(catalog.view, [(True, name)])
+                yield catalog.change("UPDATE roost_catalog SET has_view = ? WHERE name = ?", True, name)
     return former
 
 
@@ -348,8 +341,8 @@ def former_definitions(catalog: Catalog, name: str) -> Generator[Statement, Any,
     """Return the definitions that a structure had before it was altered."""
     if not (yield from guarded(catalog.dialect, ["roost_former"])):
         return []
-    former = f"SELECT definition FROM roost_former WHERE name = {catalog.dialect.placeholder}"
-    return [definition for (definition,) in (yield from fetch(former, name))]
+    former = yield from fetch(catalog.asking("SELECT definition FROM roost_former WHERE name = ?"), name)
+    return [definition for (definition,) in former]
 
 
 def _clear_away(plan: StructurePlan) -> Making:
@@ -402,8 +395,8 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
         yield from drop_programs(plan)
         for sql in _drop_tables(plan):
             yield execute(sql)
-        yield Statement(catalog.forget, [(structure.name,)])
-        yield Statement(catalog.remove, [(structure.name,)])
+        for table in ("roost_former", "roost_catalog"):
+            yield catalog.change(f"DELETE FROM {table} WHERE name = ?", structure.name)
 
 
 def _drop_tables(plan: StructurePlan) -> list[str]:

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Dialect, Statement, fetch
-from roost.structures.cache.declaration import NEVER, Cache
+from roost.structures.cache.declaration import Cache
 from roost.structures.counter.declaration import Counter
-from roost.structures.counter.plan import CounterPlan
-from roost.structures.lease import Lease
 from roost.structures.plan import Context, StructurePlan
 from roost.structures.program import ProgramPlan
-from roost.structures.rate_limit import RateLimit
 from roost.structures.set.declaration import Set
 
 MOST = 10_000  # rows that are counted
@@ -165,23 +162,8 @@ def _by_rows(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, An
     return keys, rows, int(parts[0]) * 2**32 + int(parts[1]) if counts and rows.exact else None
 
 
-def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count | None]:
-    # None: a kind of another package has its moments elsewhere.
-    structure, now, column = plan.structure, plan.now, "start"
-    if isinstance(plan, CounterPlan):
-        counter: Counter[Any] = plan.structure
-        past = f"start < {plan.start(plan.clock)} - {((counter.keep or 1) - 1) * counter.size}"
-    else:
-        column = {Lease: "expires", RateLimit: "tat"}.get(type(structure), "until")
-        past = f"{column} <= {now}{f' AND until < {NEVER}' if column == 'until' else ''}"
-        ends = getattr(plan, "expiry", column)
-        if ends != column:  # the index has this one
-            past += f" AND {ends} <= {now} AND {ends} < {NEVER}"
-    for table in (plan.rows_table, plan.head_table):
-        if any(each.name == column for each in plan.layout.get(table, ())):
-            break
-    else:
-        return None
+def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count]:
+    table, past = plan.expired()
     query = plan.read(f"SELECT count(*) FROM {few('1 AS one', table, past)}", plan.timed)
     (((n,),),) = yield query.alone(plan.moment(context))
     return _count(n, None)

@@ -469,6 +469,10 @@ class ProgramPlan(ReadPlan):
         else:
             yield from self.call_each("sweep", [(most,)])
 
+    def expired(self) -> tuple[str, str]:
+        """Return the table whose rows expire, and the condition of those that have: a query's, with `timed`."""
+        return self.rows_table, f"until <= {self.now}"
+
     # --- locks ----------------------------------------------------------------------------------------------------
 
     def lock_program(self) -> Program:

@@ -46,7 +46,7 @@ from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, Verb, same, seizing
 from roost.structures.program import Calling, Write
-from roost.structures.rules import DUE, UNTIL, RuleWords, due_with, rule
+from roost.structures.rules import DUE, UNTIL, due_with, rule
 from roost.structures.steps import FULL, Program
 from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
 from roost.structures.views.postgresql import PostgreSQLViewWords
@@ -462,18 +462,21 @@ class CachePlan(CacheReads):
         number: int = found[0][0][0]
         return number
 
+    def expired(self) -> tuple[str, str]:
+        # The index has `due` where there is one, and only values that expire.
+        ends = {"until": None, self.expiry: None}
+        return self.rows_table, " AND ".join(f"{each} <= {self.now} AND {each} < {NEVER}" for each in ends)
+
     # --- check and alter ----------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        words = RuleWords(self)
         if self.structure.bounded:
-            first, nulls = words.first, ", ".join(["NULL"] * self.key_width)
-            said = "the head says ? values of ? bytes, there are ? of ?"
+            nulls = ", ".join(["NULL"] * self.key_width)
+            said = "the head says ? values of ? bytes, there are ? of ?", "h.n", "h.bytes", "q.n", "q.b"
             yield (
                 "count",
-                f"SELECT {nulls}, {words.message(said, 'h.n', 'h.bytes', 'q.n', 'q.b')}\n"
-                f"  FROM {words.head} h,\n"
-                f"    (SELECT count({first}) AS n, coalesce(sum(size), 0) AS b FROM {words.rows}) q\n"
+                f"SELECT {nulls}, {self.dialect.message(*said)} FROM {self.head_table} h,\n"
+                f"    (SELECT count(*) AS n, coalesce(sum(size), 0) AS b FROM {self.rows_table}) q\n"
                 f"  WHERE h.n <> q.n OR h.bytes <> q.b",
             )
         beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"

@@ -427,6 +427,9 @@ class CounterPlan(ProgramPlan):
         starts = range(current - self._back(_last(op)), current + 1, size)
         return [(datetime_of(start), totals.get(start, 0)) for start in starts]
 
+    def expired(self) -> tuple[str, str]:
+        return self.rows_table, f"start < {self.start(self.clock)} - {self._back(None)}"
+
     # --- alter and check --------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
