@@ -119,8 +119,8 @@ def test_writes_remove_what_has_expired(open_store: Make, sql: Client, kind: Kin
 
 
 @pytest.mark.parametrize("on_duplicate", ["error", "refresh"])
-def test_many_rows_come_where_others_have_expired(open_store: Make, sql: Client, on_duplicate: str) -> None:
-    recent = roost.Capped(
+def test_many_rows_come_where_others_have_expired(open_store: Make, sql: Client, on_duplicate: Any) -> None:
+    recent: Any = roost.Capped(
         "recent", Points, per="uid", keep=30, unique="visitor", on_duplicate=on_duplicate, keep_for=5 * MINUTE
     )
     store = open_store(recent)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from roost.batching.atoms import Atom, SlowPath, answer, refuse_all
@@ -340,10 +341,13 @@ class Batch:
 
     def _attempt(self, part: Part) -> Generator[Wanted, Any, Sequence[Part]]:
         # Run and answer a part; or roll back, and return the parts to run instead, in reverse order.
-        context = self._context.without_waiting() if self._begin is Control.BEGIN_NOWAIT else self._context
-        careful, self._careful = part is self._careful, None
+        context = self._context
+        careful, nowait = part is self._careful, self._begin is Control.BEGIN_NOWAIT
+        self._careful = None
+        if careful or nowait:
+            context = replace(context, careful=careful, nowait=nowait)
         try:
-            instead = yield from part.run(context.carefully() if careful else context)
+            instead = yield from part.run(context)
         except Careful:
             self._careful, instead = part, [part]
         if instead is not None:
@@ -400,4 +404,4 @@ def retried(operations: Operations, known: Known, context: Context, once: str | 
         return (yield from known.perform(operations, context, once))
     except Careful:
         yield Control.BACK
-        return (yield from known.perform(operations, context.carefully(), once))
+        return (yield from known.perform(operations, replace(context, careful=True), once))

@@ -142,6 +142,9 @@ class WindowsPlan(own.RefusingPlan):
             yield self.lock_program()
         yield own.Program("sweep", [SWEPT], self._sweeping)
 
+    def expired(self) -> tuple[str, str]:
+        return self.head_table, f"until <= {self.now}"
+
     def _asked(self, verb: str) -> str:
         # PostgreSQL would take the divisor of a number to be an integer.
         cast = "::bigint" if self.dialect.family == "postgresql" else ""

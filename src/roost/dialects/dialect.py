@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,6 +81,22 @@ class Statement(NamedTuple):
     last: bool = False  # nothing is asked after it: a transaction that only reads is over with it
     values: int = 0  # that come back at most, if known: so few need not be counted while they are read
     only: bool = False  # all that is asked for its run, which only reads; others may follow in the transaction
+
+
+def query(sql: str) -> Template:
+    """Make the template of a query that is sent once per row."""
+    return Template(sql, answer=Answer.ORDINAL)
+
+
+def fetch(sql: str, *values: Any) -> Generator[Statement, Any, list[Any]]:
+    """Ask a query, with the values of its placeholders; return its rows."""
+    (rows,) = yield Statement(query(sql), [values])
+    return list(rows)
+
+
+def execute(sql: str, *values: Any) -> Statement:
+    """Return the statement that changes something, with the values of its placeholders."""
+    return Statement(Template(sql), [values])
 
 
 class Together(NamedTuple):

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import (
+    Answer,
+    Dialect,
+    Exchange,
+    Gather,
+    Row,
+    Statement,
+    Template,
+    Together,
+    Wanted,
+    execute,
+)
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     Careful,
     Context,
-    Locked,
     Operations,
     Plan,
     Transaction,
@@ -80,12 +91,14 @@ class ProgramPlan(ReadPlan):
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
     optimistic: verbs that seldom refuse a row: on SQLite many are given at once, and after a refusal one by one.
     apart: the width of the columns by which calls are told apart: those in which these differ can be in any order.
+    of_all: the verbs that read all keys.
     """
 
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     first: Mapping[str, str] = {}
     own_time = True
     optimistic: ClassVar[frozenset[str]] = frozenset()
+    of_all: ClassVar[frozenset[str]] = frozenset(["keys"])
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -123,9 +136,9 @@ class ProgramPlan(ReadPlan):
         self.routines = tuple(routines)
         self.form = [*self.form, *([] if dialect.replaces else [each.name for each in routines])]
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
-        if not self.heads:
-            self.seize = seizing(dialect, self.rows_table, structure.key.columns)
-        if self.heads and dialect.lock_table:  # in the order of the programs, and against SELECT FOR UPDATE, too
+        self.seize = seizing(dialect, self.head_table if self.heads else self.rows_table, structure.key.columns)
+        self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
+        if self.heads:  # in the order of the programs, and against SELECT FOR UPDATE, too
             self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "EXCLUSIVE")
         removing = {"clear", "forget"} & self._programs.keys()
         self.writes = {verb: Write(verb, self.key_of, first, makes=False) for verb in removing} | dict(self.written())
@@ -322,7 +335,42 @@ class ProgramPlan(ReadPlan):
             outcomes += [_outcome([next(values) for _ in range(gives[verb])], gives[verb]) for verb, _ in part]
         return outcomes
 
-    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+    def run(self, operations: Operations, context: Context) -> Plan:
+        if context.nowait and self.seize is not None:
+            yield Statement(self.seize, self.seized(operations))
+        results = yield from self._run(operations, context)
+        if self.expires and not context.joined and (written := [op for op in operations if op.writes]):
+            self._owed += sum([len(self.writes[op.verb].rows(op)) for op in written if op.verb in self.writes])
+            if len(operations) > 1 or written[0].verb in RUNS or self._is_due(context):
+                yield from self.sweep(context)
+        return results
+
+    def _run(self, operations: Operations, context: Context) -> Plan:
+        if len(operations) == 1:
+            only: list[Any] = yield from self._verbs[operations[0].verb](operations, context)
+            return only
+        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written. So
+        # those that are there are locked in their order, and the others by the operations on both sides of the reader.
+        readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
+        if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
+            if not context.joined:
+                yield from self.take_heads(operations, context, makes=False)
+            before = yield from self._run(operations[: readers[0]], context)
+            return before + (yield from self._run(operations[readers[0] :], context))
+
+        def verb_of(op: Operation[Any]) -> str:
+            return self.together.get(op.verb, op.verb)
+
+        runs = [(verb, list(run)) for verb, run in groupby(operations, verb_of)]
+        if len(runs) > 1:
+            yield from self.take_heads(operations, context)
+            context = replace(context, locked=True)
+        results: list[Any] = []
+        for verb, run in runs:
+            results += yield from self._verbs[verb](run, context)
+        return results
+
+    def _writes(self, run: Operations, context: Context) -> Plan:
         # The operations of programs that run together.
         made = [(self.writes[op.verb], op, self.writes[op.verb].rows(op)) for op in run]
         calls = [(write.program, row) for write, _, rows in made for row in rows]
@@ -331,7 +379,7 @@ class ProgramPlan(ReadPlan):
         if len(programs) == 1:
             outcomes = yield from self.call(calls[0][0], [row for _, row in calls], context)
         elif programs:
-            locks = [] if locked or self._by_store else self.locks(run, context)
+            locks = [] if context.locked or self._by_store else self.locks(run, context)
             outcomes = yield from self._call_mixed(calls, locks, context)
         told = iter(outcomes)
         results = [write.result(op, list(islice(told, len(rows)))) for write, op, rows in made]
@@ -410,14 +458,6 @@ class ProgramPlan(ReadPlan):
 
     # --- what expires ---------------------------------------------------------------------------------------------
 
-    def run(self, operations: Operations, context: Context) -> Plan:
-        results = yield from super().run(operations, context)
-        if self.expires and not context.joined and (written := [op for op in operations if op.writes]):
-            self._owed += sum([len(self.writes[op.verb].rows(op)) for op in written if op.verb in self.writes])
-            if len(operations) > 1 or written[0].verb in RUNS or self._is_due(context):
-                yield from self.sweep(context)
-        return results
-
     def _is_due(self, context: Context) -> bool:
         # Whether expired rows are to be deleted, and the time to be stored; counts a write.
         self._owed += 1
@@ -427,9 +467,13 @@ class ProgramPlan(ReadPlan):
         """Delete expired rows, whoever's, in a transaction of the store's own; store the structure's time."""
         most, self._owed, self._swept = min(SWEPT * self._owed, MOST_SWEPT), 0, microseconds(context.clock())
         if self._by_store:
-            yield Statement(Template(self._one["sweep"]), [(most, *self.moment(context))])
+            yield execute(self._one["sweep"], most, *self.moment(context))
         else:
             yield from self.call_each("sweep", [(most,)])
+
+    def expired(self) -> tuple[str, str]:
+        """Return the table whose rows expire, and the condition of those that have: a query's, with `timed`."""
+        return self.rows_table, f"until <= {self.now}"
 
     # --- locks ----------------------------------------------------------------------------------------------------
 
@@ -448,19 +492,25 @@ class ProgramPlan(ReadPlan):
         if self.dialect.row_locks:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)
 
+    def seized(self, operations: Operations) -> list[Row]:
+        """Return the keys that operations write, in the order of locks; with them `seize` locks their rows."""
+        return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
+
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the keys that operations write, in their order, each with whether its head is made."""
         made = {key for op in operations if op.writes and self._makes(op) for key in self.heads_of(op)}
-        return [(*key, int(key in made)) for key in self.seized(operations, context)]
+        return [(*key, int(key in made)) for key in self.seized(operations)]
 
     def _makes(self, op: Operation[Any]) -> bool:
         return op.verb not in self.writes or self.writes[op.verb].makes
 
-    def take_heads(self, operations: Operations, context: Context, *, makes: bool = True) -> Generator[Any, Any, bool]:
-        """Lock what operations of several kinds write, in key order."""
+    def take_heads(self, operations: Operations, context: Context, *, makes: bool = True) -> Generator[Any, Any, None]:
+        """Lock what operations of several kinds write, in key order.
+
+        makes: whether heads that are missing are made, where an operation makes them.
+        """
         if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
             yield from self.call_each("lock", keys if makes else [(*key[:-1], 0) for key in keys])
-        return True
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         if op.verb in self.writes:

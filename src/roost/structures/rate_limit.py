@@ -30,7 +30,7 @@ from roost.structures.relation import read_only
 from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
-from roost.structures.wire import PeekWire
+from roost.structures.wire import Wire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
@@ -156,9 +156,10 @@ def _delete(plan: Any, which: str) -> str:
     return f"DELETE FROM {plan.rows_table} WHERE {which}"
 
 
-class RateLimitWire(PeekWire):
+class RateLimitWire(Wire):
     """Every key has a row: how many remain, and the seconds until one more does."""
 
+    of_key = "peek"
     more = (REMAINING, RETRY_AFTER)
 
 
@@ -345,6 +346,10 @@ class RateLimitPlan(RefusingPlan):
     @property
     def listed(self) -> str:
         return f"tat > {self.now}"
+
+    def expired(self) -> tuple[str, str]:
+        ends = dict.fromkeys([TAT.name, self.expiry])  # the index has the second
+        return self.rows_table, " AND ".join(f"{each} <= {self.now}" for each in ends)
 
     def refusing(self) -> Mapping[str, Ask]:
         def refused(op: Operation[Any], found: list[Row]) -> Taken | None:

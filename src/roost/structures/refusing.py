@@ -8,7 +8,7 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Exchange, Row
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question
+from roost.structures.plan import Careful, Context, Operations, Plan, Question
 from roost.structures.program import ProgramPlan, Write
 from roost.structures.reading import Ask
 
@@ -48,8 +48,8 @@ class RefusingPlan(ProgramPlan):
         result = made.result
         return made._replace(result=lambda answer: self._noted(op, result(answer), context))
 
-    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        results = yield from super()._writes(run, context, locked)
+    def _writes(self, run: Operations, context: Context) -> Plan:
+        results = yield from super()._writes(run, context)
         return [self._noted(op, result, context) for op, result in zip(run, results, strict=True)]
 
     def _noted(self, op: Operation[Any], result: Any, context: Context) -> Any:

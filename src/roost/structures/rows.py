@@ -9,12 +9,12 @@ from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, query
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, datetime_of
 from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation, few
-from roost.structures.plan import AT, SEQUENCE, Context, each, same, write
+from roost.structures.plan import AT, SEQUENCE, Context, same, write
 from roost.structures.program import SOME, ProgramPlan
 from roost.structures.structure import AnyKey, Group, Structure, checked_whole, facts_of
 from roost.structures.wire import Values, Wire
@@ -266,7 +266,7 @@ class RowsPlan(ProgramPlan):
         self._at_in = dialect.decoder([AT]) or same
         self.at_out = dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
-        self._time = each(f"SELECT {self.words.now.replace(self.words.clock, '?')}")
+        self._time = query(f"SELECT {self.words.now.replace(self.words.clock, '?')}")
 
     def rows_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the rows that an operation adds, as its program is given them."""
@@ -298,7 +298,7 @@ class RowsPlan(ProgramPlan):
         """Make the query for columns of rows that are given by others."""
         same_row = " AND ".join(f"r.{self.dialect.name_of(one)} = q.column{place}" for place, one in enumerate(by, 2))
         many = f"SELECT q.column1, {columns} FROM (VALUES {{rows}}) q CROSS JOIN {table} r ON {same_row}"
-        one = each(f"SELECT {columns} FROM {table} r WHERE {self.dialect.equal(by, 'r.')}")
+        one = query(f"SELECT {columns} FROM {table} r WHERE {self.dialect.equal(by, 'r.')}")
         return dataclasses.replace(one, many=Template(many, Gather.LIST, Answer.ORDINAL))
 
     def storing(

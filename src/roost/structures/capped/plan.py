@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Wanted, execute, query
 from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import (
     BOUND,
@@ -30,7 +30,7 @@ from roost.structures.capped.adding import (
 )
 from roost.structures.capped.declaration import Capped, CappedWire
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, each, same
+from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, same
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
@@ -70,20 +70,20 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, No
     same_key = dialect.same(key, "r.", f"{head}.")
     if "reject" in (old["on_full"], new["on_full"]):
         many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
-        found = yield Statement(each(many), [()])
+        found = yield Statement(query(many), [()])
         if found[0][0][0]:
             raise Invalid(
                 f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
                 "collection that rejects never drops a row; remove some first"
             )
-    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
+    yield Statement(query(f"SELECT n FROM {head}{dialect.for_update}"), [()])
     if not plan.by_head:
         newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
-        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
+        yield execute(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))")
     score = plan.structure.score
     best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
     yield beyond(plan, [*key, *plan.structure.id.columns], best, keep)
-    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
+    yield execute(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})")
 
 
 class CappedPlan(RowsPlan):
