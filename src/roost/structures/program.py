@@ -89,6 +89,7 @@ class ProgramPlan(ReadPlan):
     A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
     first: values of a created head that are not zero.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
+    optimistic: verbs that seldom refuse a row: on SQLite many are given at once, and after a refusal one by one.
     apart: the width of the columns by which calls are told apart: those in which these differ can be in any order.
     of_all: the verbs that read all keys.
     """
@@ -96,6 +97,7 @@ class ProgramPlan(ReadPlan):
     views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     first: Mapping[str, str] = {}
     own_time = True
+    optimistic: ClassVar[frozenset[str]] = frozenset()
     of_all: ClassVar[frozenset[str]] = frozenset(["keys"])
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
@@ -258,7 +260,7 @@ class ProgramPlan(ReadPlan):
         rounds = [[place] for place in range(len(rows))]
         if not context.careful and verb not in self._asked_around:
             rounds = [[*range(len(rows))]]
-        elif not context.careful and not self.refusals(verb) and self.apart:
+        elif not context.careful and self.apart and (verb in self.optimistic or not self.refusals(verb)):
             rounds = in_rounds([row[: self.key_width] for row in rows])
         found: list[Any] = []
         for places in rounds:

@@ -9,8 +9,9 @@ from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Template, Wanted, query
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, query
 from roost.errors import Invalid
+from roost.structures.clock import SECOND, datetime_of
 from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation, few
 from roost.structures.plan import AT, SEQUENCE, Context, same, write
@@ -265,6 +266,7 @@ class RowsPlan(ProgramPlan):
         self._at_in = dialect.decoder([AT]) or same
         self.at_out = dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
+        self._time = query(f"SELECT {self.words.now.replace(self.words.clock, '?')}")
 
     def rows_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the rows that an operation adds, as its program is given them."""
@@ -278,10 +280,19 @@ class RowsPlan(ProgramPlan):
 
         Of few, a trigger for each is as fast. A joined transaction begins with a write: its snapshot is not old then.
         """
-        if len(rows) < SOME or context.joined or self.expires or self.structure.rows.unknown:
+        if len(rows) < SOME or context.joined or self.structure.rows.unknown:
             return False
         (stored,) = yield self.stored
         return bool(stored) and stored[0][0] == self.structure.definition
+
+    def moments(self, context: Context) -> Generator[Wanted, Any, tuple[Row, Row]]:
+        """Return the structure's time, if rows expire, and what they have in the columns `at` and `until`."""
+        moment = self.moment(context)
+        at = self.at_out((datetime_of(*moment),))
+        if not self.expires:
+            return (), at
+        ((time,),) = yield Statement(self._time, [moment])
+        return time, (*at, time[0] + self.structure.keep_for * SECOND)
 
     def finding(self, columns: str, table: str, by: Sequence[Column]) -> Template:
         """Make the query for columns of rows that are given by others."""

@@ -92,6 +92,7 @@ class CappedPlan(RowsPlan):
     structure: Capped[Any, Any, Any]
     wire = CappedWire
     settled = frozenset(["keep"])
+    optimistic = frozenset(["add"])
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
