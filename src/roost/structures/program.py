@@ -41,7 +41,6 @@ from roost.structures.plan import (
 )
 from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
-from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals
 from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import calling, in_json, results
@@ -92,7 +91,6 @@ class ProgramPlan(ReadPlan):
     of_all: the verbs that read all keys.
     """
 
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     first: Mapping[str, str] = {}
     own_time = True
     optimistic: ClassVar[frozenset[str]] = frozenset()
@@ -184,15 +182,6 @@ class ProgramPlan(ReadPlan):
     def verbs(self) -> dict[str, Verb]:
         """Return what runs the operations of verbs that are neither of these."""
         return {}
-
-    def relation(self) -> Relation:
-        """Return what SQL clients see, and what they may do; without it there is no view."""
-        raise NotImplementedError
-
-    @property
-    def has_view(self) -> bool:
-        described = self.views is not VIEWS or type(self).relation is not ProgramPlan.relation
-        return super().has_view and described
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ SWEPT = 4  # expired rows that an INSERT deletes
 
 
 def _view(plan: StructurePlan, _: bool) -> View:
-    made = plan.views["sqlite"](plan)
+    made = plan.relation().triggers(plan, SQLiteViewWords(plan))
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {plan.dialect.quoted(name)} AS {MARK}\n{made.view}"}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
