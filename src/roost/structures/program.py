@@ -14,16 +14,7 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import (
-    Dialect,
-    Exchange,
-    Row,
-    Statement,
-    Template,
-    Together,
-    Wanted,
-    execute,
-)
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template, Together, Wanted, execute
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation

@@ -48,8 +48,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
         return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
     return FoundView(
-        {name: sql for _, name, sql in found if name in ours},
-        tuple(sql for _, name, sql in found if name not in ours),
+        {name: sql for _, name, sql in found if name in ours}, tuple(sql for _, name, sql in found if name not in ours)
     )
 
 
