@@ -249,7 +249,7 @@ class Batch:
                 yield Control.JITTER
                 return
             error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
-        if isinstance(error, ReadOnly) and self._dialect.exchanges and self._left < LEAVES:
+        if isinstance(error, ReadOnly) and self._dialect.is_server and self._left < LEAVES:
             self._left += 1
             try:
                 yield Control.LEAVE
@@ -264,7 +264,7 @@ class Batch:
                 self._stats.slow += 1
                 part.send_to(self._slow_path, error)
             parts += part.halves()
-        elif isinstance(error, Busy) and self._dialect.row_locks:
+        elif isinstance(error, Busy) and self._dialect.is_server:
             now = time.monotonic()
             late = part.late(now)
             if late is not None:
@@ -292,7 +292,7 @@ class Batch:
     def _is_of_all(self, part: Part, error: Exception) -> bool:
         # A trigger may raise any error number, or meet a full table of its own. So the batch is first halved, as for
         # any failing operation. If the rest still fails after one was run alone, the whole database is concerned.
-        if not self._dialect.row_locks and not isinstance(error, DiskFull):
+        if not self._dialect.is_server and not isinstance(error, DiskFull):
             return True  # SQLite's triggers cannot raise these; but one request may be too large for the disk
         if not self._failures:
             self._most_failures = len(part).bit_length() + 2

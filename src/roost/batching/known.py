@@ -99,7 +99,7 @@ class Known:
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
             return None
         plan = self.plan(structure)
-        if not self.dialect.exchanges or plan.found_by.get(self.token) is not plan:
+        if not self.dialect.is_server or plan.found_by.get(self.token) is not plan:
             return None
         make = plan.transactions.get(op.verb)
         made = None if make is None else make(op, context)

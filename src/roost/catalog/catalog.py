@@ -128,7 +128,7 @@ class Catalog:
             "roost_former": self._table("roost_former", [NAME, VERSION, DEFINITION], [NAME, VERSION]),
             "roost_once": self._table("roost_once", [TOKEN, UNTIL, ANSWER], [TOKEN], index),
         }
-        if dialect.exchanges:
+        if dialect.is_server:
             self.tables["roost_writers"] = self._table("roost_writers", [WRITER, BATCH, WRITTEN_AT], [WRITER])
         self.definition = definition_of(dialect)
         self._lock = definition_of(dialect, dialect.for_update)
@@ -255,7 +255,7 @@ def create(
             raise Invalid(f"two different structures are named {plan.structure.name}")
     plans = [*declared.values()]
     # Also where nothing can be written. SQLite's write lock is taken before anything is read.
-    if catalog.dialect.exchanges and (yield from _is_made(catalog, plans, view)):
+    if catalog.dialect.is_server and (yield from _is_made(catalog, plans, view)):
         return {}
     yield from lock(catalog)
     yield from make_private(catalog)

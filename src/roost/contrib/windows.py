@@ -138,7 +138,7 @@ class WindowsPlan(own.RefusingPlan):
         count = f"SELECT count(*) FROM {self.head_table} WHERE {self.mine()}"
         for verb in ("clear", "forget"):
             yield own.Program(verb, key, self._clearing, [own.number("had")], before=count)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield self.lock_program()
         yield own.Program("sweep", [SWEPT], self._sweeping)
 

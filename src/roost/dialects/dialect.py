@@ -176,8 +176,9 @@ class Dialect:
     slots: int = 1  # of a counter that names none
     key_bytes: int = 0  # of a row's identity at most; 0: it is refused when its table is made, if at all
     nul: bool = True  # whether a text may have a NUL in it
-    row_locks: bool = True  # writers wait for single rows; without, for the whole database
-    exchanges: bool = True  # each round trip to a server has a cost, so statements are sent together if possible
+    # Writers wait for single rows, and statements go together where they can, since a round trip has a cost. Without,
+    # on SQLite, writers wait for the whole file.
+    is_server: bool = True
     singles: bool = True  # one operation by itself needs no batch
     replaces: bool = True  # CREATE OR REPLACE of routines and triggers
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits

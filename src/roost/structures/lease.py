@@ -207,7 +207,7 @@ class LeasePlan(ProgramPlan):
         )
         for verb in ("clear", "forget"):
             yield Program(verb, key, self._ending, [had], before=mine)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             shown = {HOLDER: "{holder}", TOKEN: "{token}", ENDS: at_moment(self.dialect, "{expires}")}
             yield Program("peek", key, self._peeking, [HOLDER, TOKEN, EXPIRES], door=Door(gives=shown))
             yield self.lock_program()

@@ -110,9 +110,10 @@ class ProgramPlan(ReadPlan):
             self.words.variant = f"_{short_digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
         self.lock_width = self.apart = self.key_width  # of the columns that identify what a call locks
         self._programs: dict[str, Program] = {}
+        # By verb: the call of its program for many rows, and for one; SQLite's queries before and after it.
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
-        self._around: dict[str, tuple[Read | None, Read | None]] = {}
+        self._asked_around: dict[str, tuple[Read | None, Read | None]] = {}
         self._timed: set[str] = set()  # the verbs of programs that need the moment
         self._owed = self._swept = 0  # writes since expired rows were deleted; when that was, by the store's clock
         self.tables = tuple(self.made())
@@ -144,7 +145,7 @@ class ProgramPlan(ReadPlan):
         self.writes = {verb: Write(verb, self.key_of, first, makes=False) for verb in removing} | dict(self.written())
         self.asks = dict(self.asked())
         if dialect.singles:
-            self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
+            self.transactions = {verb: partial(self._single, write) for verb, write in self.writes.items()}
             self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
         self._verbs |= {verb: partial(self._asks, ask) for verb, ask in self.asks.items()}
         self._verbs |= dict.fromkeys(self.writes, self._writes)
@@ -199,7 +200,7 @@ class ProgramPlan(ReadPlan):
                 self._many[verb] = modification(self._one[verb], holes)
                 if program.before or program.after:
                     asked = [*program.given, NOW]
-                    self._around[verb] = (
+                    self._asked_around[verb] = (
                         self.read(program.before, asked) if program.before else None,
                         self.read(program.after, asked) if program.after else None,
                     )
@@ -257,18 +258,18 @@ class ProgramPlan(ReadPlan):
             return [None] * len(rows)
         # What is asked around the calls is right for calls of different keys; a row that is refused ends its statement.
         rounds = [[place] for place in range(len(rows))]
-        if not context.careful and verb not in self._around:
+        if not context.careful and verb not in self._asked_around:
             rounds = [[*range(len(rows))]]
         elif not context.careful and self.apart and (verb in self.optimistic or not self.refusals(verb)):
             rounds = in_rounds([row[: self.key_width] for row in rows])
         found: list[Any] = []
         for places in rounds:
-            found += yield from self._at_once(verb, [rows[place] + now for place in places])
+            found += yield from self._call_on_file(verb, [rows[place] + now for place in places])
         return in_place(chain.from_iterable(rounds), found)
 
-    def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
+    def _call_on_file(self, verb: str, rows: Sequence[Row]) -> Calling:
         # What the trigger does to rows is told by what is asked around the call.
-        program, (first, last) = self._programs[verb], self._around.get(verb, (None, None))
+        program, (first, last) = self._programs[verb], self._asked_around.get(verb, (None, None))
         before = [next(iter(each), None) for each in (yield first.statement(rows))] if first else [None] * len(rows)
         called = [row for row, found in zip(rows, before, strict=True) if found is None or not program.idle(found)]
         try:
@@ -352,7 +353,7 @@ class ProgramPlan(ReadPlan):
         # To lock a key that is not there makes it, which a reader of all keys must not see before it is written. So
         # those that are there are locked in their order, and the others by the operations on both sides of the reader.
         readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
-        if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
+        if readers and self.dialect.is_server and any(op.writes for op in operations[readers[0] :]):
             if not context.joined:
                 yield from self.take_heads(operations, context, makes=False)
             before = yield from self._run(operations[: readers[0]], context)
@@ -407,17 +408,17 @@ class ProgramPlan(ReadPlan):
             found = (yield from self.call_several([*locking, *given]))[len(locks) if locking else 0 :]
         return in_place(chain.from_iterable(places for _, places in groups), found)
 
-    def _alone(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
+    def _single(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
         # One operation as a transaction of its own; None: a batch, if it has several rows, or expired ones are to go.
         rows = write.rows(op)
         if len(rows) != 1 or op.verb in RUNS or (self.expires and not context.joined and self._is_due(context)):
             return None
-        if self.dialect.exchanges:
-            return self._exchange(write, op, rows[0], context)
-        return self._by_itself(write, op, rows[0] + self._now(write.program, context))
+        if self.dialect.is_server:
+            return self._single_exchange(write, op, rows[0], context)
+        return self._single_on_file(write, op, rows[0] + self._now(write.program, context))
 
-    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        around = self._around.get(write.program)
+    def _single_on_file(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
+        around = self._asked_around.get(write.program)
         if around is None:
             yield self._one[write.program], given
             return write.result(op, [None])
@@ -431,7 +432,7 @@ class ProgramPlan(ReadPlan):
             raise Careful
         return result
 
-    def _exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
+    def _single_exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
         # An outcome that is not a small number from 0 on is for a batch, which is asked the same again.
         call, gives = self._one[write.program], self._programs[write.program].gives
         on_postgresql = self.dialect.family == "postgresql"
@@ -489,7 +490,7 @@ class ProgramPlan(ReadPlan):
         def steps(w: Words) -> Iterator[Step]:
             yield Let("there", f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
 
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)
 
     def seized(self, operations: Operations) -> list[Row]:
@@ -509,7 +510,7 @@ class ProgramPlan(ReadPlan):
 
         makes: whether heads that are missing are made, where an operation makes them.
         """
-        if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
+        if self.dialect.is_server and "lock" in self._programs and (keys := self.locks(operations, context)):
             yield from self.call_each("lock", keys if makes else [(*key[:-1], 0) for key in keys])
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:

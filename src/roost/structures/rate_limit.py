@@ -181,7 +181,7 @@ class RateLimitPlan(RefusingPlan):
             f"{value}::bigint" if dialect.family == "postgresql" else str(value)
             for value in (structure.limit, structure.microseconds)
         )
-        self.expiry = DUE.name if dialect.row_locks else TAT.name
+        self.expiry = DUE.name if dialect.is_server else TAT.name
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -224,7 +224,7 @@ class RateLimitPlan(RefusingPlan):
             },
         )
         before = self._found().replace("SELECT ", f"SELECT :{N.name}, ", 1)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             before = ""
         yield Program(
             "take",
@@ -239,7 +239,7 @@ class RateLimitPlan(RefusingPlan):
         had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()} AND tat >= {self.now}"
         for verb in ("clear", "forget"):
             yield Program(verb, key, self._clearing, [number("had")], before=had)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield Program("peek", key, self._peeking, gives, door=Door(gives=door.gives))
             yield self.lock_program()
             told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]

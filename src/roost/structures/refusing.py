@@ -31,7 +31,7 @@ class RefusingPlan(ProgramPlan):
         raise NotImplementedError
 
     def _asking(self, ask: Ask, op: Operation[Any], context: Context) -> Question | None:
-        if self.dialect.row_locks and not context.was_refused(self.structure.name, self._asked_for(op)):
+        if self.dialect.is_server and not context.was_refused(self.structure.name, self._asked_for(op)):
             return None
 
         def answer(op: Operation[Any], found: list[Row]) -> Any:
@@ -41,8 +41,8 @@ class RefusingPlan(ProgramPlan):
 
         return self._question(ask._replace(result=answer), op, context)
 
-    def _exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
-        made = super()._exchange(write, op, row, context)
+    def _single_exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
+        made = super()._single_exchange(write, op, row, context)
         if made is None or made.result is None or op.verb not in self._refusing:
             return made
         result = made.result

@@ -166,7 +166,7 @@ class RingPlan(RowsPlan):
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
         gives, door = [SEQUENCE], Door()
         yield Program("push", self.given, self._pushing, gives, whole=True, pinned=IN_ORDER, after=after, door=door)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             gives = gives if self.dialect.family == "postgresql" else []
             yield Program("push_all", self.given, self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()

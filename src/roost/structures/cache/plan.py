@@ -48,7 +48,7 @@ from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, 
 from roost.structures.program import Calling, Write
 from roost.structures.rules import DUE, UNTIL, due_with, rule
 from roost.structures.steps import FULL, Program
-from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
+from roost.structures.views.mysql import Inlet, Inlets, MySQLViewWords
 from roost.structures.views.postgresql import PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import VALUE, Made
@@ -104,22 +104,22 @@ def on_sqlite(plan: Any) -> Made:
     )
 
 
-def doors(plan: Any) -> MadeDoors:
+def inlets(plan: Any) -> Inlets:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
     key, columns = plan.structure.key.columns, plan.structure.columns
 
-    def add(words: MySQLViewWords) -> Door:
+    def add(words: MySQLViewWords) -> Inlet:
         called, declared = words.call("set", {TTL.name: "NULL", FLAGS.name: "COALESCE(`new flags`, 0)"})
         until = f"UPDATE {words.rows} SET {_until(plan, MARIADB_UNTIL)} WHERE {words.is_new(key, f'{words.rows}.')}"
         no_flags = words.refuse((NO_FLAGS.format("`new flags`"), VALUE, FLAGS_TAKE))
-        return words.door([*columns, EXPIRES, GIVEN_FLAGS], [*no_flags, *called, until], declared)
+        return words.inlet([*columns, EXPIRES, GIVEN_FLAGS], [*no_flags, *called, until], declared)
 
-    def remove(words: MySQLViewWords) -> Door:
-        return words.door(key, *words.call("remove", REMOVED))
+    def remove(words: MySQLViewWords) -> Inlet:
+        return words.inlet(key, *words.call("remove", REMOVED))
 
     shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
     where = f"WHERE until > {plan.shown_now}"
-    return MadeDoors(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
+    return Inlets(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
 
 
 def on_postgresql(plan: Any) -> Made:
@@ -162,13 +162,13 @@ class CachePlan(CacheReads):
 
     structure: Cache[Any, Any]
     alterations = dict.fromkeys(BOUNDS, change_bounds)
-    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
+    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": inlets, "postgresql": on_postgresql}
     wire = CacheWire
     expires = True
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
         # The indexed column by which a sweep finds expired rows.
-        self.expiry = DUE.name if dialect.row_locks and not structure.bounded else "until"
+        self.expiry = DUE.name if dialect.is_server and not structure.bounded else "until"
         self._value_out = dialect.encoder([structure.value]) or same
         self._value_in = dialect.decoder([structure.value]) or same
         super().__init__(structure, dialect)
@@ -352,8 +352,8 @@ class CachePlan(CacheReads):
     def listed(self) -> str:
         return f"until > {self.now}"
 
-    def _alone(self, write: Write, op: Operation[Any], context: Context) -> Any:
-        return None if context.used.get(self.structure.name) else super()._alone(write, op, context)
+    def _single(self, write: Write, op: Operation[Any], context: Context) -> Any:
+        return None if context.used.get(self.structure.name) else super()._single(write, op, context)
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if self.structure.bounded and verb not in LEASING and not self._by_store:

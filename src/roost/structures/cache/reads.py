@@ -94,7 +94,7 @@ class CacheReads(ProgramPlan):
             waiting = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.dialect.name == "mariadb" else ""
             self._count_now = self.read(f"SELECT {over} {rows} FORCE INDEX (PRIMARY) FOR UPDATE{nowait}", self.timed)
             self._delete_now = Template(f"{waiting}DELETE FROM {rows}")
-        elif self.dialect.row_locks:
+        elif self.dialect.is_server:
             self._count_now = self.read(f"SELECT {over} (SELECT until FROM {rows} FOR UPDATE{nowait}) q", self.timed)
 
     def _note(self, context: Context, key: Row, row: Row | None) -> None:

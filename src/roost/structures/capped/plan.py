@@ -109,14 +109,14 @@ class CappedPlan(RowsPlan):
             self._set_form = SetForm(self)
         if dialect.family == "mariadb" and not is_in_sets(structure):
             del self._programs["add_all"]
-        elif dialect.row_locks:
+        elif dialect.is_server:
             self.form = [*self.form, "add_all"]  # what processes call that have other options
 
     def made(self) -> Iterator[str]:
         structure, dialect = self.structure, self.dialect
         key, ids = structure.key.columns, structure.id.columns
         names = dialect.names(key)
-        bound = [BOUND] if dialect.row_locks else []
+        bound = [BOUND] if dialect.is_server else []
         until = [UNTIL] if self.expires else []
         yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names, 50)
         columns = [*key, *ids, *self.values, SEQUENCE, AT, *until]
@@ -138,7 +138,7 @@ class CappedPlan(RowsPlan):
             around = {"before": head, "after": head, "tell": lambda before, after: int((before or (0,))[0] < after[0])}
         add = Program("add", given, self._adding, [STORED], whole=True, pinned=IN_ORDER, **around)
         yield add
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             gives = [STORED] if self.dialect.family == "postgresql" else []
             yield Program(
                 "add_all", given, lambda w: adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
@@ -456,7 +456,7 @@ class CappedPlan(RowsPlan):
             yield rule(self, "keep", f"? rows, keep is {keep}", "count(*)", having=f"count(*) > {keep}")
         one_each = "sequence HAVING count(*) > 1"
         yield rule(self, "order", "? rows have sequence ?", "count(*)", "sequence", having=one_each)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             said, gone = "sequence ?, which the head says is gone", "r.sequence <= h.roost_bound"
             yield rule(self, "bound", said, "r.sequence", where=gone)
         if self.expires:

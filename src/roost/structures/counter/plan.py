@@ -23,8 +23,7 @@ from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Wri
 from roost.structures.reading import MOST, Ask
 from roost.structures.rules import gone, rule
 from roost.structures.steps import BY_INDEX, IN_ORDER, Do, Door, Give, Let, Program, Step, number
-from roost.structures.views.mysql import OUT_OF_RANGE, MadeDoors, MySQLViewWords
-from roost.structures.views.mysql import Door as Inlet
+from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords
 from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import STATEMENT, VALUE, Case, Made
@@ -88,18 +87,18 @@ def on_sqlite(plan: Any) -> Made:
     )
 
 
-def doors(plan: Any) -> MadeDoors:
+def inlets(plan: Any) -> Inlets:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
 
     def add(words: MySQLViewWords) -> Inlet:
         handler = f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {words.signal(f'{words.name}{BEYOND}')}"
         body, _ = words.call("add", {"n": words.new(TOTAL)})
-        return words.door([*words.key, TOTAL], body, [handler])
+        return words.inlet([*words.key, TOTAL], body, [handler])
 
     def remove(words: MySQLViewWords) -> Inlet:
-        return words.door(words.key, *words.call("clear"))
+        return words.inlet(words.key, *words.call("clear"))
 
-    return MadeDoors(f"SELECT * FROM ({_view(plan, 'SUM(n)')}) {{mark}}", add, remove)
+    return Inlets(f"SELECT * FROM ({_view(plan, 'SUM(n)')}) {{mark}}", add, remove)
 
 
 def on_postgresql(plan: Any) -> Made:
@@ -145,14 +144,14 @@ class CounterPlan(ProgramPlan):
 
     structure: Counter[Any]
     alterations: ClassVar[Any] = {"keep": _change_keep}
-    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
+    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": inlets, "postgresql": on_postgresql}
     wire = CounterWire
     own_time = False  # windows are of the calendar
     of_all = frozenset(["keys", "top"])
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         # After `alter` a key may have other slots than these: every read sums what is there.
-        self.slots = (structure.slots or dialect.slots) if dialect.row_locks else 1
+        self.slots = (structure.slots or dialect.slots) if dialect.is_server else 1
         self.expires = bool(structure.size)
         super().__init__(structure, dialect)
 
@@ -187,7 +186,7 @@ class CounterPlan(ProgramPlan):
             door=Door(),
         )
         yield Program("clear", key, self._clearing, [TOTALS], before=self._summing(), tell=_told)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield Program("lock", [*key, MAKES], self._locking)
         if self.structure.size:
             yield Program("sweep", [MOST], self._sweeping)
@@ -259,7 +258,7 @@ class CounterPlan(ProgramPlan):
         if self.structure.size:
             yield Let("start", self.start(w.clock))
             value = f"sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END)"
-        if not self.dialect.row_locks:
+        if not self.dialect.is_server:
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
             return
         yield Do(self._lock(w), counts="made")
@@ -328,7 +327,7 @@ class CounterPlan(ProgramPlan):
 
     def _added(self, rows: list[Row], context: Context) -> Calling:
         # The slots of batches are not to be held by an application's open transaction.
-        if context.joined or not self.dialect.exchanges:
+        if context.joined or not self.dialect.is_server:
             return (yield from self.call("add", rows, context))
         return (yield from self.call_all(self._programs["add_all"], sorted(rows)))
 

@@ -37,7 +37,7 @@ Outcome = Generator[Wanted, Any, Any]
 
 def changes_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
     """Return the run of inserts, or of modifications by a complete unique key; None if each must be run alone."""
-    table, verb, server = index.table, shape.verb, dialect.exchanges
+    table, verb, server = index.table, shape.verb, dialect.is_server
     to, sums = index.columns[: shape.to], verb in ("increment", "decrement")
     if any([column.generated for column in to]) or len(set(to)) != shape.to or (table.triggers and not server):
         return None

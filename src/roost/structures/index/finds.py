@@ -41,8 +41,8 @@ def finds_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Finds | None
     """Return the run of such finds; None if each takes several statements, or cannot run together with others."""
     filters = [filtering(False, op, index.fcolumns[place], "") for op, place in shape.filters]
     found = index.statements(shape.op, ("",) * shape.keys, filters)
-    made = Finds(index, shape, found[0]) if dialect.exchanges else Texts(index, shape, found[0], dialect)
-    return made if len(found) == 1 and (made.template is not None or not dialect.exchanges) else None
+    made = Finds(index, shape, found[0]) if dialect.is_server else Texts(index, shape, found[0], dialect)
+    return made if len(found) == 1 and (made.template is not None or not dialect.is_server) else None
 
 
 class Finds(Bulk):

@@ -121,7 +121,7 @@ class SetPlan(ProgramPlan):
         new = lambda there, _: int(there is None)  # noqa: E731
         yield Program("add", self.pair, add, [ADDED], pinned=IN_ORDER, before=before, tell=new)
         yield Program("remove", self.pair, self._removing, [REMOVED], pinned=IN_ORDER, before=before)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             if not self.keep and (self.heads or self.dialect.family == "postgresql"):
                 gives = [ADDED if self.dialect.family == "postgresql" else NEWS]
                 yield Program("add_all", self.pair, self._adding_all, gives, many=True, pinned=BY_INDEX)

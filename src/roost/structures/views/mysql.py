@@ -42,7 +42,7 @@ OUT_OF_RANGE = "1690, 1264"
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Inlet:
     """What an inlet or a procedure does with one row: the columns that it takes, and its statements."""
 
     columns: Sequence[Column]
@@ -51,12 +51,12 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeDoors:
+class Inlets:
     """One view before its objects have their names."""
 
     view: str  # {mark}: the alias by which the view is known again
-    add: Callable[[MySQLViewWords], Door]
-    remove: Callable[[MySQLViewWords], Door]
+    add: Callable[[MySQLViewWords], Inlet]
+    remove: Callable[[MySQLViewWords], Inlet]
     counted: bool = False  # whether heads have a count, which direct deletes must keep right
 
 
@@ -73,11 +73,11 @@ class MySQLViewWords(ViewWords):
     def new(self, column: Column) -> str:
         return f"`new {column.name}`"
 
-    def door(self, columns: Sequence[Column], body: Sequence[str], declared: Sequence[str] = ()) -> Door:
-        """Return a door that first refuses what is not allowed and puts what is given into its variables."""
+    def inlet(self, columns: Sequence[Column], body: Sequence[str], declared: Sequence[str] = ()) -> Inlet:
+        """Return an inlet that first refuses what is not allowed and puts what is given into its variables."""
         made, checks = checked(self.dialect, self.name, columns, self._given)
         work = [each.replace(CLOCK["mariadb"], TRIGGER_CLOCK) for each in body]
-        return Door(columns, [*made, *declared], [*checks, *work])
+        return Inlet(columns, [*made, *declared], [*checks, *work])
 
     def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> tuple[list[str], list[str]]:
         """Return the statements of a call of a program, whose outcome may refuse the row, and their variables."""
@@ -161,8 +161,8 @@ def _view(plan: StructurePlan, inlets: bool = True) -> View:
 
 
 def _built(
-    plan: StructurePlan, made: MadeDoors, given: str = "NEW.`{}`", add: str = "in", remove: str = "out"
-) -> Iterator[tuple[str, Door]]:
+    plan: StructurePlan, made: Inlets, given: str = "NEW.`{}`", add: str = "in", remove: str = "out"
+) -> Iterator[tuple[str, Inlet]]:
     # The inlets or procedures, by name.
     yield f"{plan.structure.name}_{add}", made.add(MySQLViewWords(plan, given))
     yield f"{plan.structure.name}_{remove}", made.remove(MySQLViewWords(plan, given))
@@ -216,9 +216,9 @@ def _changed_inlet(dialect: Dialect, inlet: str, columns: Sequence[Column], ther
     return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{comment.removeprefix('BLACKHOLE ')}'"
 
 
-def _block(door: Door, indent: str = "") -> str:
+def _block(inlet: Inlet, indent: str = "") -> str:
     return (
-        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*door.declared, *door.body]) + f"{indent}END"
+        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*inlet.declared, *inlet.body]) + f"{indent}END"
     )
 
 
