@@ -132,7 +132,7 @@ def test_a_row_at_any_statement_of_alter_comes_and_goes_by_the_one_or_the_other_
             found[-1].join(0.03)  # it is over, or waits for what alter has
 
     store = open_store(declare(7), trace=trace)
-    for number, boundary in enumerate(count(1, length(4, 1))):
+    for number, boundary in enumerate(count(1, length(6, 1))):
         for keep in length([(3, 7)[number % 2]], [3, 7]):
             for _ in range(7):
                 last += 1

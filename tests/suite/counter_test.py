@@ -197,7 +197,6 @@ def test_rights_that_a_former_owner_gave_are_not_kept(open_store: Make, applicat
     assert application(f"SELECT has_function_privilege('{role}', 'pageviews_add(text, bigint)', 'EXECUTE')") == [
         (False,)
     ]
-    assert store.check() == []
 
 
 # --- windows -----------------------------------------------------------------------------------------------------
