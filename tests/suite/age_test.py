@@ -113,6 +113,22 @@ def test_writes_remove_what_has_expired(open_store: Make, sql: Client) -> None:
         assert size(sql, recent) <= 15 + 60 - 2 * 8
 
 
+@pytest.mark.parametrize("on_duplicate", ["error", "refresh"])
+def test_many_rows_come_where_others_have_expired(open_store: Make, sql: Client, on_duplicate: Any) -> None:
+    recent: Any = roost.Capped(
+        "recent", Points, per="uid", keep=30, unique="visitor", on_duplicate=on_duplicate, keep_for=5 * MINUTE
+    )
+    store = open_store(recent)
+    store.run(recent.add_all([Points(key, n) for key in range(2) for n in range(8)]))
+    passes(sql, recent, 3 * MINUTE)
+    store.run(recent.add_all([Points(0, n) for n in range(10, 22)]))
+    passes(sql, recent, 3 * MINUTE)
+    store.run(recent.add_all([Points(key, n) for key in range(2) for n in range(4, 10)]))
+    assert store.run_all(recent.count(0), recent.count(1)) == (18, 6)
+    assert [row.visitor for row in store.run(recent.latest(0))] == [*range(9, 3, -1), *range(21, 9, -1)]
+    assert store.check() == []
+
+
 @pytest.mark.ways("server")
 def test_what_others_hold_is_skipped(open_store: Make, app: Callable[..., App], sql: Client) -> None:
     tried = [kind for kind in KINDS if kind.name != "rejecting"]

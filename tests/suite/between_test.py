@@ -62,16 +62,17 @@ def test_the_oldest_is_evicted_by_sql_whatever_the_ids_and_the_holes(
 
 
 @pytest.mark.parametrize("name", CAPPED)
-@pytest.mark.parametrize("wrong", [KEEP + 1, KEEP + 9])
 @pytest.mark.needs("capped", "second store")
-def test_a_count_that_is_too_high_is_mended_by_the_next_add(open_store: Open, name: str, wrong: int) -> None:
+def test_a_count_that_is_too_high_is_mended_by_the_next_add(open_store: Open, name: str) -> None:
     capped: Any = roost.Capped(name, Egg, per="basket", keep=KEEP, unique="egg", **CAPPED[name])
     store = open_store(capped)
-    store.run(capped.add_all([Egg(5, egg) for egg in range(KEEP + 5)]))
-    by_hand(store, f"UPDATE roost_{name}_head SET n = {wrong}")
-    store.run(capped.add(Egg(5, 100)))
-    assert store.check() == []
-    assert [each.row.egg for each in store.run(capped.entries(5))] == [*range(6, KEEP + 5), 100]
+    for basket, (wrong, many) in enumerate([(KEEP + 1, 1), (KEEP + 9, 1), (KEEP + 99, 12)]):
+        store.run(capped.add_all([Egg(basket, egg) for egg in range(KEEP + 5)]))
+        by_hand(store, f"UPDATE roost_{name}_head SET n = {wrong} WHERE basket = {basket}")
+        store.run(capped.add_all([Egg(basket, 100 + n) for n in range(many)]))
+        assert store.check() == []
+        left = [*range(5, KEEP + 5), *range(100, 100 + many)][-KEEP:]
+        assert [each.row.egg for each in store.run(capped.entries(basket))] == left
 
 
 # What is declared with a `keep`, the columns of a row and those that identify it, and how the last rows are read.

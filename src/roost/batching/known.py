@@ -15,11 +15,11 @@ from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.stats import Stats
 from roost.catalog.catalog import COLUMNS, Catalog
-from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted, fetch, query
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, RUNS, Operation, Target
-from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan, each
+from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan
 from roost.structures.registry import plan_for
 from roost.structures.rows import RowStructure
 from roost.structures.structure import Structure, difference
@@ -99,7 +99,7 @@ class Known:
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
             return None
         plan = self.plan(structure)
-        if not self.dialect.exchanges or plan.found_by.get(self.token) is not plan:
+        if not self.dialect.is_server or plan.found_by.get(self.token) is not plan:
             return None
         make = plan.transactions.get(op.verb)
         made = None if make is None else make(op, context)
@@ -165,7 +165,7 @@ class Known:
         if found is not None and not context.careful:
             try:
                 if found is plan and context.joined and only and (ask := _question(plan, operations, context)):
-                    return [ask.answer((yield Statement(each(ask.sql), [ask.row], last=True))[0])]
+                    return [ask.answer((yield Statement(query(ask.sql), [ask.row], last=True))[0])]
                 if found is not plan:
                     self.stats.overlaps += len(operations)
                 return (yield from _run_by(found, plan, operations, context))
@@ -245,7 +245,7 @@ def _run_by(found: StructurePlan, plan: StructurePlan, operations: Operations, c
     demanded = ""
     unknown = {column.name for column in structure.rows.unknown if not column.nullable}
     if unknown and any([op.verb in WRITING for op in operations]):
-        (columns,) = yield Statement(each(found.dialect.choose(COLUMNS)), [(found.rows_table,)])
+        columns = yield from fetch(found.dialect.choose(COLUMNS), found.rows_table)
         needed = {name for name, _, not_null, has_default in columns if not_null and not has_default}
         demanded = ", ".join(sorted(unknown & needed))
     refused = [_refused(structure, op, demanded) for op in operations]

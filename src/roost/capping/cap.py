@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template
+from roost.dialects.dialect import Dialect, Row, Statement, Template, query
 from roost.errors import Invalid
 from roost.structures.adopted import DAY, PER_SECOND, Cap
-from roost.structures.plan import each
 
 Asking = Generator[Statement, Any, Any]
 
@@ -32,7 +31,7 @@ EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers in another unit
 
 
 def read(sql: str, *values: Any) -> Statement:
-    return Statement(each(sql), [values])
+    return Statement(query(sql), [values])
 
 
 def write(sql: str, *values: Any) -> Statement:

@@ -11,14 +11,14 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from roost.catalog.measure import MOST, Count, exact_sum, few
-from roost.dialects.dialect import Statement, Wanted
+from roost.dialects.dialect import Wanted, fetch
 from roost.errors import Error
 from roost.structures.cache.declaration import NEVER
 from roost.structures.capped.plan import CappedPlan
 from roost.structures.clock import SECOND
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, StructurePlan, each
+from roost.structures.plan import Context, StructurePlan
 from roost.structures.program import ProgramPlan
 from roost.structures.registry import console_of
 from roost.structures.ring import RingPlan
@@ -63,7 +63,7 @@ def _run(plan: StructurePlan, context: Context, *operations: Operation[Any]) -> 
 def _rows(plan: Any, sql: str, given: Sequence[Any] = (), row: Sequence[Any] = ()) -> Reading[list[Any]]:
     # The rows of a query with named parameters; of a table of the application's own it has none.
     if not isinstance(plan, ProgramPlan):
-        return list((yield Statement(each(sql), [()]))[0])
+        return (yield from fetch(sql))
     return list((yield plan.read(sql, given).alone(tuple(row)))[0])
 
 

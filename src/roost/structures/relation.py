@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.structures.plan import SEQUENCE
-from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
+from roost.structures.views.mysql import Inlet, Inlets, MySQLViewWords
 from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import STATEMENT, Made
@@ -78,40 +78,40 @@ def _made(plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
     )  # fmt: skip
 
 
-def _doors(plan: Any) -> MadeDoors:
+def _inlets(plan: Any) -> Inlets:
     # On MariaDB and MySQL, with what is inserted and removed through its inlets or procedures.
     relation: Relation = plan.relation()
 
-    def add(words: MySQLViewWords) -> Door:
-        return words.door(plan.program(relation.insert).given, *words.call(relation.insert))
+    def add(words: MySQLViewWords) -> Inlet:
+        return words.inlet(plan.program(relation.insert).given, *words.call(relation.insert))
 
-    def remove(words: MySQLViewWords) -> Door:
+    def remove(words: MySQLViewWords) -> Inlet:
         if relation.remove:
-            return words.door(plan.program(relation.remove).given, *words.call(relation.remove))
+            return words.inlet(plan.program(relation.remove).given, *words.call(relation.remove))
         head = f"{words.head} h WHERE {words.is_new(words.key, 'h.')}"
         lock = f"SELECT {relation.locked} INTO {LOCKED} FROM {head} FOR UPDATE"
         row = relation.placed(words.is_new(relation.identity, f"{words.rows}."), "`new sequence`")
         delete, locked = f"DELETE FROM {words.rows} WHERE {row}", f"DECLARE {LOCKED} BIGINT"
         return (
-            words.door(relation.identity, [lock, delete], [locked])
+            words.inlet(relation.identity, [lock, delete], [locked])
             if plan.heads
-            else words.door(relation.identity, [delete])
+            else words.inlet(relation.identity, [delete])
         )
 
     words = MySQLViewWords(plan, "")
     shown = f"SELECT {plan.dialect.names(relation.shown)} FROM {words.rows}{words.where}"
-    return MadeDoors(f"SELECT * FROM ({shown}) {{mark}}", add, remove, relation.counted)
+    return Inlets(f"SELECT * FROM ({shown}) {{mark}}", add, remove, relation.counted)
 
 
-def _by_dialect(made: Callable[[Any, Any], Made], doors: Callable[[Any], MadeDoors]) -> Mapping[str, Any]:
+def _by_dialect(made: Callable[[Any, Any], Made], inlets: Callable[[Any], Inlets]) -> Mapping[str, Any]:
     return {
         "sqlite": lambda plan: made(plan, SQLiteViewWords(plan)),
-        "mariadb": doors,
+        "mariadb": inlets,
         "postgresql": lambda plan: made(plan, PostgreSQLViewWords(plan)),
     }
 
 
-VIEWS: Mapping[str, Callable[[Any], Any]] = _by_dialect(_made, _doors)
+VIEWS: Mapping[str, Callable[[Any], Any]] = _by_dialect(_made, _inlets)
 
 
 def read_only(
@@ -133,13 +133,13 @@ def read_only(
         delete = f"{remove(plan, words.is_old([*words.key, *same]))};"
         return Made(shown(plan), refuse, refuse, [words.refuse(), delete, GONE])
 
-    def doors(plan: Any) -> MadeDoors:
+    def inlets(plan: Any) -> Inlets:
         key = plan.structure.key.columns
 
-        def out(words: MySQLViewWords) -> Door:
-            return words.door(key, [remove(plan, words.is_new(key, f"{words.rows}."))])
+        def out(words: MySQLViewWords) -> Inlet:
+            return words.inlet(key, [remove(plan, words.is_new(key, f"{words.rows}."))])
 
         view = f"SELECT * FROM ({shown(plan)}) {{mark}}"
-        return MadeDoors(view, lambda words: words.door(key, words.refuse(never)), out)
+        return Inlets(view, lambda words: words.inlet(key, words.refuse(never)), out)
 
-    return _by_dialect(made, doors)
+    return _by_dialect(made, inlets)
