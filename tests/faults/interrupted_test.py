@@ -36,12 +36,7 @@ def test_hundreds_of_them_on_a_server(server_url: str) -> None:
     assert found.answers > 0
 
 
-BEFORE = [
-    "BEGIN IMMEDIATE",
-    "INSERT INTO roost_counts_add",
-    "INSERT INTO roost_tags_add",
-    "COMMIT",
-]
+BEFORE = ["BEGIN IMMEDIATE", "INSERT INTO roost_counts_add", "INSERT INTO roost_tags_add", "COMMIT"]
 
 
 @pytest.mark.parametrize("before", BEFORE)

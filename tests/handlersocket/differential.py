@@ -94,11 +94,6 @@ class Twin(Original):
         self._use(plugin)
         self.url = f"{plugin.daemon.url}/{self.name}"
 
-    def at(self, ports: Ports) -> Twin:
-        """Return it, served there."""
-        self.ports = ports
-        return self
-
     def packets(self, packets: Sequence[bytes]) -> Sequence[bytes]:
         """Return them with the name of the other database, cut at the same places."""
         lines = b"".join(packets).split(b"\n")
@@ -187,16 +182,9 @@ class Comparison:
     """One table, on the original and on another server, with requests on both."""
 
     def __init__(
-        self,
-        random: Random,
-        original: Side,
-        other: Side,
-        name: str,
-        counts: Counts,
-        strict: bool,
-        types: Sequence[Kind],
+        self, random: Random, original: Side, other: Side, name: str, counts: Counts, types: Sequence[Kind]
     ) -> None:
-        self.random, self.counts, self.strict = random, counts, strict
+        self.random, self.counts = random, counts
         self.sides = (original, other)
         self.table = any_table(random, name, types)
         rows = [self.table.row(random) for _ in range(random.randrange(ROWS))]
@@ -254,11 +242,11 @@ class Comparison:
                 may_differ = asked.modifies and chunk.port == "write"
                 continue
             applying = self._rules(line, chunk.port)
-            may_differ = not self.strict and any(rule.stateful for rule in applying) and chunk.port == "write"
+            may_differ = any(rule.stateful for rule in applying) and chunk.port == "write"
             if not self._is_explained(line, chunk, original, other, applying):
                 return False
             alone = chunk.port == "read" or len(chunk.lines) == 1
-            if alone and not self.strict and (may_differ or original != other):
+            if alone and (may_differ or original != other):
                 wrong = self._wrong(line, chunk.port, other)
                 if wrong:
                     self._fault(wrong, chunk)
@@ -295,14 +283,13 @@ class Comparison:
     ) -> bool:
         asked = read(line)
         index = self.generator.opened[chunk.port].get(number(asked.id)) if isinstance(asked, Request) else None
-        found = same(original, other, None if self.strict else index)
+        found = same(original, other, index)
         if found == "":
             return True
-        if not self.strict:
-            rule = found or next((rule.name for rule in applying if rule.check(other, original)), None)
-            if rule:
-                self.counts.explained[rule] += 1
-                return True
+        rule = found or next((rule.name for rule in applying if rule.check(other, original)), None)
+        if rule:
+            self.counts.explained[rule] += 1
+            return True
         self._fault(
             f"{chunk.port} {line!r} of {index}: the original {original!r}, the other {other!r}, rules "
             f"{[rule.name for rule in applying]}",
@@ -360,19 +347,15 @@ def compare(
     requests: int,
     original: Side,
     other: Side,
-    strict: bool = False,
     enough: int = 1,
     tag: str = "t",
     types: Sequence[Kind] = KINDS,
 ) -> Counts:
-    """Compare until that many requests are answered, or that many faults are found.
-
-    strict: no rule explains anything, as the other is the original too.
-    """
+    """Compare until that many requests are answered, or that many faults are found."""
     counts = Counts()
     at = 0
     while counts.requests < requests and len(counts.faults) < enough:
         random = Random(f"{seed} {at}")
-        Comparison(random, original, other, f"{tag}{at}", counts, strict, types).run()
+        Comparison(random, original, other, f"{tag}{at}", counts, types).run()
         at += 1
     return counts

@@ -143,11 +143,7 @@ def serve(seed: int, lines: int, file: Path, say: Callable[[str], None] = lambda
 
 
 def _round(
-    random: Random,
-    noises: dict[str, Iterator[bytes]],
-    server: Served,
-    bystanders: list[Wire],
-    outcomes: Counter[bytes],
+    random: Random, noises: dict[str, Iterator[bytes]], server: Served, bystanders: list[Wire], outcomes: Counter[bytes]
 ) -> None:
     """Send some buffers over connections of their own, in pieces, and read what is answered."""
     with contextlib.ExitStack() as stack:

@@ -408,10 +408,7 @@ def test_an_account_with_few_rights_is_told_so(
     else:
         db.script(f"CREATE ROLE {who} LOGIN", f"GRANT SELECT, INSERT ON t TO {who}")
     url = parts._replace(netloc=f"{who}@{parts.hostname}:{parts.port}").geturl()
-    with (
-        serving(tmp_path, url, "--workers", "1", module="roost.cli") as served,
-        connect(served, db) as client,
-    ):
+    with serving(tmp_path, url, "--workers", "1", module="roost.cli") as served, connect(served, db) as client:
         assert client.ask("0\t+\t3\t70\tnew\t1")[0] in ("0\t1", "0\t1\t0")
         assert client.ask("0\t=\t1\t70\t1\t0\tD", "0\t=\t1\t70") == ["1\t1\tdenied", "0\t3\t70\tnew\t1"]
         served.logged("a request was refused: .*denied")

@@ -66,11 +66,7 @@ SCHEMA["mysql"] = SCHEMA["mariadb"]
 def opened(made: Bench) -> Session:
     """Return a connection that has opened some tables."""
     session = made.session()
-    lines = [
-        "P\t0\tapp\tt\tPRIMARY\tid,v,n\tn",
-        "P\t1\tmain\ttwo\tPRIMARY\ta,b,c",
-        "P\t2\tmain\tnocase\tPRIMARY\tn",
-    ]
+    lines = ["P\t0\tapp\tt\tPRIMARY\tid,v,n\tn", "P\t1\tmain\ttwo\tPRIMARY\ta,b,c", "P\t2\tmain\tnocase\tPRIMARY\tn"]
     assert made.say(session, "\n".join(lines)) == ["0\t1"] * 3
     return session
 
