@@ -20,14 +20,22 @@ from tests.memcached.player import MOST, NOW, Player, memcached_answers, pieces,
 pages = roost.Cache("pages")
 blobs = roost.Cache("blobs", key=roost.binary(250), value=roost.binary(100))
 texts = roost.Cache("texts", value=roost.text(10))
+bounded = roost.Cache("bounded", max_items=1000, max_bytes=10**7)
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[roost.Store]:
+    with roost.Store("sqlite://") as store:
+        store.create(pages, blobs, texts, bounded, view=False)
+        yield store
 
 
 @pytest.fixture
-def store() -> Iterator[roost.Store]:
-    with roost.Store("sqlite://") as made:
-        made.create(pages, blobs, texts)
-        yield made
-        assert made.check() == []
+def store(made: roost.Store) -> Iterator[roost.Store]:
+    """A database that the tests share, with empty caches."""
+    made.run_all(*[cache.clear() for cache in (pages, blobs, texts, bounded)])
+    yield made
+    assert made.check() == []
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
@@ -203,8 +211,6 @@ def test_keys_and_values_of_other_types(store: roost.Store) -> None:
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 def test_a_cache_with_bounds_answers_alike(conversation: list[bytes], store: roost.Store) -> None:
-    bounded = roost.Cache("bounded", max_items=1000, max_bytes=10**7)
-    store.create(bounded)
     sent = b"".join(conversation)
     assert without_tokens(Player(store, bounded).one(sent)) == without_tokens(Player(store, pages).one(sent))
 
