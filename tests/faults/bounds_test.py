@@ -18,6 +18,7 @@ import roost
 from roost.databases import engine
 from roost.databases import server as server_engine
 from tests import servers
+from tests.campaigns.processes import started
 from tests.faults.old_connections_test import going_on, grow_old
 from tests.suite.shapes import Visit, baskets, likes, pageviews, visits
 
@@ -142,9 +143,7 @@ def test_every_call_ends(place: tuple[servers.Daemon, str], connected: bool) -> 
             outcomes.ended(name, error)
 
     def all_end(nobody: set[str]) -> None:
-        threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in calls]
-        for thread in threads:
-            thread.start()
+        threads = started(*[threading.Thread(target=work, args=(name,), daemon=True) for name in calls])
         outcomes.expect(threads, nobody=nobody)
 
     with paused(daemon):

@@ -17,7 +17,7 @@ import roost
 from tests.campaigns.cancel import cancelled, likes, pageviews
 from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, recent
-from tests.campaigns.processes import until
+from tests.campaigns.processes import run_threads, until
 
 SOON = 30.0  # seconds after which a task that is not done is taken for one that never will be
 
@@ -285,11 +285,7 @@ def test_loops_of_two_threads_at_once(url: str, path: Path) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=live, args=(mine,)) for mine in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(*[threading.Thread(target=live, args=(mine,)) for mine in range(2)])
     assert errors == []
 
     async def end() -> None:

@@ -17,7 +17,7 @@ from pymemcache.client.base import Client as Pymemcache  # type: ignore[import-u
 
 import roost
 from tests import servers
-from tests.campaigns.processes import until
+from tests.campaigns.processes import started, until
 from tests.index.databases import Database
 from tests.lengths import length
 from tests.memcached.cases import CONVERSATIONS
@@ -253,9 +253,7 @@ def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: 
                         break
                     answered[owner].add(number)
 
-    threads = [threading.Thread(target=write, args=(owner,)) for owner in answered]
-    for thread in threads:
-        thread.start()
+    threads = started(*[threading.Thread(target=write, args=(owner,)) for owner in answered])
     for _ in range(length(1, 3)):
         before = sum(map(len, answered.values()))
         until(lambda before=before: sum(map(len, answered.values())) > before + 20, "nothing is answered")  # type: ignore[misc]

@@ -20,7 +20,7 @@ import pytest
 import roost
 from roost.server.players import SLOW_PATH
 from tests import servers
-from tests.campaigns.processes import until
+from tests.campaigns.processes import started, until
 from tests.index.databases import Database, database
 from tests.lengths import length
 from tests.proxy import Cut, Proxy
@@ -275,9 +275,7 @@ def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Da
                     assert answers == ["0\t1\t1"]
                     answered[place] += 1
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
+    threads = started(*[threading.Thread(target=work, args=(place,)) for place in range(4)])
     for round_ in range(length(2, 4)):
         before = sum(answered)
         until(lambda before=before: sum(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
