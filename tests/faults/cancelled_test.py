@@ -158,25 +158,16 @@ def test_close_answers_what_waits(url: str, path: Path) -> None:
         assert store.run(counts.totals([1, 2])) == {1: 40, 2: 0}
 
 
-def test_closed_twice_one_after_the_other(url: str, path: Path) -> None:
-    async def main() -> None:
-        store = roost.AsyncStore(url)
-        await store.run(counts.add(1))
-        await store.close()
-        await asyncio.wait_for(store.close(), SOON)
-        with pytest.raises(roost.Closed):
-            await store.run(counts.add(1))
-
-    _run(main())
-
-
-def test_closed_twice_at_once(url: str, path: Path) -> None:
+def test_closed_twice_at_once_and_once_more(url: str, path: Path) -> None:
     async def main() -> None:
         store = roost.AsyncStore(url)
         tasks = [asyncio.create_task(store.run(counts.add(1))) for _ in range(50)]
         await asyncio.sleep(0)
         await asyncio.wait_for(asyncio.gather(store.close(), store.close()), SOON)
         assert await asyncio.gather(*tasks) == [None] * 50
+        await asyncio.wait_for(store.close(), SOON)
+        with pytest.raises(roost.Closed):
+            await store.run(counts.add(1))
 
     _run(main())
 

@@ -44,13 +44,16 @@ def without(*keys: bytes) -> Callable[[bytes], bytes]:
     return leave_out
 
 
+# fmt: off
 DIFFERENCES: Mapping[str, Sequence[Entry]] = {
     "02_index_ids": [
         ("3", b"2\t1\tnumber\n", [11, 12, 14, 16, 18, 20, 22, 27]),
         ("seen", b"2\t1\tstmtnum\n", [15, 19, 21]),
         ("seen", b"0\t1\n", [17]),
     ],
-    "03_find_int_pk": [("4", b"0\t4\n", [29, 34, 35])],
+    "03_find_int_pk": [
+        ("4", b"0\t4\n", [29, 34, 35]),
+    ],
     "05_find_strings_nulls": [
         ("T", b"0\t2\n", [30]),
         ("4", b"0\t2\n", [33, 45]),
@@ -65,11 +68,7 @@ DIFFERENCES: Mapping[str, Sequence[Entry]] = {
     "07_in": [
         ("3", b"2\t1\tnumber\n", [14, 20, 24, 25]),
         ("6", b"2\t1\tinvalueslen\n", [18, 19, 21, 40]),
-        (
-            "6",
-            b"0\t3\t2\t1\t2\t3\t1\t3\t4\t2\t1\t5\t2\t2\t6\t2\t2\t7\t\x00\t1\t8\t\x00\t\x00\t4\t2\t1\t5\t2\t2\t6\t2\t2\n",
-            [27],
-        ),
+        ("6", b"0\t3\t2\t1\t2\t3\t1\t3\t4\t2\t1\t5\t2\t2\t6\t2\t2\t7\t\x00\t1\t8\t\x00\t\x00\t4\t2\t1\t5\t2\t2\t6\t2\t2\n", [27]),
         ("6", b"0\t3\t7\t\x00\t1\t8\t\x00\t\x00\n", [28]),
         ("6", b"0\t3\t2\t1\t2\t1\t1\t1\t4\t2\t1\t3\t1\t3\t2\t1\t2\t1\t1\t1\n", [29]),
         ("6", b"0\t3\t1\t1\t1\t2\t1\t2\t3\t1\t3\t4\t2\t1\t5\t2\t2\t6\t2\t2\n", [35]),
@@ -91,11 +90,7 @@ DIFFERENCES: Mapping[str, Sequence[Entry]] = {
         ("seen", b"", [46]),
     ],
     "10_insert_defaults": [
-        (
-            "seen",
-            b"0\t17\t1\t\x00\t\x00\t5\t\x00\tx\t\x00\t\x00\t\x00\t\x00\ta\t\x00\t\x00\t\x00\t\x00\tq1\t\x00\n",
-            [4],
-        ),
+        ("seen", b"0\t17\t1\t\x00\t\x00\t5\t\x00\tx\t\x00\t\x00\t\x00\t\x00\ta\t\x00\t\x00\t\x00\t\x00\tq1\t\x00\n", [4]),
         ("4", b"1\t1\tnotnull\n", [5]),
         ("seen", b"0\t17\n", [6]),
         ("seen", b"1\tNULL\tNULL\t5\tNULL\tx\tNULL\tNULL\tnow\tNULL\tNULL\ta\tNULL\tNULL\tNULL\tNULL\tq1\tNULL\n", [7]),
@@ -107,11 +102,7 @@ DIFFERENCES: Mapping[str, Sequence[Entry]] = {
         ("13", b"0\t1\t105\n0\t1\t106\n0\t1\t107\n", [16]),
         ("13", b"0\t1\t111\n1\t1\t121\n0\t1\t115\n", [17]),
         ("13", b"0\t1\t116\n", [18]),
-        (
-            "seen",
-            b"-5\tj\n1\ta\n2\tb\n3\tc\n4\td\n5\te\n100\tf\n101\tg\n103\ti\n104\tl\n105\tm\n106\tn\n107\to\n111\tp\n115\tq\n116\tr\n",
-            [19],
-        ),
+        ("seen", b"-5\tj\n1\ta\n2\tb\n3\tc\n4\td\n5\te\n100\tf\n101\tg\n103\ti\n104\tl\n105\tm\n106\tn\n107\to\n111\tp\n115\tq\n116\tr\n", [19]),
         ("13", b"0\t1\t118\n", [21]),
         ("seen", b"j\na\nb\nc\nd\ne\nf\ng\ni\nl\nm\nn\no\np\nq\nr\nsql\ns\n", [22]),
         ("T", b"1\t1\t167\n", [29, 30, 31]),
@@ -121,36 +112,20 @@ DIFFERENCES: Mapping[str, Sequence[Entry]] = {
         ("seen", b"0\t15\n", [5, 7, 9, 11, 13, 15, 21]),
         ("4", b"1\t1\ttype\n", [16]),
         ("seen", b"0\t15\n", [17]),
-        (
-            "seen",
-            b"1\t1\t1\t1\t1\t1\t1\t000001\t1\t1\t1.00\t1.000\t1.00\t31\t1\n9\t0\t0\t0\t0\t0\t0\t000000\t0.0000001\t0.0000000001\t0.00\t0.000\t0.00\t200\t0\n",
-            [22],
-        ),
+        ("seen", b"1\t1\t1\t1\t1\t1\t1\t000001\t1\t1\t1.00\t1.000\t1.00\t31\t1\n9\t0\t0\t0\t0\t0\t0\t000000\t0.0000001\t0.0000000001\t0.00\t0.000\t0.00\t200\t0\n", [22]),
     ],
     "14_types_string": [
-        (
-            "T",
-            b'0\t13\t1\tab\tab\tab\tab\tab\x01@\x01@\tab\ta\tx\ttt\t{"a":1}\t::1\t123e4567-e89b-12d3-a456-426614174000\n',
-            [3],
-        ),
+        ("T", b'0\t13\t1\tab\tab\tab\tab\tab\x01@\x01@\tab\ta\tx\ttt\t{"a":1}\t::1\t123e4567-e89b-12d3-a456-426614174000\n', [3]),
         ("4", b"1\t1\ttype\n", [4, 6, 14]),
         ("seen", b"0\t13\n", [5, 7, 15]),
         ("4", b"1\t1\ttype\n", [8, 10, 12, 16]),
         ("seen", b"0\t13\n", [9, 11, 13, 17]),
-        (
-            "seen",
-            b'1\t6162\t6162\t6162\t6162\t61620000\t6162\ta\tx\t2\t{"a":1}\t::1\t123e4567-e89b-12d3-a456-426614174000\n',
-            [18],
-        ),
+        ("seen", b'1\t6162\t6162\t6162\t6162\t61620000\t6162\ta\tx\t2\t{"a":1}\t::1\t123e4567-e89b-12d3-a456-426614174000\n', [18]),
     ],
     "15_binary": [
         ("7", b"2\t1\tescape\n", [8, 9, 10, 15, 16, 17]),
         ("seen", without(b"3", b"4", b"5", b"10", b"11", b"12"), [21]),
-        (
-            "seen",
-            b"0\t3\t6\ta\x10b?c\xbfd\tx\t7\t\x01@\x01@\t\x01@a\t8\t\x01@\t\x01@\x01@\t9\t\t\x00\t13\tab\tcd\t14\tab\tcd\x01M\t15\ta\x01Mb\tcd\x01M\n",
-            [22],
-        ),
+        ("seen", b"0\t3\t6\ta\x10b?c\xbfd\tx\t7\t\x01@\x01@\t\x01@a\t8\t\x01@\t\x01@\x01@\t9\t\t\x00\t13\tab\tcd\t14\tab\tcd\x01M\t15\ta\x01Mb\tcd\x01M\n", [22]),
         ("4", b"1\t1\ttype\n", [33]),
         ("seen", b"", [34]),
     ],
@@ -159,11 +134,7 @@ DIFFERENCES: Mapping[str, Sequence[Entry]] = {
         ("2", b"0\t4\t2\tB\t10\t2\n", [15]),
         ("4", b"1\t1\tnotnull\n", [18]),
         ("seen", b"0\t4\t3\t\x00\t20\t3\n", [19]),
-        (
-            "seen",
-            b"1\tA2\t10\t1\n2\tB\t10\t2\n3\tNULL\t20\t3\n4\td\t20\t4\n5\te\tNULL\t5\n1\ta\t10\t1\n2\tb\t10\t2\n3\tc\t20\t3\n4\td\t20\t4\n5\te\t30\t5\n",
-            [20],
-        ),
+        ("seen", b"1\tA2\t10\t1\n2\tB\t10\t2\n3\tNULL\t20\t3\n4\td\t20\t4\n5\te\tNULL\t5\n1\ta\t10\t1\n2\tb\t10\t2\n3\tc\t20\t3\n4\td\t20\t4\n5\te\t30\t5\n", [20]),
         ("3", b"2\t1\tnumber\n", [49, 50, 51]),
         ("4", b"1\t1\ttype\n", [52]),
         ("seen", b"0\t4\t2\tuqx\t30\t2\n", [53]),
@@ -175,15 +146,13 @@ DIFFERENCES: Mapping[str, Sequence[Entry]] = {
         ("seen", b"", [21]),
         ("seen", b"0\t1\t0\n", [22]),
     ],
-    "20_readonly_port": [("V", b"2\t1\treadonly\n", [4])],
+    "20_readonly_port": [
+        ("V", b"2\t1\treadonly\n", [4]),
+    ],
     "23_pipeline": [
         ("8", b"0\t3\t1\tx\t10\n1\t1\t121\n0\t3\n0\t3\t1\tx\t10\n", [10]),
         ("seen", b"0\t1\n0\t1\t-1\t1\t2\t3\t4\t5\t20\t21\t22\n", [13]),
-        (
-            "seen",
-            b"-1\tz\t1\t6\n1\tx\t10\t1\n2\tx\t20\t2\n3\ty\t10\t3\n4\ty\tNULL\t4\n5\tNULL\t5\t5\n20\tp\t1\t7\n21\tp\t1\t7\n22\tp\t1\t7\n",
-            [14],
-        ),
+        ("seen", b"-1\tz\t1\t6\n1\tx\t10\t1\n2\tx\t20\t2\n3\ty\t10\t3\n4\ty\tNULL\t4\n5\tNULL\t5\t5\n20\tp\t1\t7\n21\tp\t1\t7\n22\tp\t1\t7\n", [14]),
     ],
     "25_engines": [
         ("undone", b"2\t1\tnotimpl\n", [3, 4, 5, 6, 10, 11, 12, 13, 21]),
@@ -207,6 +176,7 @@ DIFFERENCES: Mapping[str, Sequence[Entry]] = {
         ("none", b"2\t1\tkpnum\n", [61]),
     ],
 }
+# fmt: on
 
 
 def expected(name: str, step: int, response: bytes) -> tuple[str, bytes]:
