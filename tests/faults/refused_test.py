@@ -27,13 +27,7 @@ MARIADB = {
             f" SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'not on my watch'; END IF"
         ]
         for number in (
-            30001,
-            1030,
-            500,
-            1114,
-            1021,
-            1290,
-            1044,
+            *(30001, 1030, 500, 1114, 1021, 1290, 1044),
         )  # the last ones as a full disk and a missing right have
     },
     "a missing table of a trigger's": [

@@ -149,11 +149,7 @@ def test_a_block_behind_a_line_that_is_wrong_is_no_request(store: roost.Store) -
     # memcached takes the block for requests; whoever can choose a value could send what he likes.
     player = Player(store, pages)
     for line in (
-        b"set a x 0 11",
-        b"set a 0 x 11",
-        b"set a -1 0 11",
-        b"set " + b"k" * 251 + b" 0 0 11",
-        b"cas a 0 0 11 x",
+        *(b"set a x 0 11", b"set a 0 x 11", b"set a -1 0 11", b"set " + b"k" * 251 + b" 0 0 11", b"cas a 0 0 11 x"),
     ):
         assert player.one(line + b"\r\nflush_all\r\n\r\nmn\r\n") == b"CLIENT_ERROR bad command line format\r\nMN\r\n"
         assert player.one(line + b" noreply\r\nflush_all\r\n\r\nmn\r\n") == b"MN\r\n"
@@ -236,22 +232,8 @@ def test_f138_any_bytes_are_framed_alike_in_any_pieces_and_parsed_as_they_are_fr
     generator = random.Random(7)
     requests = Requests(Values(pages, lambda: NOW))
     words = [
-        b"set a 0 0 ",
-        b"ms k ",
-        b"cas a 0 0 3 4",
-        b"cas a 0 0 1 \r\nx\r\n",
-        b"get a",
-        b"\r\n",
-        b"\n",
-        b" ",
-        b"3",
-        b"12",
-        b"xyz",
-        b"\r",
-        b"\t",
-        b"noreply",
-        b"\0",
-        b"1000",
+        *(b"set a 0 0 ", b"ms k ", b"cas a 0 0 3 4", b"cas a 0 0 1 \r\nx\r\n", b"get a", b"\r\n", b"\n", b" ", b"3"),
+        *(b"12", b"xyz", b"\r", b"\t", b"noreply", b"\0", b"1000"),
     ]
     for _ in range(3_000):
         data = b"".join(generator.choices(words, k=generator.randrange(1, 30)))

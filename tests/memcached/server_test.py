@@ -441,16 +441,7 @@ def test_what_was_answered_is_there_when_the_database_is_killed(name: str, tmp_p
         with roost.Store(url) as store:
             store.create(pages)
         given = (
-            "--read",
-            "none",
-            "--write",
-            "none",
-            "--memcached",
-            "127.0.0.1:0",
-            "--cache",
-            "pages",
-            "--timeout",
-            "60",
+            *("--read", "none", "--write", "none", "--memcached", "127.0.0.1:0", "--cache", "pages", "--timeout", "60"),
         )
         with serving(tmp_path, url, "--workers", "1", *given, module="roost.cli", listeners=1) as served:
             answered: list[int] = []
