@@ -82,6 +82,7 @@ def once(url: str, made: str) -> str:
     return found
 
 
+@pytest.mark.spread
 def test_one_process_computes_and_the_others_wait(any_url: str, tmp_path: Path) -> None:
     assert at_once(3, lambda _: once(any_url, f"{tmp_path}/made")) == ["a value"] * 3
     assert (tmp_path / "made").read_text() == "made\n"
@@ -258,6 +259,7 @@ def level_of_the_log() -> Iterator[None]:
     logging.root.setLevel(level)
 
 
+@pytest.mark.spread
 @pytest.mark.usefixtures("level_of_the_log")
 def test_a_worker_of_celery(any_url: str) -> None:
     from celery.contrib.testing.worker import start_worker  # type: ignore[import-untyped]

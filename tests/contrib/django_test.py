@@ -103,9 +103,15 @@ def account(server: servers.Server, name: str) -> Settings:
     return {"NAME": name, "USER": name, "PASSWORD": PASSWORD, "HOST": parts.hostname, "PORT": str(parts.port or "")}
 
 
-# What one connection does otherwise than those of a file; the rest is left to the campaign `suite`.
+# What one connection, and what a server, does otherwise than a file; the rest is left to the campaign `suite`.
+ON_A_SERVER = ["--exclude-tag", "anywhere", "tests.contrib.site"]
 DIFFERS: dict[Any, list[str]] = length(
-    {in_memory: [f"tests.contrib.site.test_{each}" for each in ("batches", "joined")]}, {}
+    {
+        in_memory: [f"tests.contrib.site.test_{each}" for each in ("batches", "joined")],
+        on_mariadb: ON_A_SERVER,
+        on_postgresql: ON_A_SERVER,
+    },
+    {},
 )
 
 

@@ -24,12 +24,14 @@ PAGES = ["limits", "flask-session", "celery", "dogpile", "aiocache", "starsessio
 SECTIONS = ["Install", "The line", "What differs", "What it costs"]
 
 
+@pytest.mark.spread
 def test_processes_share_the_limit(any_url: str) -> None:
     found = at_once(3, lambda _: codes(any_url, 25))
     for answers in zip(*found, strict=True):  # of FastAPI, of Flask
         assert Counter(code for each in answers for code in each) == {200: 20, 429: 55}
 
 
+@pytest.mark.spread
 def test_a_session_of_flask_is_everywhere(any_url: str) -> None:
     first, second = (application(any_url, "flask-session") for _ in "ab")
     clients = [each["app"].test_client(use_cookies=False) for each in (first, second)]
@@ -78,6 +80,7 @@ def test_each_page_says_what_to_install_and_to_change_what_differs_and_what_it_c
     assert f"]({page}.md)" in (DOCS / "doors.md").read_text()
 
 
+@pytest.mark.spread
 def test_the_other_pages_run(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     application(any_url, "diskcache")

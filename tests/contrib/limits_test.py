@@ -74,6 +74,7 @@ def most_within(hits: list[Hit], within: float) -> int:
     return most
 
 
+@pytest.mark.spread
 def test_processes_are_never_allowed_more_than_the_limit(any_url: str, storage: RoostStorage) -> None:
     storage.reset()
     found = in_processes(any_url, "7/second", length(2.2, 3.5), 100_000, processes=length(2, 4))

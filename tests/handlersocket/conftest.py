@@ -1,50 +1,47 @@
-"""A server of Roost on a database of the test's own."""
+"""A server of Roost on a SQLite file of the test's own."""
 
 from __future__ import annotations
 
-import socket
-import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests import servers
 from tests.handlersocket.wire import Address
+from tests.server.serving import Serving, serving
 
 SECRETS = ("to read", "to write")
 
 
 @dataclass(frozen=True)
 class Served:
-    """A running `roost serve`."""
+    """A running `roost serve`, and the file it serves; that is no file where it serves a database of a server."""
 
-    daemon: servers.Daemon
+    serving: Serving
+    file: Path
     read: Address
     write: Address
 
 
-def served(file: Path, secrets: tuple[str, str] = SECRETS) -> AbstractContextManager[Served]:
+@contextmanager
+def served(file: Path, *options: str, secrets: tuple[str, str] = SECRETS) -> Iterator[Served]:
     """Serve a file, which is made where it is not there, and stop at the end."""
     file.touch()
-    return served_at(f"sqlite:///{file}", secrets)
+    with served_at(f"sqlite:///{file}", *options, secrets=secrets, file=file) as server:
+        yield server
 
 
 @contextmanager
-def served_at(url: str, secrets: tuple[str, str] = SECRETS) -> Iterator[Served]:
+def served_at(
+    url: str, *options: str, secrets: tuple[str, str] = SECRETS, file: Path = Path("none")
+) -> Iterator[Served]:
     """Serve a database, and stop at the end."""
-    read, write = (Address("127.0.0.1", servers.free_port(), secret) for secret in secrets)
-    command = [sys.executable, "-m", "roost.cli", "serve", url, "--workers", "1", "--auth-delay", "0"]
-    for name, address in (("read", read), ("write", write)):
-        command += [f"--{name}", f"{address.host}:{address.port}"]
-        command += [f"--{name}-secret", address.secret] if address.secret else []
-
-    def is_up() -> None:
-        for address in (read, write):
-            socket.create_connection((address.host, address.port)).close()
-
-    daemon = servers.Daemon(url, command, None, servers.folder_for(None), is_up)
-    try:
-        yield Served(daemon, read, write)
-    finally:
-        daemon.end()
+    given = [f"--{role}-secret={secret}" for role, secret in zip(("read", "write"), secrets, strict=True) if secret]
+    folder, one = servers.folder_for(None), ("--workers", "1", "--auth-delay", "0")
+    with serving(folder, url, *one, *given, *options, module="roost.cli") as found:
+        places = [found.addresses[role][0].rpartition(":") for role in ("read", "write")]
+        read, write = (
+            Address(host, int(port), secret) for (host, _, port), secret in zip(places, secrets, strict=True)
+        )
+        yield Served(found, file, read, write)

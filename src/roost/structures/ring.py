@@ -14,7 +14,6 @@ from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
-from roost.structures.clock import datetime_of
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
@@ -167,7 +166,7 @@ class RingPlan(RowsPlan):
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
         gives, door = [SEQUENCE], Door()
         yield Program("push", self.given, self._pushing, gives, whole=True, pinned=IN_ORDER, after=after, door=door)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             gives = gives if self.dialect.family == "postgresql" else []
             yield Program("push_all", self.given, self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
@@ -262,22 +261,24 @@ class RingPlan(RowsPlan):
     def _pushed(self, rows: Sequence[Row], context: Context) -> Calling:
         # Many rows on SQLite, where a trigger for each takes three times as long: the last ones of each key are
         # written, with the numbers and the slots that its head tells. Only the program makes heads.
-        width, now = self.key_width, self.moment(context)
+        width = self.key_width
+        _, moments = yield from self.moments(context)
         pushes = Counter([row[:width] for row in rows])
         heads = yield Statement(self._heads, [*pushes])
         there = {key: head[0] for key, head in zip(pushes, heads, strict=True) if head}
         if len(there) < len(pushes):
+            now = self.moment(context)
             yield Statement(self._many["push"], [row + now for row in rows if row[:width] not in there])
         last = {key: sequence for key, (sequence, _) in there.items()}
         ends = {key: (last[key] + pushes[key], keep) for key, (_, keep) in there.items()}
-        at, numbers, written = self.at_out((datetime_of(*now),)), [], []
+        numbers, written = [], []
         for row in rows:
             key = row[:width]
             number = last[key] = last.get(key, 0) + 1
             numbers.append(number)
             end, keep = ends.get(key, (INT_MAX, 0))
             if number > end - keep:
-                written.append((*key, number % keep, number, *at, *row[width:]))
+                written.append((*key, number % keep, number, *moments, *row[width:]))
         if written:
             yield Statement(self._raised, [(*key, *end) for key, end in ends.items()])
             yield Statement(self._overwritten, written)
@@ -344,10 +345,10 @@ class RingPlan(RowsPlan):
 
     def _make_set_form(self) -> None:
         # The statements of `_pushed`.
-        key, columns = self.structure.key.columns, [*self.structure.key.columns, SLOT, SEQUENCE, AT, *self.others]
+        key, written = self.structure.key.columns, [SEQUENCE, AT, *([UNTIL] if self.expires else []), *self.others]
         self._heads = self.finding("r.sequence, r.keep", self.head_table, key)
         self._raised = self.storing(self.head_table, [*key, SEQUENCE, KEEP], key, [SEQUENCE])
-        self._overwritten = self.storing(self.rows_table, columns, [*key, SLOT], [SEQUENCE, AT, *self.others])
+        self._overwritten = self.storing(self.rows_table, [*key, SLOT, *written], [*key, SLOT], written)
 
     @property
     def _cross(self) -> str:  # the join whose order the planner keeps

@@ -15,7 +15,7 @@ from django.core import mail
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
-from django.test import SimpleTestCase, TestCase, TransactionTestCase
+from django.test import SimpleTestCase, TestCase, TransactionTestCase, tag
 
 import roost
 from roost.contrib.django import DjangoStore
@@ -125,6 +125,7 @@ class BatchTests(Checked):
         patient.close()
         self.assertEqual(self.without_django(pageviews.total("/")), 1)
 
+    @tag("anywhere")
     def test_a_closed_store_opens_anew(self) -> None:
         store.run(pageviews.add("/"))
         store.close()
@@ -174,6 +175,7 @@ class OnCommitRules(TestCase if TYPE_CHECKING else object):  # type: ignore[misc
             self.assertEqual(store.run(pageviews.total("/")), 0)
         self.assertEqual(store.run_all(pageviews.total("/"), likes.members(1)), (1, {"a"}))
 
+    @tag("anywhere")
     def test_it_is_not_run_when_the_transaction_rolls_back(self) -> None:
         with self.committed():
             store.on_commit(pageviews.add("/", 10))
@@ -182,6 +184,7 @@ class OnCommitRules(TestCase if TYPE_CHECKING else object):  # type: ignore[misc
                 raise ZeroDivisionError
         self.assertEqual(store.run(pageviews.total("/")), 10)
 
+    @tag("anywhere")
     def test_what_fails_is_logged_and_takes_nothing_with_it(self) -> None:
         with self.assertLogs("roost", "ERROR") as logged, self.committed():
             Page.objects.create(name="kept")
@@ -192,10 +195,12 @@ class OnCommitRules(TestCase if TYPE_CHECKING else object):  # type: ignore[misc
         self.assertEqual(Page.objects.count(), 1)
         self.assertEqual(store.run_all(carts.count(1), pageviews.total("/")), (0, 1))
 
+    @tag("anywhere")
     def test_what_fails_is_raised_where_that_is_wanted(self) -> None:
         with self.assertRaises(roost.Missing), self.committed():
             store.on_commit(roost.Counter("nowhere").add("a"), robust=False)
 
+    @tag("anywhere")
     def test_what_is_no_operation_is_refused_at_once(self) -> None:
         nothing: Any = None
         with self.assertRaises(roost.Invalid):
@@ -222,12 +227,14 @@ class RequestTests(Checked):
         self.assertEqual(self.without_django(pageviews.total("home")), 2)
         self.assertEqual(Page.objects.count(), 2)
 
+    @tag("anywhere")
     def test_a_view_that_fails_keeps_nothing(self) -> None:
         with self.assertRaisesMessage(RuntimeError, "the view failed"):
             self.client.get("/fail/home")
         self.assertEqual(store.run(pageviews.total("home")), 0)
         self.assertEqual(Page.objects.count(), 0)
 
+    @tag("anywhere")
     def test_a_view_counter_counts_after_the_request(self) -> None:
         self.assertEqual([self.client.get("/later/home").content for _ in range(3)], [b"0", b"1", b"2"])
         self.assertEqual(self.without_django(pageviews.total("home")), 3)
@@ -242,11 +249,13 @@ class AsyncTests(Checked):
         with self.assertRaises(roost.Duplicate):
             await store.arun_all(carts.add(Item(1, 1)), carts.add(Item(1, 1)))
 
+    @tag("anywhere")
     async def test_what_would_hold_up_the_loop_is_refused(self) -> None:
         with self.assertRaises(SynchronousOnlyOperation):
             store.run(pageviews.add("/"))
         self.assertEqual(await store.arun(pageviews.total("/")), 0)
 
+    @tag("anywhere")
     async def test_a_view(self) -> None:
         response = await self.async_client.get("/async/home")
         self.assertEqual(response.content, b"1 1")

@@ -12,12 +12,12 @@ from itertools import compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from roost.dialects.dialect import Row, Statement, Template
+from roost.dialects.dialect import Answer, Row, Statement, Template
 from roost.structures.capped.declaration import Capped
-from roost.structures.clock import datetime_of
 from roost.structures.plan import AT, SEQUENCE, Context, N
 from roost.structures.program import Calling
 from roost.structures.rows import values_of
+from roost.structures.rules import UNTIL
 from roost.structures.steps import DUPLICATE, Do, Each, Leave, Let, Now, Program, Put, Refuse, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
@@ -293,11 +293,15 @@ class SetForm:
         self._plan = plan
         key, pair, rows = plan.structure.key.columns, plan.identity, plan.rows_table
         self._identity_of = values_of([plan.given.index(column) for column in pair], itemgetter)
-        self._find = plan.finding("1", rows, pair)
+        self._find = plan.finding("r.until" if plan.expires else "1", rows, pair)
         self._heads = plan.finding("r.sequence, r.n", plan.head_table, key)
         self._counted = plan.storing(plan.head_table, [*key, SEQUENCE, N], key, [SEQUENCE, N])
-        self._stored = plan.storing(rows, [*plan.given, SEQUENCE, AT], pair, [*plan.values, SEQUENCE, AT])
+        moments = [SEQUENCE, AT, *([UNTIL] if plan.expires else [])]
+        self._stored = plan.storing(rows, [*plan.given, *moments], pair, [*plan.values, *moments])
         mine = plan.dialect.equal(key)
+        living = f"SELECT sequence FROM {rows} WHERE {mine} AND until > ? ORDER BY sequence LIMIT 1"
+        over = f"DELETE FROM {rows} WHERE {mine} AND sequence < coalesce(({living}), {INT_MAX})"
+        self._expired = Template(over, answer=Answer.COUNTS)
         place = f"SELECT sequence FROM {rows} WHERE {mine} ORDER BY sequence{{}} LIMIT 1 OFFSET ?"
         evict = f"DELETE FROM {rows} WHERE {mine} AND sequence <= ? AND sequence <= ({place})"
         self._evict, self._cut = Template(evict.format("")), Template(evict.format(" DESC"))
@@ -306,29 +310,30 @@ class SetForm:
 
     def add(self, rows: Sequence[Row], context: Context) -> Calling:
         """Store the newest `keep` rows of each key, and delete as many of the oldest; [] if one may be refused."""
-        plan, identity_of = self._plan, self._identity_of
-        width, keep = plan.key_width, plan.structure.keep
-        last_of = {identity_of(row): place for place, row in enumerate(rows)}
+        plan, keep = self._plan, self._plan.structure.keep
+        keys, identities = [row[: plan.key_width] for row in rows], [*map(self._identity_of, rows)]
+        adds = Counter(keys)
+        time, moments = yield from plan.moments(context)
+        last_of = {identity: place for place, identity in enumerate(identities)}
         there = yield Statement(self._find, [*last_of])
-        known = set(compress(last_of, there))
+        known = set(compress(last_of, [found and found[0] > time for found in there] if time else there))
         if plan.structure.on_duplicate == "error" and (known or len(last_of) < len(rows)):
             return []
-        adds = Counter([row[:width] for row in rows])
+        gone = (yield Statement(self._expired, [(*key, *key, *time) for key in adds])) if time else [0] * len(adds)
         heads = yield Statement(self._heads, [*adds])
         had = {key: head[0] if head else (0, 0) for key, head in zip(adds, heads, strict=True)}
         ends = {key: had[key][0] + n for key, n in adds.items()}
-        sequences, sizes, at = dict(ends), dict.fromkeys(adds, 0), plan.at_out((datetime_of(*plan.moment(context)),))
+        sequences, sizes = dict(ends), dict.fromkeys(adds, 0)
         fresh, written = dict.fromkeys(adds, 0), []
         for place in range(len(rows) - 1, -1, -1):
-            row = rows[place]
-            key, identity = row[:width], identity_of(row)
+            key, identity = keys[place], identities[place]
             if last_of[identity] == place and (keep is None or sizes[key] < keep):
-                written.append((*row, sequences[key], *at))
+                written.append((*rows[place], sequences[key], *moments))
                 sizes[key] += 1
                 fresh[key] += identity not in known
             sequences[key] -= 1
         yield Statement(self._stored, written[::-1])
-        counts = {key: n + fresh[key] if keep is not None else n for key, (_, n) in had.items()}
+        counts = {key: had[key][1] + fresh[key] - n if keep else 0 for key, n in zip(adds, gone, strict=True)}
         excess = {key: n - keep for key, n in counts.items() if keep is not None and n > keep}
         yield Statement(self._counted, [(*key, end, counts[key] - excess.get(key, 0)) for key, end in ends.items()])
         if keep is not None and excess:

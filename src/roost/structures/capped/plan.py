@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Wanted, execute, query
 from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import (
     BOUND,
@@ -30,7 +30,7 @@ from roost.structures.capped.adding import (
 )
 from roost.structures.capped.declaration import Capped, CappedWire
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, each, same
+from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, same
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
@@ -70,20 +70,20 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, No
     same_key = dialect.same(key, "r.", f"{head}.")
     if "reject" in (old["on_full"], new["on_full"]):
         many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
-        found = yield Statement(each(many), [()])
+        found = yield Statement(query(many), [()])
         if found[0][0][0]:
             raise Invalid(
                 f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
                 "collection that rejects never drops a row; remove some first"
             )
-    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
+    yield Statement(query(f"SELECT n FROM {head}{dialect.for_update}"), [()])
     if not plan.by_head:
         newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
-        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
+        yield execute(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))")
     score = plan.structure.score
     best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
     yield beyond(plan, [*key, *plan.structure.id.columns], best, keep)
-    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
+    yield execute(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})")
 
 
 class CappedPlan(RowsPlan):
@@ -92,6 +92,7 @@ class CappedPlan(RowsPlan):
     structure: Capped[Any, Any, Any]
     wire = CappedWire
     settled = frozenset(["keep"])
+    optimistic = frozenset(["add"])
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
@@ -108,14 +109,14 @@ class CappedPlan(RowsPlan):
             self._set_form = SetForm(self)
         if dialect.family == "mariadb" and not is_in_sets(structure):
             del self._programs["add_all"]
-        elif dialect.row_locks:
+        elif dialect.is_server:
             self.form = [*self.form, "add_all"]  # what processes call that have other options
 
     def made(self) -> Iterator[str]:
         structure, dialect = self.structure, self.dialect
         key, ids = structure.key.columns, structure.id.columns
         names = dialect.names(key)
-        bound = [BOUND] if dialect.row_locks else []
+        bound = [BOUND] if dialect.is_server else []
         until = [UNTIL] if self.expires else []
         yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names, 50)
         columns = [*key, *ids, *self.values, SEQUENCE, AT, *until]
@@ -137,7 +138,7 @@ class CappedPlan(RowsPlan):
             around = {"before": head, "after": head, "tell": lambda before, after: int((before or (0,))[0] < after[0])}
         add = Program("add", given, self._adding, [STORED], whole=True, pinned=IN_ORDER, **around)
         yield add
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             gives = [STORED] if self.dialect.family == "postgresql" else []
             yield Program(
                 "add_all", given, lambda w: adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
@@ -455,7 +456,7 @@ class CappedPlan(RowsPlan):
             yield rule(self, "keep", f"? rows, keep is {keep}", "count(*)", having=f"count(*) > {keep}")
         one_each = "sequence HAVING count(*) > 1"
         yield rule(self, "order", "? rows have sequence ?", "count(*)", "sequence", having=one_each)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             said, gone = "sequence ?, which the head says is gone", "r.sequence <= h.roost_bound"
             yield rule(self, "bound", said, "r.sequence", where=gone)
         if self.expires:
