@@ -21,6 +21,9 @@ CREATE TYPE pair AS (a varchar(3), b numeric(4, 1))"""
 CASES = [
     ("bit(3)", ["1", "1111", "101"]),
     ("bit", ["1", "11"]),
+    ("numeric(4, 1)", ["1.05", "12345", "1.5"]),
+    ("int2", ["40000", "1.5", "7"]),
+    ("varchar(3)", ["abcdef", "abc"]),
     ("varbit(3)", ["1111", "1"]),
     ("varchar(3)[]", ["{abcdef}", "{abc}"]),
     ("char(3)[]", ["{abcdef}", "{ab}"]),
