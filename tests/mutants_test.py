@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.campaigns.mutants import EQUIVALENT, ROOT, copied, equivalent, mutants, play, report, sample
-from tests.campaigns.mutants_reach import ALL, Notes, Reach, concern, reached, with_probes
+from tests.campaigns.mutants import ALL, EQUIVALENT, ROOT, concern, copied, equivalent, mutants, play, report, sample
 
 LIMIT = '''\
 """A limit of 1 and 2."""
@@ -109,35 +107,6 @@ def test_one_mutant_is_noticed_and_one_is_not(tree: Path) -> None:
     outcome = report([noticed, missed])
     assert "1 of 2 noticed: 50 %" in outcome
     assert '-        open_files.append("closed")\n+        pass' in outcome
-
-
-@pytest.mark.timeout(600)
-def test_a_probe_tells_who_comes_by(tree: Path) -> None:
-    found = mutants("src/toy/limit.py", LIMIT)
-    probed = with_probes(LIMIT, list(enumerate(found)))
-    assert [number for number in range(len(found)) if f"hit({number})" not in probed] == []
-    with copied(tree) as copy:
-        reach = reached(found, copy, ["tests"], 100)
-        assert (copy / "src/toy/limit.py").read_text() == LIMIT
-    may, close = "tests/limit_test.py::test_may", "tests/limit_test.py::test_close"
-    by = {(each.kind, each.line): reach.tests.get(each.name) for each in found}
-    assert by["comparison", 14] == by["and/or", 17] == [may]
-    assert by["cleanup", 24] == by["call", 22] == [close]
-    assert by["early exit", 15] is None
-    assert set(reach.seconds) == {may, close}
-    removed = next(each for each in found if each.line == 22)
-    assert reach.sets(removed) == [[close], [], [], ["tests/limit_test.py"]]
-    assert reach.sets(replace(removed, put="0")) == [concern("src/toy/limit.py")]
-
-
-def test_what_was_noticed_is_noted(tmp_path: Path) -> None:
-    notes = Notes(tmp_path / "notes")
-    assert notes.noticed() == {}
-    notes.add("noticed", name="x", digest="1", test="a_test.py::test_a")
-    notes.add("reach", folder="tests/a", names=["x"], tests={"x": ["a"]}, seconds={"a": 1.0})
-    notes.add("reach", folder="tests/b", names=["x"], tests={"x": ["b"]}, seconds={"b": 2.0})
-    assert notes.noticed() == {("x", "1"): "a_test.py::test_a"}
-    assert notes.reach() == Reach({"x": ["a", "b"]}, {"a": 1.0, "b": 2.0})
 
 
 def test_the_sample_is_the_same_for_a_seed_and_leans_to_what_matters() -> None:

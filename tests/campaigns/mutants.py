@@ -1,11 +1,8 @@
 """Small defects, one at a time: which of them do the tests notice?
 
-`python -m tests.campaigns.mutants` makes a sample of them all over `src/roost`. First it runs the tests once, in a copy
-of the tree with a probe at each of these places; then each defect, in the copy, with the tests that have come by it,
-the fast ones of every file first. What nobody notices is told with a diff: a test is missing, or the code is
-superfluous, or the mutant is equivalent; then it is listed in `equivalent.toml`, with the reason.
-
-With `--notes FILE` a run goes on where another has stopped, and plays again what nobody has noticed then.
+`python -m tests.campaigns.mutants` makes a sample of them all over `src/roost`, and plays each, in a copy of the tree,
+with the tests that concern its file, and then with all others. What nobody notices is told with a diff: a test is
+missing, or the code is superfluous, or the mutant is equivalent; then `equivalent.toml` has it, with the reason.
 """
 
 from __future__ import annotations
@@ -13,23 +10,67 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import hashlib
+import difflib
 import os
 import random
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests import servers
-from tests.campaigns.mutants_reach import ALL, MOST_BROKEN, Mutant, Notes, ran, reached, write
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+
+_SUITE = [
+    f"tests/suite/{name}_test.py"
+    for name in ("store", "counter", "ring", "capped", "sets", "alter", "check", "model", "age")
+]
+_MEMCACHED = [f"tests/{room}/memcached_test.py" for room in ("plans", "values", "suite", "faults", "model")]
+_FAULTS = [
+    f"tests/faults/{name}_test.py"
+    for name in ("culprit", "interrupted", "interrupted_commit", "lost_connection", "slow_transaction", "cancelled")
+]
+_STRUCTURES = [f"structures/{name}/" for name in ("counter", "ring", "capped", "set")]
+# The tests that concern a file, by the beginning of its path; the first that fits.
+CONCERN = [
+    (("databases/callers/", "databases/server", "store/runner"),
+     [f"tests/suite/joined{name}_test.py" for name in ("", "_sqlite", "_servers")]),
+    (("structures/memcached_set/records",), ["tests/plans/records_test.py", *_MEMCACHED]),
+    (("databases/memcached", "store/memcached", "structures/memcached_set/"), _MEMCACHED),
+    (("databases/sqlite/apsw", "server/", "protocols/", "structures/index"),
+     ["tests/protocols", "tests/index", "tests/server", "tests/handlersocket/differential_test.py"]),
+    (("databases/mariadb/rows",), ["tests/suite/mariadb_rows_test.py"]),
+    (("databases/sqlite", "store/links"),
+     [*_SUITE[:2], *[f"tests/faults/{name}_test.py" for name in (
+         "bad_file", "full_disk", "forked", "foreign_transaction", "many_processes", "interrupted", "windows")]]),
+    (("databases/",), [*_SUITE[:3], "tests/suite/types_test.py", "tests/suite/prepared_test.py", *_FAULTS,
+                     "tests/faults/outage_test.py", "tests/values/errors_test.py"]),
+    (("capping/", "store/bursts", "cli/adopt", "structures/adopted"),
+     ["tests/suite/capping", "tests/cli/adopt_test.py"]),
+    (("batching/", "store/"),
+     ["tests/suite/store_test.py", *_FAULTS, "tests/faults/closed_test.py", "tests/faults/own_transaction_test.py"]),
+    (("structures/views/", *[f"{each}view" for each in _STRUCTURES]),
+     ["tests/suite/views_test.py", "tests/suite/views_table_test.py", "tests/suite"]),
+    (("catalog/doctor",), ["tests/cli/doctor_test.py"]),
+    (("catalog/", *_STRUCTURES, "structures/plan"), ["tests/plans", *_SUITE, "tests/suite/drop_test.py"]),
+    (("client/",), ["tests/client"]),
+    (("cli/",), ["tests/cli"]),
+    (("contrib/",), ["tests/contrib"]),
+    (("structures/", "dialects/", "errors"), ["tests/values", "tests/plans", "tests/suite/types_test.py"]),
+]  # fmt: skip
+WIDER = ["tests/values", "tests/plans", "tests/index", "tests/suite", "tests/faults", "tests/model", "tests/cli"]
+ALL = [*WIDER, "tests/protocols", "tests/server", "tests/client", "tests/contrib", "tests/handlersocket"]
+MOST_BROKEN = 5  # tests that fail without a mutant, too, before what comes after them is left alone
 
 TURNED: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Lt: ast.LtE(),
@@ -50,6 +91,42 @@ FILES = {  # and where; the first that fits, 1 elsewhere
     "src/roost/batching/": 6, "src/roost/store/core.py": 4, "src/roost/store/links.py": 4,
     "src/roost/databases/": 4, "src/roost/server/": 3, "src/roost/structures/": 3, "src/roost/store/": 3,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One defect: in a file, the text between two places becomes another."""
+
+    path: str
+    line: int
+    kind: str
+    begin: int
+    end: int
+    put: str
+    text: str = field(repr=False)
+    nth: int = 1  # of those in this file with the same kind and lines
+
+    @property
+    def changed(self) -> str:
+        """The text of the file with the defect."""
+        return self.text[: self.begin] + self.put + self.text[self.end :]
+
+    @property
+    def name(self) -> str:
+        """What it is known by in other versions of the file: not its number, but what its lines were and become."""
+        return " | ".join([self.path, self.kind, *self.lines, str(self.nth)])
+
+    @property
+    def diff(self) -> str:
+        """What is changed, as `diff -u` has it."""
+        before, after = self.text.splitlines(), self.changed.splitlines()
+        return "\n".join(list(difflib.unified_diff(before, after, self.path, self.path, lineterm="", n=2)))
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        """The first line that is changed, before and after: by these it is known, whatever its number is."""
+        pairs = zip(self.text.splitlines(), [*self.changed.splitlines(), ""], strict=False)
+        return next((one.strip(), other.strip()) for one, other in pairs if one != other)
 
 
 class _Finder(ast.NodeVisitor):
@@ -163,6 +240,56 @@ def sample(found: Sequence[Mutant], number: int, seed: int) -> list[Mutant]:
     return sorted(found, key=drawn, reverse=True)[:number]
 
 
+def concern(path: str) -> list[str]:
+    """Return the tests that concern a file."""
+    inside = path.removeprefix("src/roost/")
+    return next((tests for beginnings, tests in CONCERN if inside.startswith(beginnings)), WIDER)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of tests: pytest's exit code, None when it took too long, and what it has said."""
+
+    code: int | None
+    told: str
+
+    @property
+    def failed(self) -> str:
+        """The test that failed, or the file that cannot be collected."""
+        found = re.search(r"^(?:FAILED|ERROR) (\S+)", self.told, re.MULTILINE)
+        return found[1] if found else ""
+
+
+def ran(copy: Path, tests: Sequence[str], seconds: float, *options: str) -> Run:
+    """Run tests in a copy, until the first one fails."""
+    command = [sys.executable, "-m", "pytest", "-x", "-n0", "-rfE", "--tb=no", "-p", "no:randomly"]
+    with (
+        tempfile.TemporaryFile("w+") as file,
+        subprocess.Popen(
+            [*command, "-p", "no:cacheprovider", *options, *tests], cwd=copy, stdout=file, stderr=file,
+            env={**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "300"}, start_new_session=True,
+        ) as process,
+    ):  # fmt: skip
+        code: int | None = None
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:  # whatever it has started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        file.seek(0)
+        return Run(code, file.read())
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file of the copy."""
+    # All else stays compiled, which saves most of the time. What is compiled is known by seconds and size: not enough.
+    file.write_text(text)
+    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+        compiled.unlink()
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a mutant: by which test it was noticed, or what else."""
@@ -190,11 +317,11 @@ def play(mutant: Mutant, copy: Path, sets: Sequence[Sequence[str]], seconds: flo
             continue
         write(file, mutant.changed)
         try:
-            run = ran(copy, tests, seconds, "-x", "-n0", *[f"--deselect={each}" for each in broken])
+            run = ran(copy, tests, seconds, *[f"--deselect={each}" for each in broken])
         finally:
             write(file, mutant.text)
         if run.code is None:
-            unclear = f"not done within {seconds:g} s, in {run.failed}"
+            unclear = f"not done within {seconds:g} s"
         elif run.code not in (0, 5):
             if not run.failed or ran(copy, [run.failed], seconds).code in (0, 5):
                 noticed = run.failed or run.told.strip().splitlines()[-1]  # an error while tests are collected
@@ -213,7 +340,6 @@ def copied(root: Path) -> Iterator[Path]:
     folder = servers.folder_for(None)
     try:
         shutil.copytree(root, folder / "tree", ignore=shutil.ignore_patterns(".*"))
-        shutil.copy(Path(__file__).with_name("reached.py"), folder / "tree/src")
         yield folder / "tree"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -247,30 +373,13 @@ def _start_servers() -> None:
                 os.environ[variable] = make().url
 
 
-def _digest(mutant: Mutant) -> str:
-    return hashlib.sha256(mutant.text.encode()).hexdigest()[:16]
-
-
-def _look(notes: Notes, chosen: Sequence[Mutant], copy: Path, seconds: float, workers: int) -> None:
-    # Notes who comes by each mutant, folder after folder; not again where it is known of all of them.
-    names = {each.name for each in chosen}
-    for folder in ALL:
-        done = {name for each in notes.all("reach") if each["folder"] == folder for name in each["names"]}
-        if not names <= done:
-            found = reached(chosen, copy, [folder], seconds, "-n", str(workers))
-            notes.add("reach", folder=folder, names=sorted(names), tests=found.tests, seconds=found.seconds)
-            print(f"{folder}: {len(found.tests)} places reached, {len(found.seconds)} tests", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--number", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=900.0, help="for each set of tests")
     parser.add_argument("--only", default="", help="files whose path begins so")
-    parser.add_argument("--notes", type=Path, help="a file that keeps what is found out, for the next run")
-    parser.add_argument("--workers", type=int, default=4, help="processes that look for who comes by")
-    parser.add_argument("--tests", nargs="*", help="only these, instead of those that come by")
+    parser.add_argument("--tests", nargs="*", help="only these, instead of those that concern the file, and of all")
     parser.add_argument("--list", action="store_true", help="show the mutants, and play none")
     options = parser.parse_args()
     known = equivalent(EQUIVALENT)
@@ -287,22 +396,11 @@ def main() -> None:
         return
     outcomes: list[Outcome] = []
     with copied(ROOT) as copy:
-        notes = Notes(options.notes or copy / "notes")
         _start_servers()
-        if options.tests is None:
-            _look(notes, chosen, copy, options.seconds, options.workers)
-        reach, noticed = notes.reach(), notes.noticed()
         for mutant in chosen:
-            before = noticed.get((mutant.name, _digest(mutant)))
-            if before is not None:
-                outcomes.append(Outcome(mutant, before))
-                continue
-            outcome = play(
-                mutant, copy, reach.sets(mutant) if options.tests is None else [options.tests], options.seconds
-            )
+            sets = [concern(mutant.path), ALL] if options.tests is None else [options.tests]
+            outcome = play(mutant, copy, sets, options.seconds)
             outcomes.append(outcome)
-            if outcome.noticed:
-                notes.add("noticed", name=mutant.name, digest=_digest(mutant), test=outcome.noticed)
             by = f"noticed by {outcome.noticed}" if outcome.noticed else f"NOT NOTICED {outcome.unclear}"
             print(f"{mutant.path}:{mutant.line} {mutant.kind}: {by} ({outcome.seconds:.0f} s)", flush=True)
     print(report(outcomes))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import os
 import random
 import sqlite3
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -40,6 +42,15 @@ def runs() -> st.SearchStrategy[list[tuple[str, list[Any]]]]:
     return st.lists(st.sampled_from(ALL), min_size=1, max_size=2, unique_by=id).flatmap(some)
 
 
+@functools.cache
+def made() -> bytes:
+    """Return a file with every structure: to make them takes longer than to play an example."""
+    with tempfile.TemporaryDirectory() as folder:
+        with roost.Store(f"sqlite:///{folder}/made.db?synchronous=off", clock=Hand()) as store:
+            store.create(*ALL)
+        return Path(folder, "made.db").read_bytes()
+
+
 class Real:
     """Stores on one file, and the ways into them."""
 
@@ -47,8 +58,8 @@ class Real:
         self.path = path
         self.url = f"sqlite:///{path}?synchronous=off"
         self.clock = Hand()
+        Path(path).write_bytes(made())
         self.open()
-        self.stores[0].create(*ALL)
 
     def open(self) -> None:
         self.stores = [roost.Store(self.url, random=random.Random(n), clock=self.clock) for n in range(2)]

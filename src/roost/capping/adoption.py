@@ -182,11 +182,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         if cap.offset and cap.time not in ("plain", "date"):
             raise Invalid(f"{cap.table}.{cap.by} needs no time zone: leave out --utc-offset")
         if epoch:
-            words = self.words(cap)
-            by = words.column(cap.by or "")
-            oldest = yield read(f"SELECT min({by}) FROM {words.table} WHERE {by} > {words.first}")
-            newest = yield read(f"SELECT max({by}) FROM {words.table}")
-            check_unit(cap, oldest[0][0][0], newest[0][0][0])
+            check_unit(cap, *(yield from self.words(cap).ends()))
         return cap
 
     def _time(self, cap: Cap, epoch: str | None) -> Asking:

@@ -125,12 +125,8 @@ class AdoptedPlan(StructurePlan):
     def _state(self, words: Words) -> Asking:
         if not words.cap.older_than:
             return Mismatch(f"{self.structure.name} is not capped by the age of its rows")
-        by = words.column(words.cap.by or "")
         over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
-        # In separate queries: a single one would read the whole table.
-        oldest = yield read(f"SELECT {words.shown(f'min({by})')} FROM {words.table} WHERE {by} > {words.first}")
-        newest = yield read(f"SELECT {words.shown(f'max({by})')} FROM {words.table}")
-        return over[0][0][0], oldest[0][0][0], newest[0][0][0]
+        return over[0][0][0], *(yield from words.ends(words.shown))
 
     def _adds(self, run: Operations, _: Context) -> Plan:
         # Insert as the application does; delete the displaced rows here if triggers cannot.

@@ -14,16 +14,8 @@ from typing import Any
 from roost.catalog.catalog import CHANGE, COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
 from roost.dialects.dialect import Control, Dialect, Statement, Wanted, execute, fetch
 from roost.errors import Busy, Error, Invalid, Missing
+from roost.structures import making
 from roost.structures.clock import fact_in_words
-from roost.structures.making import (
-    all_programs,
-    drop_programs,
-    drop_view,
-    found_view,
-    lock_view,
-    make_programs,
-    make_view,
-)
 from roost.structures.plan import Facts, StructurePlan
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
@@ -77,22 +69,22 @@ def alter(
             before, after = (fact_in_words(fact, facts.get(fact)) for facts in (old, new))
             raise Invalid(f"{structure.name}: {fact} cannot change from {before} to {after}: {reason}")
     added = _added(structure, old, new, defaults or {})
-    stored = yield from found_view(plan)
+    stored = yield from making.found_view(plan)
     had_view = bool(stored.objects)
     former = yield from former_definitions(catalog, structure.name)
-    programs = all_programs(plan, [*former, definition])
+    programs = making.all_programs(plan, [*former, definition])
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
     if had_view and old != new:
-        yield from lock_view(plan)
+        yield from making.lock_view(plan)
         if plan.dialect.replaces and not plan.dialect.transactional_ddl:  # an older version's may have what is changed
-            yield from make_view(type(plan)(was, plan.dialect))
+            yield from making.make_view(type(plan)(was, plan.dialect))
     changes = yield from _change(catalog, plan, programs, definition, old, new, added)
     try:
         if view is False:
-            yield from drop_view(plan)
+            yield from making.drop_view(plan)
         elif view or had_view:
-            yield from make_view(plan)
+            yield from making.make_view(plan)
     except Error as error:
         if not changes or plan.dialect.transactional_ddl:
             raise
@@ -100,10 +92,12 @@ def alter(
             f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
             f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
         ) from error
-    if (yield from drop_programs(plan, programs)) and not plan.dialect.replaces:  # by now the view calls the new ones
+    if (
+        yield from making.drop_programs(plan, programs)
+    ) and not plan.dialect.replaces:  # by now the view calls the new ones
         yield from _settle(plan, old, new, plan.settled.intersection(new))
     if view is not None:
-        yield catalog.change("UPDATE roost_catalog SET has_view = ? WHERE name = ?", view, structure.name)
+        yield catalog.set_view(structure.name, view)
     if view is not None and view is not had_view:
         changes.append("view added" if view else "view dropped")
     return changes
@@ -129,7 +123,7 @@ def _change(
     if not changes and "columns" in new and list(old["columns"]) != list(new["columns"]):
         changes = ["the order of the columns"]
     if not plan.dialect.replaces:  # beside those that are called, before the catalog tells of them
-        yield from make_programs(plan, [each for each in programs if each.name.startswith("roost_")])
+        yield from making.make_programs(plan, [each for each in programs if each.name.startswith("roost_")])
     if not plan.dialect.transactional_ddl:
         # The statements so far are committed, and the lock is released. If this ends here, the added column, which has
         # a default, does no harm.
@@ -142,7 +136,7 @@ def _change(
             yield from plan.alterations[fact](plan, old, new)
     if old != new:
         yield from _replace_definition(catalog, plan.structure)
-    yield from make_programs(plan, programs)
+    yield from making.make_programs(plan, programs)
     if plan.dialect.replaces and not plan.dialect.transactional_ddl:
         yield from _settle(plan, old, new, plan.settled.intersection(changed))
     return changes + [

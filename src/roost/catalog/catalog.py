@@ -8,16 +8,7 @@ from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Template, Wanted, execute, fetch
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
-from roost.structures.making import (
-    all_programs,
-    drop_programs,
-    drop_view,
-    is_made,
-    make_programs,
-    make_view,
-    programs_differ,
-    view_of,
-)
+from roost.structures import making
 from roost.structures.plan import StructurePlan, definition_of
 from roost.structures.structure import difference, facts_of
 from roost.types.column_types import ColumnType
@@ -141,6 +132,10 @@ class Catalog:
         """Return the statement that changes the catalog's tables, given with ? for each value."""
         return execute(self.asking(sql), *values)
 
+    def set_view(self, name: str, view: bool) -> Statement:
+        """Return the statement by which a structure is to have a view, or none."""
+        return self.change("UPDATE roost_catalog SET has_view = ? WHERE name = ?", view, name)
+
     def stored(self, name: str, *, lock: bool = False) -> Generator[Statement, Any, str | None]:
         """Return the definition that is stored; lock: before it is changed, so that nobody writes meanwhile."""
         (rows,) = yield Statement(self._lock if lock else self.definition, [(name,)])
@@ -229,7 +224,12 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
     made = [*catalog.tables.values()]
     for plan in plans:
         programs = [sql for routine in plan.routines for sql in routine.make]
-        made += [*plan.tables, *programs, entry(plan, view), *(view_of(plan).make if view and plan.has_view else ())]
+        made += [
+            *plan.tables,
+            *programs,
+            entry(plan, view),
+            *(making.view_of(plan).make if view and plan.has_view else ()),
+        ]
     return made
 
 
@@ -259,52 +259,61 @@ def create(
         return {}
     yield from lock(catalog)
     yield from make_private(catalog)
+    missing, former = yield from _compared(catalog, plans, exact)
+    for plan in missing:
+        yield from _make(catalog, plan, view)
+    others = [plan for plan in plans if plan not in missing and plan.structure.name not in former]
+    for plan in others:
+        definitions = yield from former_definitions(catalog, plan.structure.name)
+        yield from making.make_programs(plan, making.all_programs(plan, definitions))
+    for plan in [*missing, *others] if view else ():
+        if plan.has_view and (yield from making.make_view(plan)) and plan in others:
+            yield catalog.set_view(plan.structure.name, True)
+    return former
+
+
+def _compared(
+    catalog: Catalog, plans: Sequence[StructurePlan], exact: bool
+) -> Generator[Wanted, Any, tuple[list[StructurePlan], dict[str, str]]]:
+    # Those that are missing, and how former declarations differ. All are compared before one is made: not every engine
+    # can take back a table.
     missing: list[StructurePlan] = []
     former: dict[str, str] = {}
-    for plan in plans:  # all are compared before one is made: not every engine can take back a table
+    for plan in plans:
         name = plan.structure.name
         stored = yield from catalog.stored(name)
         if stored is None:
             missing.append(plan)
         elif stored != plan.structure.definition:
-            problem = difference(stored, plan.structure.definition)
-            if not exact and (yield from _was_stored(catalog, plan, stored)):
-                former[name] = problem
-                continue
-            raise Mismatch(
-                f"{name} is declared otherwise than it is stored: {problem}. "
-                f"store.alter({name}) changes what is stored, where it can be changed; "
-                f"store.drop({name}) drops it, with all that it holds"
-            )
-        elif (yield from programs_differ(plan)):
+            former[name] = difference(stored, plan.structure.definition)
+            if exact or not (yield from _was_stored(catalog, plan, stored)):
+                raise Mismatch(
+                    f"{name} is declared otherwise than it is stored: {former[name]}. "
+                    f"store.alter({name}) changes what is stored, where it can be changed; "
+                    f"store.drop({name}) drops it, with all that it holds"
+                )
+        elif (yield from making.programs_differ(plan)):
             yield from _with_columns(plan)
-    for plan in missing:
+    return missing, former
+
+
+def _make(catalog: Catalog, plan: StructurePlan, view: bool) -> Making:
+    if not catalog.dialect.transactional_ddl:
+        yield from _clear_away(plan)
+    try:
+        for sql in plan.tables:
+            yield execute(sql)
+    except StatementFailed as error:
         if not catalog.dialect.transactional_ddl:
             yield from _clear_away(plan)
-        try:
-            for sql in plan.tables:
-                yield execute(sql)
-        except StatementFailed as error:
-            if not catalog.dialect.transactional_ddl:
-                yield from _clear_away(plan)
-            if error.word != "toobig":
-                raise
-            raise Invalid(
-                f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
-                f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
-            ) from error
-        yield from make_programs(plan, plan.routines)  # before the entry: what is in the catalog can be called
-        yield execute(entry(plan, view))
-    for plan in plans:
-        name = plan.structure.name
-        if plan not in missing and name not in former:
-            yield from make_programs(plan, all_programs(plan, (yield from former_definitions(catalog, name))))
-    if view:
-        for plan in plans:
-            name = plan.structure.name
-            if plan.has_view and name not in former and (yield from make_view(plan)) and plan not in missing:
-                yield catalog.change("UPDATE roost_catalog SET has_view = ? WHERE name = ?", True, name)
-    return former
+        if error.word != "toobig":
+            raise
+        raise Invalid(
+            f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
+            f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
+        ) from error
+    yield from making.make_programs(plan, plan.routines)  # before the entry: what is in the catalog can be called
+    yield execute(entry(plan, view))
 
 
 def _with_columns(plan: StructurePlan) -> Generator[Statement, Any, None]:
@@ -326,7 +335,9 @@ def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Ge
     for plan in plans:
         if (yield from catalog.stored(plan.structure.name)) != plan.structure.definition:
             return False
-        if (yield from programs_differ(plan)) or (view and plan.has_view and not (yield from is_made(plan))):
+        if (yield from making.programs_differ(plan)) or (
+            view and plan.has_view and not (yield from making.is_made(plan))
+        ):
             return False
     return True
 
@@ -364,7 +375,7 @@ def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True
     made: list[str] = []
     for plan in plans:
         if view and plan.has_view:
-            objects = view_of(plan)  # what takes back a last step may have taken what an earlier one made
+            objects = making.view_of(plan)  # what takes back a last step may have taken what an earlier one made
             undo = [re.sub(r"\ADROP (\w+) ", r"DROP \1 IF EXISTS ", sql) for sql in reversed(objects.undo)]
             made += objects.drop or undo
         name = plan.dialect.literal(plan.structure.name)
@@ -391,8 +402,8 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
             raise Mismatch(f"{structure.name} is a {kind} in the database and not the {structure.kind} to be dropped")
         if not plan.layout:
             raise Invalid(f"{structure.name} is a table of your own; `roost uncap {structure.name}` undoes `roost cap`")
-        yield from drop_view(plan)
-        yield from drop_programs(plan)
+        yield from making.drop_view(plan)
+        yield from making.drop_programs(plan)
         for sql in _drop_tables(plan):
             yield execute(sql)
         for table in ("roost_former", "roost_catalog"):

@@ -11,7 +11,7 @@ from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, listed, strange
 from roost.dialects.conditions import no_utf8, wrong
 from roost.dialects.dialect import Statement, fetch
 from roost.errors import Invalid
-from roost.structures.making import found_view, programs_differ, wanted_view
+from roost.structures import making
 from roost.structures.plan import MORE, MOST, Rule, StructurePlan
 from roost.structures.registry import from_definition, plan_for
 from roost.types.columns import Column
@@ -115,7 +115,7 @@ def _broken(plan: StructurePlan, view: bool) -> Generator[Statement, Any, Broken
     found = found or (yield from _broken_layout(plan))
     if found:
         return found
-    for name in (yield from programs_differ(plan)):
+    for name in (yield from making.programs_differ(plan)):
         message = f"{name} is not as Roost makes it; store.create({plan.structure.name}) makes it anew"
         found.append(("program", None, message))
     for rule, sql in _rules(plan):
@@ -134,11 +134,11 @@ def _broken(plan: StructurePlan, view: bool) -> Generator[Statement, Any, Broken
 
 def _broken_view(plan: StructurePlan, view: bool) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    stored = (yield from found_view(plan)).objects
+    stored = (yield from making.found_view(plan)).objects
     if not stored:
         makes = f"store.alter({name}, view=True) makes it anew, view=False says that none is wanted"
         return f"it is not there; {makes}" if view else ""
-    wanted = (yield from wanted_view(plan)).objects
+    wanted = (yield from making.wanted_view(plan)).objects
     if stored == wanted:
         return ""
     wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))

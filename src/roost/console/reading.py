@@ -176,16 +176,8 @@ def rows_of(plan: Any, estimate: Count | None) -> Reading[Count]:
 def aged(plan: Any, context: Context) -> Reading[dict[str, Any]]:
     """Return of a table that is capped by age: how far that is behind, the oldest and the newest time."""
     words = yield from plan.adoption.reading(plan.cap)
-    source, by = few("1 AS one", f"{words.table} i", words.over("i")), words.column(plan.cap.by or "")
-    found = []
-    for query in (
-        f"SELECT count(*) FROM {source}",
-        f"SELECT {words.shown(f'min({by})')} FROM {words.table} WHERE {by} > {words.first}",
-        f"SELECT {words.shown(f'max({by})')} FROM {words.table}",
-    ):
-        ((value,),) = yield from _rows(plan, query)
-        found.append(value)
-    over, oldest, newest = found
+    ((over,),) = yield from _rows(plan, f"SELECT count(*) FROM {few('1 AS one', f'{words.table} i', words.over('i'))}")
+    oldest, newest = yield from words.ends(words.shown)
     return {"over": Count(min(over, MOST), over <= MOST), "oldest": oldest, "newest": newest}
 
 

@@ -379,9 +379,9 @@ class Core:
         self.writers.submit((), monotonic() + self.timeout, errand)
         return results[0]
 
-    def snapshot(self, make: Callable[[], Work[T]], *, lasts: bool = True) -> T:
+    def snapshot(self, make: Callable[[], Work[T]]) -> T:
         """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
-        return self._look(lambda _: make(), lasts)
+        return self._on_own_connection(lambda _: make())
 
     def doctor(self) -> list[Finding]:
         """Examine the database, and return the findings of `doctor`."""
@@ -390,22 +390,22 @@ class Core:
             found = yield from examine(self.engine.dialect, self.engine.durability, session)
             return found + (yield from pickled(self.known.catalog))
 
-        return self._look(ask)
+        return self._on_own_connection(ask)
 
-    def _look(self, make: Callable[[int | None], Work[T]], lasts: bool = True) -> T:
+    def _on_own_connection(self, make: Callable[[int | None], Work[T]]) -> T:
         # make: is given the number of the session.
-        def apart() -> T:
+        def read() -> T:
             link = Link(self.engine, self.timeout)
             self._looking.add(link)
             try:
                 if self.closed:
                     raise Closed("the store was closed")
-                wait = self._patience(link, monotonic() + self.timeout, lasts=lasts)
+                wait = self._patience(link, monotonic() + self.timeout, lasts=True)
                 return self._read(link, wait, lambda connection: make(connection.session), alone=True)
             finally:
                 self._looking.discard(link)
 
-        return self.exclusive(make(None)) if self.engine.memory else self._again(apart)
+        return self.exclusive(make(None)) if self.engine.memory else self._again(read)
 
     def glance(self, make: Callable[[Context], Work[T]], seconds: float, *, alone: bool = False) -> T:
         """Run a short read in one snapshot, which fails after so many seconds: for a console or a metric.
@@ -423,7 +423,7 @@ class Core:
         # Reads in one snapshot.
         limits = wait.work is not None and self.engine.file is not None  # servers end a statement themselves
 
-        def look(link: Link) -> T:
+        def read(link: Link) -> T:
             if link.connection is None:
                 link.connection = self.engine.connect(wait, writes=False)
             connection = link.connection
@@ -438,7 +438,7 @@ class Core:
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection), connection)
 
-        return link.use(look)
+        return link.use(read)
 
     def disconnect(self) -> None:
         """Close each connection when it is not in use; the next operation connects again."""

@@ -21,7 +21,7 @@ from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Rule, Verb
 from roost.structures.program import Answering, ProgramPlan, Write, first
 from roost.structures.reading import Ask
-from roost.structures.relation import read_only
+from roost.structures.relation import ReadOnly
 from roost.structures.rules import rule, sweep
 from roost.structures.steps import Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
@@ -147,7 +147,6 @@ class LeasePlan(ProgramPlan):
 
     structure: Lease[Any]
     wire = LeaseWire
-    views = read_only(_shown, _end, "a lease is held by acquire(), not by INSERT or UPDATE; DELETE ends one", [TOKEN])
     expires = True
 
     def made(self) -> Iterator[str]:
@@ -348,6 +347,10 @@ class LeasePlan(ProgramPlan):
         if self.dialect.singles:  # a plain read refuses what somebody else has
             self.questions["acquire"] = partial(self._question, self._by_other)
         return {}
+
+    def relation(self) -> ReadOnly:
+        why = "a lease is held by acquire(), not by INSERT or UPDATE; DELETE ends one"
+        return ReadOnly(_shown, _end, why, [TOKEN])
 
     def expired(self) -> tuple[str, str]:
         return self.rows_table, f"expires <= {self.now}"

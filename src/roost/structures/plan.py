@@ -144,7 +144,6 @@ class StructurePlan(TargetPlan):
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
     late: str = ""  # the query for a key whose `keep` a call has written by a former declaration, after `alter`
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
 
     def __init__(self, structure: Structure, dialect: Dialect) -> None:
@@ -179,10 +178,13 @@ class StructurePlan(TargetPlan):
         yield from ()
         return []
 
+    def relation(self) -> Any:
+        """Return what SQL clients see, and what they may do (`relation.py`); None if there is no view."""
+
     @property
     def has_view(self) -> bool:
         """Whether plain SQL clients can have a view of it."""
-        return bool(self.views)
+        return self.relation() is not None
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""

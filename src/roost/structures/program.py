@@ -14,18 +14,7 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import (
-    Answer,
-    Dialect,
-    Exchange,
-    Gather,
-    Row,
-    Statement,
-    Template,
-    Together,
-    Wanted,
-    execute,
-)
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template, Together, Wanted, execute
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
@@ -43,7 +32,6 @@ from roost.structures.plan import (
 )
 from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
-from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals
 from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import calling, in_json, results
@@ -94,7 +82,6 @@ class ProgramPlan(ReadPlan):
     of_all: the verbs that read all keys.
     """
 
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     first: Mapping[str, str] = {}
     own_time = True
     optimistic: ClassVar[frozenset[str]] = frozenset()
@@ -129,7 +116,13 @@ class ProgramPlan(ReadPlan):
             routine = self.words.routine(program)
             routines.append(routine)
             self._programs[program.verb], self._refused_as[program.verb] = program, routine.refusals
-            self._call(program.verb, program)
+            self._one[program.verb], self._many[program.verb] = self.words.calls(program)
+            if (program.before or program.after) and self._by_store:
+                asked = [*program.given, NOW]
+                self._asked_around[program.verb] = (
+                    self.read(program.before, asked) if program.before else None,
+                    self.read(program.after, asked) if program.after else None,
+                )
             if self.words.clock in routine.text or NOW.name in program.before + program.after:
                 self._timed.add(program.verb)
             if (door := self.words.door(program)) is not None:
@@ -180,49 +173,6 @@ class ProgramPlan(ReadPlan):
     def verbs(self) -> dict[str, Verb]:
         """Return what runs the operations of verbs that are neither of these."""
         return {}
-
-    def relation(self) -> Relation:
-        """Return what SQL clients see, and what they may do; without it there is no view."""
-        raise NotImplementedError
-
-    @property
-    def has_view(self) -> bool:
-        described = self.views is not VIEWS or type(self).relation is not ProgramPlan.relation
-        return super().has_view and described
-
-    def _call(self, verb: str, program: Program) -> None:
-        name, hole = self.words.routine_name(program), self.dialect.placeholder
-        columns, given = self.dialect.names(program.given), self.dialect.holes(len(program.given))
-        match self.dialect.family:
-            case "sqlite":
-                holes = f"{given}, ?"
-                self._one[verb] = f"INSERT INTO {name} VALUES ({holes})"
-                self._many[verb] = modification(self._one[verb], holes)
-                if program.before or program.after:
-                    asked = [*program.given, NOW]
-                    self._asked_around[verb] = (
-                        self.read(program.before, asked) if program.before else None,
-                        self.read(program.after, asked) if program.after else None,
-                    )
-            case "postgresql" if program.many:
-                call = f"{name}({self.dialect.arrays(program.given)})"
-                rows = f"SELECT 0, o FROM {call} AS o" if program.gives else f"SELECT {call}"
-                self._many[verb] = Template(rows, Gather.ARRAYS, Answer.ORDINAL if program.gives else Answer.NONE)
-            case "postgresql":
-                call = f"{name}({self.dialect.names(program.given, 'q.')})"
-                self._many[verb] = Template(
-                    f'SELECT (q."#" - 1)::integer, o.*\n'
-                    f'  FROM unnest({self.dialect.arrays(program.given)}) WITH ORDINALITY AS q ({columns}, "#")\n'
-                    f"  CROSS JOIN LATERAL {call} AS o",
-                    Gather.ARRAYS,
-                    Answer.ORDINAL,
-                )
-                self._one[verb] = f"{name}({given})"
-            case _ if program.many:
-                outs = "".join(f", @roost_{place}" for place in range(len(program.gives)))
-                self._many[verb] = Template(f"CALL {name}({hole}{outs})")
-            case _:
-                self._one[verb] = f"CALL {name}({given}{{result}})"
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from roost.structures.plan import Context, Facts, Rule
 from roost.structures.program import Answering, Calling, Write
 from roost.structures.reading import Ask
 from roost.structures.refusing import RefusingPlan
-from roost.structures.relation import read_only
+from roost.structures.relation import ReadOnly
 from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
@@ -152,10 +152,6 @@ def _shown(plan: Any) -> str:
     )
 
 
-def _delete(plan: Any, which: str) -> str:
-    return f"DELETE FROM {plan.rows_table} WHERE {which}"
-
-
 class RateLimitWire(Wire):
     """Every key has a row: how many remain, and the seconds until one more does."""
 
@@ -169,11 +165,6 @@ class RateLimitPlan(RefusingPlan):
     structure: RateLimit[Any]
     wire = RateLimitWire
     alterations: ClassVar[Any] = {"limit": _change, "within": _change}
-    views = read_only(
-        _shown,
-        _delete,
-        "a rate limit is taken from by take(), not by INSERT or UPDATE; DELETE lets a key take all again",
-    )
     expires = True
 
     def __init__(self, structure: RateLimit[Any], dialect: Dialect) -> None:
@@ -346,6 +337,10 @@ class RateLimitPlan(RefusingPlan):
     @property
     def listed(self) -> str:
         return f"tat > {self.now}"
+
+    def relation(self) -> ReadOnly:
+        why = "a rate limit is taken from by take(), not by INSERT or UPDATE; DELETE lets a key take all again"
+        return ReadOnly(_shown, lambda plan, which: f"DELETE FROM {plan.rows_table} WHERE {which}", why)
 
     def expired(self) -> tuple[str, str]:
         ends = dict.fromkeys([TAT.name, self.expiry])  # the index has the second

@@ -23,10 +23,8 @@ INSERT = "INSERT INTO visits (uid, visitor, at) VALUES (?, ?, ?)"
 def fill(application: Application, n: int = 300, people: int = 9, seed: int = 1) -> None:
     """Insert rows of random people and days."""
     chance = random.Random(seed)
-    application("BEGIN")
-    for k in range(n):
-        application(INSERT, chance.randrange(people), k, f"2008-01-{chance.randrange(1, 29):02d}")
-    application("COMMIT")
+    rows = [f"({chance.randrange(people)}, {k}, '2008-01-{chance.randrange(1, 29):02d}')" for k in range(n)]
+    application(f"INSERT INTO visits (uid, visitor, at) VALUES {', '.join(rows)}")
 
 
 def several(application: Application, n: int, uid: int = 1, first: int = 0, into: str = "visits") -> None:

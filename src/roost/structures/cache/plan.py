@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted, execute, query
 from roost.errors import Error, Full, Invalid, Overflow, worded
@@ -46,6 +46,7 @@ from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, Verb, same, seizing
 from roost.structures.program import Calling, Write
+from roost.structures.relation import ByDatabase
 from roost.structures.rules import DUE, UNTIL, due_with, rule
 from roost.structures.steps import FULL, Program
 from roost.structures.views.mysql import Inlet, Inlets, MySQLViewWords
@@ -85,9 +86,9 @@ CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 s
 POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
 
 
-def on_sqlite(plan: Any) -> Made:
+def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, value = SQLiteViewWords(plan), plan.structure.columns[-1]
+    value = plan.structure.columns[-1]
     until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(GIVEN_FLAGS)
     shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
     set_ = [
@@ -122,9 +123,9 @@ def inlets(plan: Any) -> Inlets:
     return Inlets(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
 
 
-def on_postgresql(plan: Any) -> Made:
+def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    words, columns, value = PostgreSQLViewWords(plan), plan.structure.columns, plan.structure.columns[-1]
+    columns, value = plan.structure.columns, plan.structure.columns[-1]
     old, new = words.is_old(words.key), [*columns, EXPIRES, GIVEN_FLAGS]
     no_flags = (NO_FLAGS.format("NEW.flags"), VALUE, FLAGS_TAKE)
     shown = f"{words.dialect.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
@@ -162,7 +163,6 @@ class CachePlan(CacheReads):
 
     structure: Cache[Any, Any]
     alterations = dict.fromkeys(BOUNDS, change_bounds)
-    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": inlets, "postgresql": on_postgresql}
     wire = CacheWire
     expires = True
 
@@ -461,6 +461,9 @@ class CachePlan(CacheReads):
             yield execute(f"UPDATE {self.head_table} SET n = 0, bytes = 0 WHERE id = 0")
         number: int = found[0][0][0]
         return number
+
+    def relation(self) -> ByDatabase:
+        return ByDatabase(on_sqlite, on_postgresql, inlets)
 
     def expired(self) -> tuple[str, str]:
         # The index has `due` where there is one, and only values that expire.

@@ -21,6 +21,7 @@ from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Rule, Verb
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
+from roost.structures.relation import ByDatabase
 from roost.structures.rules import gone, rule
 from roost.structures.steps import BY_INDEX, IN_ORDER, Do, Door, Give, Let, Program, Step, number
 from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords
@@ -57,9 +58,9 @@ def _view(plan: Any, total: str, group: bool = True) -> str:
     return f"SELECT {key}, {SHOWN[family].format('start')} AS start, total\n  FROM ({summed}) q"
 
 
-def on_sqlite(plan: Any) -> Made:
+def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, one, windows = SQLiteViewWords(plan), plan.structure.slots in (None, 1), bool(plan.structure.size)
+    one, windows = plan.structure.slots in (None, 1), bool(plan.structure.size)
     # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
     low = "sum(n & 4294967295)"
     shown = "n" if one else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
@@ -101,9 +102,9 @@ def inlets(plan: Any) -> Inlets:
     return Inlets(f"SELECT * FROM ({_view(plan, 'SUM(n)')}) {{mark}}", add, remove)
 
 
-def on_postgresql(plan: Any) -> Made:
+def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    words, rows, windows = PostgreSQLViewWords(plan), plan.rows_table, bool(plan.structure.size)
+    rows, windows = plan.rows_table, bool(plan.structure.size)
     mine, in_range = words.is_old(words.key), f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"
     total = (
         f"NEW.total IS NULL OR NEW.total <> trunc(NEW.total) OR NEW.total NOT {in_range}",
@@ -144,7 +145,6 @@ class CounterPlan(ProgramPlan):
 
     structure: Counter[Any]
     alterations: ClassVar[Any] = {"keep": _change_keep}
-    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": inlets, "postgresql": on_postgresql}
     wire = CounterWire
     own_time = False  # windows are of the calendar
     of_all = frozenset(["keys", "top"])
@@ -425,6 +425,9 @@ class CounterPlan(ProgramPlan):
         current, size = max(totals), self.structure.size
         starts = range(current - self._back(_last(op)), current + 1, size)
         return [(datetime_of(start), totals.get(start, 0)) for start in starts]
+
+    def relation(self) -> ByDatabase:
+        return ByDatabase(on_sqlite, on_postgresql, inlets)
 
     def expired(self) -> tuple[str, str]:
         return self.rows_table, f"start < {self.start(self.clock)} - {self._back(None)}"

@@ -124,7 +124,7 @@ def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) 
 
 
 def _view(plan: StructurePlan, inlets: bool = True) -> View:
-    made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
+    made, name, rows = plan.relation().inlets(plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{digest(made.view)}"
     objects = {name: mark}
     make = {
@@ -173,7 +173,7 @@ def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any,
     wanted = _view(plan, f"{plan.structure.name}_in" in found.objects)
     if {*found.objects} != {*wanted.objects}:
         return ()
-    made, name = plan.views["mariadb"](plan), plan.structure.name
+    made, name = plan.relation().inlets(plan), plan.structure.name
     different = {each for each, text in wanted.objects.items() if found.objects[each] != text}
     changes = []
     for inlet, built in _built(plan, made):

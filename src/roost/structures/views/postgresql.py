@@ -116,7 +116,7 @@ SELECT 'function ' || proname FROM pg_proc
 
 
 def _view(plan: StructurePlan, _: bool) -> View:
-    made = plan.views["postgresql"](plan)
+    made = plan.relation().triggers(plan, PostgreSQLViewWords(plan))
     name = plan.structure.name
     view_name, literal = plan.dialect.quoted(name), plan.dialect.literal
     view = f"CREATE VIEW {view_name} AS {MARK}\n{made.view}"

@@ -23,7 +23,7 @@ SWEPT = 4  # expired rows that an INSERT deletes
 
 
 def _view(plan: StructurePlan, _: bool) -> View:
-    made = plan.views["sqlite"](plan)
+    made = plan.relation().triggers(plan, SQLiteViewWords(plan))
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {plan.dialect.quoted(name)} AS {MARK}\n{made.view}"}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
@@ -48,8 +48,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
         return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
     return FoundView(
-        {name: sql for _, name, sql in found if name in ours},
-        tuple(sql for _, name, sql in found if name not in ours),
+        {name: sql for _, name, sql in found if name in ours}, tuple(sql for _, name, sql in found if name not in ours)
     )
 
 
