@@ -153,25 +153,23 @@ class Late:
     seconds: int = 3
 
 
-@pytest.mark.parametrize(
-    ("keep", "keep_for", "row"), [(3, 1000, Visit), (8, 1000, Visit), (5, 10, Visit), (5, 1000, Late)]
-)
-def test_pushes_of_a_former_declaration_keep_the_new_promise(
-    keep: int, keep_for: int, row: Any, open_store: Make
-) -> None:
-    old = roost.Ring("visits", Visit, per="uid", keep=5, keep_for=1000)
-    new = roost.Ring("visits", row, per="uid", keep=keep, keep_for=keep_for)
-    other = open_store(old)
-    other.run(old.push(Visit(1, 1)))
-    store = open_store()
-    store.alter(new)
-    if row is Late:
-        store.run(new.push_all([Late(1, n, 77) for n in range(9)]))
-    other.run(old.push_all([Visit(key, n) for n in range(20) for key in (1, 2)]))
-    other.run_all(old.clear(4), *[old.push(Visit(3, n)) for n in range(12)])
-    other.run_all(*[old.push(Visit(4, n)) for n in range(3)])
-    for key, pushed in ((1, 20), (2, 20), (3, 12), (4, 3)):
-        assert store.run(new.latest(key)) == [row(key, n) for n in reversed(range(pushed))][:keep]
+def test_pushes_of_a_former_declaration_keep_the_new_promise(open_store: Make) -> None:
+    other, store = open_store(), open_store()
+    for number, (keep, keep_for, row) in enumerate(
+        [(3, 1000, Visit), (8, 1000, Visit), (5, 10, Visit), (5, 1000, Late)]
+    ):
+        old = roost.Ring(f"visits_{number}", Visit, per="uid", keep=5, keep_for=1000)
+        new: Any = roost.Ring(f"visits_{number}", row, per="uid", keep=keep, keep_for=keep_for)
+        other.create(old, view=False)
+        other.run(old.push(Visit(1, 1)))
+        store.alter(new)
+        if row is Late:
+            store.run(new.push_all([Late(1, n, 77) for n in range(9)]))
+        other.run(old.push_all([Visit(key, n) for n in range(20) for key in (1, 2)]))
+        other.run_all(old.clear(4), *[old.push(Visit(3, n)) for n in range(12)])
+        other.run_all(*[old.push(Visit(4, n)) for n in range(3)])
+        for key, pushed in ((1, 20), (2, 20), (3, 12), (4, 3)):
+            assert store.run(new.latest(key)) == [row(key, n) for n in reversed(range(pushed))][:keep], number
 
 
 def found(sql: Any, query: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -33,30 +34,30 @@ def snapshot(store: roost.Store, level: psycopg.IsolationLevel) -> Any:
     return closing(connection)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("others", [[4], [2], [*range(10, 22)]], ids=["one", "refreshed", "all"])
-@pytest.mark.parametrize(
-    "add",
-    [lambda joined, _: joined.run(kept.add(Egg(1, 3))), lambda _, sql: sql.execute("SELECT kept_add(1, 3, 'white')")],
-    ids=["call", "program"],
-)
-def test_an_add_to_a_full_key_is_a_conflict(
-    level: psycopg.IsolationLevel, others: list[int], add: Callable[[Any, Any], Any], store: roost.Store
-) -> None:
-    store.run(kept.add_all([Egg(1, n) for n in (1, 2, 3)]))
-    with snapshot(store, level) as connection:
-        store.run(kept.add_all([Egg(1, n) for n in others]))
-        with pytest.raises((roost.Conflict, psycopg.errors.SerializationFailure)):
-            add(store.on(connection), connection)
-    assert store.run(kept.latest(1))[0] == Egg(1, others[-1])
-    assert store.run(kept.count(1)) == 3
+def by_call(joined: Any, _: Any) -> None:
+    joined.run(kept.add(Egg(1, 3)))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_forget_leaves_no_row_without_a_head(level: psycopg.IsolationLevel, store: roost.Store) -> None:
-    store.run(lasting.add(Egg(1, 1)))
-    with snapshot(store, level) as connection:
-        store.run(lasting.add(Egg(1, 2)))
-        assert store.on(connection).run(lasting.forget(1)) == 1
-        connection.commit()
-    assert store.run_all(lasting.latest(1), lasting.keys()) == ([Egg(1, 2)], [1])
+def by_program(_: Any, sql: Any) -> None:
+    sql.execute("SELECT kept_add(1, 3, 'white')")
+
+
+def test_an_add_to_a_full_key_is_a_conflict(store: roost.Store) -> None:
+    for level, others, add in product(LEVELS, ([4], [2], [*range(10, 22)]), (by_call, by_program)):
+        store.run_all(kept.forget(1), kept.add_all([Egg(1, n) for n in (1, 2, 3)]))
+        with snapshot(store, level) as connection:
+            store.run(kept.add_all([Egg(1, n) for n in others]))
+            with pytest.raises((roost.Conflict, psycopg.errors.SerializationFailure)):
+                add(store.on(connection), connection)
+        assert store.run(kept.latest(1))[0] == Egg(1, others[-1])
+        assert store.run(kept.count(1)) == 3
+
+
+def test_forget_leaves_no_row_without_a_head(store: roost.Store) -> None:
+    for key, level in enumerate(LEVELS):
+        store.run(lasting.add(Egg(key, 1)))
+        with snapshot(store, level) as connection:
+            store.run(lasting.add(Egg(key, 2)))
+            assert store.on(connection).run(lasting.forget(key)) == 1
+            connection.commit()
+        assert store.run_all(lasting.latest(key), lasting.keys()) == ([Egg(key, 2)], [*range(key + 1)])

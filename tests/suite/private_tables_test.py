@@ -94,24 +94,23 @@ def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
         assert store.check() == []
 
 
+MADE_BEFOREHAND = [
+    ("CREATE TRIGGER own BEFORE INSERT ON {} EXECUTE FUNCTION become()", "a trigger"),
+    ("CREATE RULE own AS ON INSERT TO {} DO ALSO SELECT become_me()", "a rule"),
+    ("ALTER TABLE {} ADD CHECK (become_me())", "a constraint"),
+    ("ALTER TABLE {} ADD COLUMN own boolean DEFAULT become_me()", "has other columns"),
+    ("ALTER TABLE {} ALTER COLUMN definition SET DEFAULT become_me()::text", "an expression"),
+    ("ALTER TABLE {} ALTER COLUMN name TYPE varchar", "has other columns"),
+    ("CREATE INDEX ON {} ((become_me()))", "an index of an expression"),
+    ("CREATE TABLE child () INHERITS ({})", "is inherited from"),
+    ("ALTER TABLE {} ENABLE ROW LEVEL SECURITY", "row-level security"),
+    ("CREATE TABLE child (name text REFERENCES {} ON DELETE CASCADE)", "a foreign key"),
+]
+
+
 @postgresql
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        ("CREATE TRIGGER own BEFORE INSERT ON {} EXECUTE FUNCTION become()", "a trigger"),
-        ("CREATE RULE own AS ON INSERT TO {} DO ALSO SELECT become_me()", "a rule"),
-        ("ALTER TABLE {} ADD CHECK (become_me())", "a constraint"),
-        ("ALTER TABLE {} ADD COLUMN own boolean DEFAULT become_me()", "has other columns"),
-        ("ALTER TABLE {} ALTER COLUMN definition SET DEFAULT become_me()::text", "an expression"),
-        ("ALTER TABLE {} ALTER COLUMN name TYPE varchar", "has other columns"),
-        ("CREATE INDEX ON {} ((become_me()))", "an index of an expression"),
-        ("CREATE TABLE child () INHERITS ({})", "is inherited from"),
-        ("ALTER TABLE {} ENABLE ROW LEVEL SECURITY", "row-level security"),
-        ("CREATE TABLE child (name text REFERENCES {} ON DELETE CASCADE)", "a foreign key"),
-    ],
-)
 def test_r3_a_catalog_made_beforehand_with_something_of_its_maker_is_refused(
-    store_url: str, application: Application, own: Application, owner: str, what: str, message: str
+    store_url: str, application: Application, own: Application, owner: str
 ) -> None:
     application(VISITS)
     application(INDEX)
@@ -120,11 +119,13 @@ def test_r3_a_catalog_made_beforehand_with_something_of_its_maker_is_refused(
         "CREATE FUNCTION become_me() RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS "
         f"$$ {body} END IF; RETURN true; END $$"
     )
-    own(f"CREATE TABLE roost_catalog {CATALOG}")
-    own(what.format("roost_catalog"))
-    with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=message):
-        cap(store, keep=2)
-    assert not is_superuser(application, owner)
+    for what, message in MADE_BEFOREHAND:
+        own(f"CREATE TABLE roost_catalog {CATALOG}")
+        own(what.format("roost_catalog"))
+        with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=message):
+            cap(store, keep=2)
+        assert not is_superuser(application, owner), what
+        own("DROP TABLE roost_catalog CASCADE")
 
 
 @postgresql

@@ -1,4 +1,4 @@
-"""Every column type comes back as it went in, as a row's value, a key and a member."""
+"""Every column type comes back as it went in, as a row's value, a key and a member; what is too long is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import enum
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
@@ -15,6 +15,7 @@ import pytest
 
 import roost
 from tests.suite.boundaries import plain
+from tests.suite.clients import Client
 from tests.suite.shapes import Make, Place, Seen
 
 
@@ -241,3 +242,53 @@ def test_f65_a_nul_is_refused_before_a_statement_and_names_the_column(
         with pytest.raises(roost.Invalid, match=f"^{column}: .* has a NUL"):
             store.run(operation)
         assert not [sql for sql in statements if re.search("roost_(counter|members|notes|texts|jobs)|pages", sql)]
+
+
+# --- what a database cannot hold, or not in an index -------------------------------------------------------------
+
+
+class Three(NamedTuple):
+    a: str
+    b: str
+    c: str
+
+
+Many = make_dataclass("Many", [("uid", int), *[(f"t{n}", Annotated[str, roost.text(200)]) for n in range(90)]])
+Long = make_dataclass("Long", [("uid", Annotated[str, roost.text(600)]), ("v", Annotated[str, roost.text(600)])])
+many: Any = roost.Ring("many", Many, per="uid", keep=2)
+long: Any = roost.Capped("long", Long, per="uid", keep=2, unique="v")
+texts = roost.Counter("texts", key=Three)  # 3,060 bytes in an index at most
+one_text = roost.Cache("one_text", key=roost.text(700))
+no_varchar = roost.Cache("no_varchar", key=roost.binary(4000))  # its column is MEDIUMBLOB, which is in no index
+
+
+REFUSED_BY: dict[Any, tuple[str, ...]] = {
+    many: ("mysql",),
+    long: ("mysql", "postgresql"),
+    texts: ("postgresql",),
+    one_text: ("postgresql",),
+    no_varchar: ("mysql", "postgresql"),
+}
+
+
+@pytest.mark.needs("second store", "cache")
+def test_what_has_too_many_bytes_is_refused_when_it_is_declared(
+    open_store: Callable[..., roost.Store], sql: Client, store_url: str
+) -> None:
+    store = open_store()
+    for structure, refused_by in REFUSED_BY.items():
+        if store_url.startswith(refused_by):
+            with pytest.raises(roost.Invalid, match=r"bytes.*shorter .*roost\.text\(100\)"):
+                store.create(structure)
+            assert [each for each in sql.private_tables() if structure.name in each] == []
+        else:
+            store.create(structure)
+
+
+@pytest.mark.needs("second store", "cache")
+def test_the_longest_key_of_two_texts_is_stored(open_store: Callable[..., roost.Store]) -> None:
+    pairs = roost.Set("pairs")
+    longest = ["".join(chr(0x10000 + 7919 * (place + n) % 0xFFFF) for place in range(255)) for n in range(2)]
+    store = open_store(pairs)
+    assert store.run(pairs.add(longest[0], longest[1])) == 1
+    assert store.run(pairs.members(longest[0])) == {longest[1]}

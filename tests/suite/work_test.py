@@ -1,0 +1,141 @@
+"""How much a database works: with many rows of one key, and on PostgreSQL before it has statistics of a table.
+
+What one statement of a SQL client inserts is work that grows with the rows, not with their square (F95).
+
+Each row changes what the one before has left, and the dead versions of a transaction stay until it ends. (A ring with
+`keep_for` is not here: on PostgreSQL each overwritten row gets entries in its indexes, and to see that the slot is not
+taken twice, the server passes those of before, 1/`keep` of all rows.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+import roost
+from tests import servers
+from tests.suite import shapes
+from tests.suite.boundaries import Egg
+from tests.suite.clients import Client, numbers
+from tests.suite.shapes import Visit, baskets, likes, pageviews, visits
+
+ROWS = 1_000
+ON_POSTGRESQL = 500  # where nobody else reads pages that are counted, so that the bound can be closer
+
+counted: Any = roost.Counter("counted", key=int)
+pushed = roost.Ring("pushed", Visit, per="uid", keep=5)
+evicted = roost.Capped("evicted", Visit, per="uid", keep=12, unique="visitor")
+refreshed = roost.Capped("refreshed", Visit, per="uid", keep=12, unique="visitor", on_duplicate="refresh")
+expiring = roost.Capped("expiring", Visit, per="uid", keep=12, unique="visitor", keep_for=3600)
+best: Any = roost.Capped("best", Egg, per="basket", keep=12, unique="egg", order="points")
+members: Any = roost.Set("members", key=int, member=int)
+few: Any = roost.Set("few", key=int, member=int, keep=12)
+renewed: Any = roost.Set("renewed", key=int, member=int, keep_for=3600)
+
+COLUMNS = {"counted": ("key", "total"), "best": ("basket", "egg", "points")}
+COLUMNS |= dict.fromkeys(("members", "few", "renewed"), ("key", "member"))
+
+
+def leave_unanalyzed(url: str) -> None:
+    """Keep autovacuum away, which may come between: of the rows that it has counted a scan is as good for 64."""
+    with psycopg.connect(url) as raw:
+        tables = raw.execute(
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+        )
+        for (table,) in tables.fetchall():
+            raw.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+
+
+def pages(sql: Client, store_url: str, name: str, key: int, rows: int) -> int:
+    """Insert rows of a key by one statement; return how many pages of tables and indexes that has read."""
+    quote = "`" if store_url.startswith("mysql") else '"'
+    columns = COLUMNS.get(name, ("uid", "visitor"))
+    names = ", ".join(f"{quote}{each}{quote}" for each in columns)
+    values = ", ".join([str(key), *["i"] * (len(columns) - 1)])
+    if store_url.startswith("postgresql"):
+        insert = f'INSERT INTO "{name}" ({names}) SELECT {values} FROM generate_series(1, {rows}) i'
+        ((found,),) = sql.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {insert}").fetchall()
+        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+    requests = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_read_requests'"
+    before = int(sql.execute(requests).fetchone()[1])  # type: ignore[index]
+    sql.execute(f"INSERT INTO `{name}_in` ({names}) SELECT {values.replace('i', 'seq')} FROM {numbers(rows)}")
+    return int(sql.execute(requests).fetchone()[1]) - before  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [counted, pushed, evicted, refreshed, expiring, best, members, few, renewed],
+    ids=lambda each: each.name,
+)
+@pytest.mark.needs("programs for SQL", "readable views", "operations by themselves")  # on MySQL it takes half a minute
+@pytest.mark.spread
+def test_f95_four_times_the_rows_are_four_times_the_work(
+    structure: Any, open_store: Callable[..., roost.Store], sql: Client, store_url: str
+) -> None:
+    open_store(structure)
+    if store_url.startswith("postgresql"):  # of a table that was just vacuumed the view's own look-up may be a scan
+        leave_unanalyzed(store_url)
+    few, most = (ON_POSTGRESQL, 5) if store_url.startswith("postgresql") else (ROWS, 6)
+    pages(sql, store_url, structure.name, 1, 4 * few)  # what comes then finds trees that grow no higher
+    some = pages(sql, store_url, structure.name, 2, few)
+    more = pages(sql, store_url, structure.name, 3, 4 * few)
+    assert more < most * some
+
+
+# --- PostgreSQL reads by index before it has statistics of a table, which it collects a minute later --------------
+
+KEYS = 3_000
+
+
+def test_reads_go_by_index_on_postgresql() -> None:
+    asked: list[tuple[str, tuple[object, ...]]] = []
+    with servers.own_database("postgresql") as url:
+        with roost.Store(url) as store:
+            store.create(pageviews, visits, likes, baskets)
+            leave_unanalyzed(url)
+            store.run(pageviews.add_all({f"/{n}": 1 for n in range(KEYS)}))
+            store.run(visits.push_all([Visit(n, n) for n in range(KEYS)]))
+            store.run(likes.add_all([(n, "a") for n in range(KEYS)]))
+            store.run(baskets.add_all([shapes.Egg(n, n) for n in range(KEYS)]))
+        with roost.Store(url, trace=lambda sql, row: asked.append((sql, tuple(row)))) as store:
+            store.run_all(*[pageviews.total(f"/{n}") for n in range(64)])
+            store.run_all(*[visits.latest(n) for n in range(64)])
+            store.run_all(*[visits.latest(n, n=2) for n in range(64)])
+            store.run_all(*[likes.contains(n, "a") for n in range(64)])
+            store.run_all(*[baskets.count(n) for n in range(64)])
+            store.run_all(*[baskets.remove(n, n) for n in range(64)])
+        reads = [(sql, row) for sql, row in asked if sql.startswith("SELECT") and "unnest" in sql]
+        assert len(reads) >= 6
+        with contextlib.closing(psycopg.connect(url)) as raw, raw.cursor() as cursor:
+            for sql, row in reads:
+                explain: Any = f"EXPLAIN {sql}"
+                plan = "\n".join(line for (line,) in cursor.execute(explain, row).fetchall())
+                assert "Seq Scan" not in plan, plan
+
+
+def test_what_is_over_is_found_by_index_on_postgresql() -> None:
+    caches = [roost.Cache("plain"), roost.Cache("bounded", max_items=KEYS)]
+    with servers.own_database("postgresql") as url:
+        with roost.Store(url) as store:
+            store.create(*caches)
+            leave_unanalyzed(url)
+            for cache in caches:
+                store.run(cache.set_many({str(n): b"x" for n in range(1000)}, 60))
+        with contextlib.closing(psycopg.connect(url)) as raw, raw.cursor() as cursor:
+            cursor.execute("SET enable_seqscan = off")  # of what it would read from tables that are nearly empty
+            for cache in caches:
+                sweep: Any = f"SELECT {cache.name}_sweep(64)"
+                cursor.execute(sweep)
+                # What the program did is counted: EXPLAIN does not show it. One without bounds looks for values that
+                # were stored anew first.
+                over = 1 if cache.bounded else 2
+                for relation, scans in (("rows", 0), ("over", over), ("leases", 0), ("leased", 1)):
+                    counted = "SELECT pg_stat_get_xact_numscans(to_regclass(%s))"
+                    cursor.execute(counted, (f"roost_{cache.name}_{relation}",))
+                    assert cursor.fetchone() == (scans,), (cache.name, relation)
