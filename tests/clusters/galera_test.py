@@ -182,10 +182,7 @@ def test_the_error_of_triggers_that_a_node_takes_for_broken_names_what_mends_the
     cluster: Galera, urls: list[str], good: str | re.Pattern[str], bad: str
 ) -> None:
     node, name = cluster.nodes[0], urls[0].rpartition("/")[2]
-    with (
-        roost.Store(urls[0]) as store,
-        contextlib.closing(pymysql.connect(**arguments(urls[0])[0])) as raw,
-    ):
+    with roost.Store(urls[0]) as store, contextlib.closing(pymysql.connect(**arguments(urls[0])[0])) as raw:
         store.create(load.members)
         (file,) = (node.folder / "data" / name).glob("roost_members_rows.TRG")
         text = file.read_text()
@@ -449,11 +446,7 @@ def test_f104_what_finds_nothing_to_do_has_what_was_answered_on_other_nodes(clus
 
 def test_f105_behind_a_proxy_a_store_reads_its_own_writes_on_another_node(cluster: Galera, urls: list[str]) -> None:
     first, second = [urlsplit(url).port or 0 for url in urls[:2]]
-    with (
-        Proxy(first) as proxy,
-        behind(cluster, urls) as leave,
-        roost.Store(proxy.url(urls[0]), timeout=60) as store,
-    ):
+    with Proxy(first) as proxy, behind(cluster, urls) as leave, roost.Store(proxy.url(urls[0]), timeout=60) as store:
         store.create(pageviews)
         store.run(pageviews.add("/"))
         cluster.wait()

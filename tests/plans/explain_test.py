@@ -131,10 +131,7 @@ READS: list[tuple[roost.Operation[Any], list[str]]] = [
     (ranking.top("a", 3), ["SEARCH roost_ranking_rows USING INDEX roost_ranking_best (board=?)"]),
     (
         ranking.rank("a", 7),
-        [
-            f"SEARCH r {PK} (board=? AND player=?)",
-            "SEARCH b USING INDEX roost_ranking_best (board=? AND points>?)",
-        ],
+        [f"SEARCH r {PK} (board=? AND player=?)", "SEARCH b USING INDEX roost_ranking_best (board=? AND points>?)"],
     ),
     (
         hourly.total("/a", last=3),
