@@ -28,7 +28,6 @@ def test_help_lists_the_commands_in_the_order_of_their_use(shell: Shell) -> None
     listed = shell("--help").partition("Commands:")[2].split("\n")
     names = [line.split()[0] for line in listed if line.strip()]
     wanted = "create alter ddl cap uncap list show check doctor import clear forget drop serve console demo"
-    wanted = "create alter ddl cap uncap list show check doctor import clear forget drop serve console demo"
     assert names == wanted.split()
 
 

@@ -45,17 +45,6 @@ def more(store: roost.Store, what: str) -> None:
     until(lambda: store.run(load.hot.total(1)) > before + 10, what)
 
 
-def killed(cluster: Galera, urls: list[str]) -> None:
-    """Kill a node, and start it again."""
-    with roost.Store(urls[0], timeout=PATIENCE) as store:  # a node that gives another one its data locks its tables
-        more(store, "some operations")
-        cluster.nodes[2].kill()
-        more(store, "some more, on the other nodes")
-    cluster.nodes[2].start()
-    with roost.Store(urls[2], timeout=PATIENCE) as store:
-        more(store, "some more, on the node that came back")
-
-
 def killed_one_by_one(cluster: Galera, urls: list[str]) -> None:
     """Kill a node, and another one while the first comes back."""
     with roost.Store(urls[0], timeout=PATIENCE) as store, ThreadPoolExecutor() as threads:
@@ -80,8 +69,7 @@ def cut_off(cluster: Galera, urls: list[str]) -> None:
         more(store, "some more, on all nodes")
 
 
-# The first is half of the second.
-@pytest.mark.parametrize("happens", [*length([], [killed]), killed_one_by_one, cut_off])
+@pytest.mark.parametrize("happens", [killed_one_by_one, cut_off])
 def test_f73_nodes_go_and_come_back_under_load(
     cluster: Galera, urls: list[str], happens: Callable[[Galera, list[str]], None]
 ) -> None:
