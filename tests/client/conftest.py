@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import functools
 import itertools
-import socket
 import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +16,7 @@ import pytest
 from roost import Error
 from roost.client import AsyncHandlerSocket, HandlerSocket, Index, Request
 from tests import servers
+from tests.server.serving import serving
 
 T = TypeVar("T")
 
@@ -106,7 +101,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         each.close()
 
 
-def _plugin(folder: Path) -> Iterator[Server]:
+def _plugin(_: pytest.FixtureRequest) -> Iterator[Server]:
     plugin = servers.plugin()
     database = f"client_{next(_numbers)}"
     plugin.sql(f"CREATE DATABASE {database}")
@@ -122,29 +117,21 @@ def _plugin(folder: Path) -> Iterator[Server]:
     plugin.sql(f"DROP DATABASE {database}")
 
 
-@functools.cache
-def _running() -> tuple[Path, int, int]:
-    """Start one `roost serve` for all tests of this process; return its file and ports."""
-    folder = servers.folder_for(None)
-    path, ports = folder / "served.db", (servers.free_port(), servers.free_port())
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, int]]:
+    """One `roost serve` for all tests of a process: its file and ports."""
+    folder = tmp_path_factory.mktemp("served")
+    path = folder / "served.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-    command = [sys.executable, "-m", "roost.cli", "serve", f"sqlite:///{path}", "--workers", "1"]
-    command += ["--read", f"127.0.0.1:{ports[0]}", "--write", f"127.0.0.1:{ports[1]}"]
-    process = subprocess.Popen([*command, "--read-secret", "to read", "--write-secret", "to write"], cwd=folder)
-
-    def end() -> None:
-        process.terminate()
-        process.wait()
-
-    atexit.register(end)
-    for port in ports:
-        _wait_for(port, process)
-    return path, *ports
+    given = ("--workers", "1", "--read-secret", "to read", "--write-secret", "to write")
+    with serving(folder, f"sqlite:///{path}", *given, module="roost.cli") as found:
+        read, write = (int(found.addresses[role][0].rpartition(":")[2]) for role in ("read", "write"))
+        yield path, read, write
 
 
-def served(folder: Path) -> Iterator[Server]:
-    path, read_port, write_port = _running()
+def served(request: pytest.FixtureRequest) -> Iterator[Server]:
+    path, read_port, write_port = request.getfixturevalue("running")
 
     def sql(text: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=servers.PATIENCE)) as connection:
@@ -155,20 +142,11 @@ def served(folder: Path) -> Iterator[Server]:
         sql(f'DROP {kind} "{name}"')
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + servers.PATIENCE
-    with closing(socket.socket()) as probe:
-        while probe.connect_ex(("127.0.0.1", port)):
-            assert process.poll() is None, "roost serve has ended"
-            assert time.monotonic() < deadline, "roost serve does not listen"
-            time.sleep(0.02)
-
-
 @pytest.fixture(params=[_plugin, served], ids=["mariadb-plugin", "roost"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A database of the test's own on each kind of server, with a table of fruit."""
     try:
-        for made in request.param(tmp_path):
+        for made in request.param(request):
             made.sql(f"CREATE TABLE fruit (id {made.auto}, name VARCHAR(64), count BIGINT)")
             made.sql("CREATE INDEX by_name ON fruit (name)")
             rows = "('apple', 5), ('banana', 4), ('cherry', 1), ('damson', NULL), ('elder', 9)"

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 import roost
 from roost.client import HandlerSocket, Index, Pool, Where
 from roost.client.conversation import Deadline, Outcomes
-from roost.client.sync import _done
+from roost.databases.callers.caller import now
 
 users: Any = Index("app", "users", "PRIMARY", ["id", "email"], filters=["visits"])
 fruit = Index("test", "fruit", "PRIMARY", ["id", "name"], ["count"])
@@ -118,5 +118,5 @@ def exchanged(pieces: list[bytes], sends: list[int]) -> tuple[bytes, Outcomes]:
     wire = Pieces(pieces, sends)
     client = HandlerSocket("127.0.0.1:1", secret="secret")
     client._wire = wire  # type: ignore[assignment]
-    outcomes = _done(client._converse(ASKED, Deadline(None)))
+    outcomes = now(client._converse(ASKED, Deadline(None)))
     return wire.sent, outcomes

@@ -16,8 +16,7 @@ from roost.catalog.measure import Measuring
 from roost.cli import main
 from roost.console.looking import Looker, Samples
 from roost.console.wording import sql_of
-from roost.dialects.dialect import Statement
-from roost.structures.plan import each
+from roost.dialects.dialect import Statement, query
 from tests import servers
 from tests.console.conftest import EVERY, KEYS, Browser, fill
 from tests.latest import Latest
@@ -215,7 +214,7 @@ def test_a_page_that_would_take_longer_than_a_second_says_so(filled_url: str, mo
     }[filled_url.partition(":")[0]]
 
     def reading(*_: object) -> Measuring:
-        yield Statement(each(slow), [()])
+        yield Statement(query(slow), [()])
         raise AssertionError("it was read to its end")
 
     with roost.Store(filled_url, timeout=20) as store:

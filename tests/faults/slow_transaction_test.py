@@ -169,7 +169,7 @@ def test_what_mysql_is_asked_with_tells_at_once_on_mariadb_that_somebody_holds_a
         )
         with connection.raw.cursor() as cursor:
             for structure, row in rows.items():
-                plan = plan_for(structure, MYSQL)
+                plan: Any = plan_for(structure, MYSQL)
                 keys = [("a",), ("b",)] if structure is pageviews else [(1,), (2,)]
                 assert plan.seize is not None
                 ((sql, params),) = render(Statement(plan.seize, keys))

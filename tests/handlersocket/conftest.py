@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import pytest
 
 from tests import servers
 from tests.handlersocket.wire import Address
+from tests.server.serving import Serving, serving
 
 SECRETS = ("to read", "to write")
 
@@ -21,20 +20,10 @@ SECRETS = ("to read", "to write")
 class Served:
     """A running `roost serve`, and the file it serves; that is no file where it serves a database of a server."""
 
-    daemon: servers.Daemon
+    serving: Serving
     file: Path
     read: Address
     write: Address
-
-
-def command(url: str, read: Address, write: Address) -> list[str]:
-    """Return the command that serves a database."""
-    return [
-        *(sys.executable, "-m", "roost.cli", "serve", url, "--workers", "1", "--auth-delay", "0"),
-        *("--read", f"{read.host}:{read.port}", "--write", f"{write.host}:{write.port}"),
-        *(["--read-secret", read.secret] if read.secret else []),
-        *(["--write-secret", write.secret] if write.secret else []),
-    ]
 
 
 @contextmanager
@@ -50,17 +39,14 @@ def served_at(
     url: str, *options: str, secrets: tuple[str, str] = SECRETS, file: Path = Path("none")
 ) -> Iterator[Served]:
     """Serve a database, and stop at the end."""
-    read, write = (Address("127.0.0.1", servers.free_port(), secret) for secret in secrets)
-
-    def is_up() -> None:
-        for address in (read, write):
-            socket.create_connection((address.host, address.port)).close()
-
-    daemon = servers.Daemon(url, [*command(url, read, write), *options], None, servers.folder_for(None), is_up)
-    try:
-        yield Served(daemon, file, read, write)
-    finally:
-        daemon.end()
+    given = [f"--{role}-secret={secret}" for role, secret in zip(("read", "write"), secrets, strict=True) if secret]
+    folder, one = servers.folder_for(None), ("--workers", "1", "--auth-delay", "0")
+    with serving(folder, url, *one, *given, *options, module="roost.cli") as found:
+        places = [found.addresses[role][0].rpartition(":") for role in ("read", "write")]
+        read, write = (
+            Address(host, int(port), secret) for (host, _, port), secret in zip(places, secrets, strict=True)
+        )
+        yield Served(found, file, read, write)
 
 
 @pytest.fixture

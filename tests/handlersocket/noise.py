@@ -132,10 +132,10 @@ def serve(seed: int, lines: int, file: Path, say: Callable[[str], None] = lambda
                 connection.commit()
                 _round(random, noises, server, bystanders, outcomes)
                 if warm is None and outcomes.total() > WARM * lines:
-                    warm = memory(server.daemon.pid)
+                    warm = memory(server.serving.process.pid)
                 say(f"{outcomes.total()} lines answered")
-            grown = memory(server.daemon.pid) - (warm or 0)
-        log = server.daemon.log()
+            grown = memory(server.serving.process.pid) - (warm or 0)
+        log = server.serving.log
     assert "Traceback" not in log, log[:4000]
     assert grown < MOST_GROWTH, f"{grown} bytes more than when it was warm"
     refused = sum(count for word, count in outcomes.items() if word != b"0")

@@ -120,11 +120,13 @@ def operation(chance: random.Random, structure: Any) -> Any:
         add, add_all = (s.push, s.push_all) if isinstance(s, roost.Ring) else (s.add, s.add_all)
         pairs = [(choose([0, 1, 2]), chance.randrange(7)) for _ in range(3)]
         many = {(wide(), wide()) for _ in range(24)}
+        crowd = {(choose([0, 0, 1, 2]), wide()): None for _ in range(14)}
         made = [
             *[lambda: add(Points(key, id_, chance.randrange(6)))] * 12,
             *[lambda: add(Points(key, wide(), chance.randrange(6)))] * 4,
             *[lambda: add_all([Points(*pair, chance.randrange(6)) for pair in pairs])] * 3,
             *[lambda: add_all([Points(*pair, chance.randrange(60)) for pair in sorted(many)])] * 3,
+            *[lambda: add_all([Points(*pair, chance.randrange(6)) for pair in crowd])] * 3,
             *[lambda: s.latest(key, few)] * 2,
             lambda: s.entries(key, after=chance.randrange(9), n=few),
         ]

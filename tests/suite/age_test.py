@@ -88,12 +88,7 @@ KINDS = [
     Kind("members", roost.Set),
     Kind("few_members", roost.Set, {"keep": 3}, held=3),
 ]
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 of = {kind.name: kind for kind in KINDS}
-
-
-def kinds(*names: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("kind", [of[name] for name in names], ids=lambda kind: kind.name)
 
 
 def size(sql: Client, structure: Any) -> int:
@@ -102,20 +97,36 @@ def size(sql: Client, structure: Any) -> int:
     return int(found[0])
 
 
-@each_kind
-def test_writes_remove_what_has_expired(open_store: Make, sql: Client, kind: Kind) -> None:
-    recent = kind.declare()
+def test_writes_remove_what_has_expired(open_store: Make, sql: Client) -> None:
+    store = open_store(*[kind.declare() for kind in KINDS])
+    for kind in KINDS:
+        recent = kind.declare()
+        store.run(kind.put(recent, *[(key, n) for key in range(20) for n in range(2)]))
+        passes(sql, recent, 6 * MINUTE)
+        assert size(sql, recent) == 40
+        for n in range(60):  # a push by itself leaves it to one in sixteen
+            store.run(kind.put(recent, (100 + n % 20, n)))
+        assert size(sql, recent) == sum([len(kind.numbers(store, recent, 100 + n)) for n in range(20)]) == 60
+        passes(sql, recent, 6 * MINUTE)
+        store.run_all(*[kind.put(recent, (200, n), (201, n), (202, n)) for n in range(3)])
+        store.run_all(*[kind.put(recent, (key, n)) for key in (203, 204) for n in range(3)])
+        assert size(sql, recent) <= 15 + 60 - 2 * 8
+
+
+@pytest.mark.parametrize("on_duplicate", ["error", "refresh"])
+def test_many_rows_come_where_others_have_expired(open_store: Make, sql: Client, on_duplicate: Any) -> None:
+    recent: Any = roost.Capped(
+        "recent", Points, per="uid", keep=30, unique="visitor", on_duplicate=on_duplicate, keep_for=5 * MINUTE
+    )
     store = open_store(recent)
-    store.run(kind.put(recent, *[(key, n) for key in range(20) for n in range(2)]))
-    passes(sql, recent, 6 * MINUTE)
-    assert size(sql, recent) == 40
-    for n in range(60):  # a push by itself leaves it to one in sixteen
-        store.run(kind.put(recent, (100 + n % 20, n)))
-    assert size(sql, recent) == sum([len(kind.numbers(store, recent, 100 + n)) for n in range(20)]) == 60
-    passes(sql, recent, 6 * MINUTE)
-    store.run_all(*[kind.put(recent, (200, n), (201, n), (202, n)) for n in range(3)])
-    store.run_all(*[kind.put(recent, (key, n)) for key in (203, 204) for n in range(3)])
-    assert size(sql, recent) <= 15 + 60 - 2 * 8
+    store.run(recent.add_all([Points(key, n) for key in range(2) for n in range(8)]))
+    passes(sql, recent, 3 * MINUTE)
+    store.run(recent.add_all([Points(0, n) for n in range(10, 22)]))
+    passes(sql, recent, 3 * MINUTE)
+    store.run(recent.add_all([Points(key, n) for key in range(2) for n in range(4, 10)]))
+    assert store.run_all(recent.count(0), recent.count(1)) == (18, 6)
+    assert [row.visitor for row in store.run(recent.latest(0))] == [*range(9, 3, -1), *range(21, 9, -1)]
+    assert store.check() == []
 
 
 @pytest.mark.ways("server")
@@ -152,46 +163,44 @@ def test_nobody_waits_for_who_adds_another_member(open_store: Make, app: Callabl
     assert kind.numbers(store, recent, 5) == [1, 2]
 
 
-@each_kind
-def test_a_clock_that_jumps_back_brings_nothing_back(open_store: Make, sql: Client, store_url: str, kind: Kind) -> None:
-    recent = kind.declare()
+def test_a_clock_that_jumps_back_brings_nothing_back(open_store: Make, sql: Client, store_url: str) -> None:
     clock = Jumping(sql, store_url)
-    store = open_store(recent, **clock.options)
-    clock.jumps(recent, 400 * DAY)
-    store.run(kind.put(recent, (5, 1), (5, 2)))  # in a batch, which writes the time down; a push does each second
-    clock.jumps(recent, 6 * MINUTE)
-    store.run(kind.put(recent, (6, 3), (6, 4)))
-    clock.jumps(recent, -400 * DAY)
-    assert (kind.numbers(store, recent, 5), kind.numbers(store, recent, 6)) == ([], [3, 4])
-    store.run(kind.put(recent, (6, 5), (7, 1)))
-    assert kind.numbers(store, recent, 6) == [3, 4, 5]
-    clock.jumps(recent, 6 * MINUTE)
-    assert kind.numbers(store, recent, 6) == []
+    store = open_store(*[kind.declare() for kind in KINDS], **clock.options)
+    for kind in KINDS:
+        recent = kind.declare()
+        clock.jumps(recent, 400 * DAY)
+        store.run(kind.put(recent, (5, 1), (5, 2)))  # in a batch, which writes the time down; a push does each second
+        clock.jumps(recent, 6 * MINUTE)
+        store.run(kind.put(recent, (6, 3), (6, 4)))
+        clock.jumps(recent, -400 * DAY)
+        assert (kind.numbers(store, recent, 5), kind.numbers(store, recent, 6)) == ([], [3, 4])
+        store.run(kind.put(recent, (6, 5), (7, 1)))
+        assert kind.numbers(store, recent, 6) == [3, 4, 5]
+        clock.jumps(recent, 6 * MINUTE)
+        assert kind.numbers(store, recent, 6) == []
 
 
-@each_kind
-def test_another_time_is_a_change_that_lets_nothing_come_back(
-    open_store: Make, sql: Client, store_url: str, kind: Kind
-) -> None:
-    recent, shorter, longer = kind.declare(), kind.declare(2 * MINUTE), kind.declare(dt.timedelta(days=1))
+def test_another_time_is_a_change_that_lets_nothing_come_back(open_store: Make, sql: Client, store_url: str) -> None:
     clock = Jumping(sql, store_url)
-    store = open_store(recent, **clock.options)
-    store.run(kind.put(recent, (5, 1)))
-    clock.jumps(recent, 4 * MINUTE)
-    store.run(kind.put(recent, (5, 2)))
-    with pytest.raises(roost.Mismatch, match="keep_for is 5m in the database and 2m"):
-        store.create(shorter)
-    assert store.alter(shorter) == ["keep_for: 5m -> 2m"]
-    assert kind.numbers(store, shorter, 5) == [2]
-    assert store.alter(longer) == ["keep_for: 2m -> 1d"]
-    assert kind.numbers(store, longer, 5) == [2]
-    store.run_all(kind.put(longer, (5, 3)))
-    store.run_all(kind.put(recent, (5, 4)))  # an older release writes by it, too
-    clock.jumps(recent, 3 * MINUTE)
-    assert kind.numbers(store, longer, 5) == [3, 4]
-    for without in [kind.declare(None)] if "keep" in kind.options or kind.kind is roost.Set else []:
-        with pytest.raises(roost.Invalid, match="keep_for cannot change from 1d to None"):
-            store.alter(without)
+    store = open_store(*[kind.declare() for kind in KINDS], **clock.options)
+    for kind in KINDS:
+        recent, shorter, longer = kind.declare(), kind.declare(2 * MINUTE), kind.declare(dt.timedelta(days=1))
+        store.run(kind.put(recent, (5, 1)))
+        clock.jumps(recent, 4 * MINUTE)
+        store.run(kind.put(recent, (5, 2)))
+        with pytest.raises(roost.Mismatch, match="keep_for is 5m in the database and 2m"):
+            store.create(shorter)
+        assert store.alter(shorter) == ["keep_for: 5m -> 2m"]
+        assert kind.numbers(store, shorter, 5) == [2]
+        assert store.alter(longer) == ["keep_for: 2m -> 1d"]
+        assert kind.numbers(store, longer, 5) == [2]
+        store.run_all(kind.put(longer, (5, 3)))
+        store.run_all(kind.put(recent, (5, 4)))  # an older release writes by it, too
+        clock.jumps(recent, 3 * MINUTE)
+        assert kind.numbers(store, longer, 5) == [3, 4]
+        for without in [kind.declare(None)] if "keep" in kind.options or kind.kind is roost.Set else []:
+            with pytest.raises(roost.Invalid, match="keep_for cannot change from 1d to None"):
+                store.alter(without)
 
 
 def test_columns_are_added(open_store: Make) -> None:
@@ -207,11 +216,16 @@ def test_columns_are_added(open_store: Make) -> None:
     assert [(row.visitor, row.note) for row in store.run(wider.latest(5))] == [(6, 7), (5, 8), (1, 7)]
 
 
-@each_kind
 @pytest.mark.needs("readable views")
-def test_sql_clients_see_add_and_remove(open_store: Make, sql: Any, kind: Kind) -> None:
+def test_sql_clients_see_add_and_remove(open_store: Make, sql: Any) -> None:
+    store = open_store(*[kind.declare() for kind in KINDS])
+    for kind in KINDS:
+        sees_adds_and_removes(store, sql, kind)
+
+
+def sees_adds_and_removes(store: roost.Store, sql: Any, kind: Kind) -> None:
+    """What a SQL client sees, writes and takes away in a structure of a kind."""
     recent = kind.declare()
-    store = open_store(recent)
     number = "member" if kind.kind is roost.Set else "visitor"
     key = {"key": 5} if kind.kind is roost.Set else {"uid": 5}
 
@@ -246,16 +260,17 @@ def test_sql_clients_see_add_and_remove(open_store: Make, sql: Any, kind: Kind) 
     assert kind.numbers(store, recent, 5) == [4] * kind.renews
 
 
-@kinds("ring", "capped", "ordered", "members")
-def test_many_threads_write_while_rows_leave(open_store: Make, sql: Client, kind: Kind) -> None:
-    recent = kind.declare()
-    stores = [open_store(recent) for _ in range(3)]
-    stores[0].run(kind.put(recent, *[(key, n) for key in range(30) for n in range(3)]))
-    passes(sql, recent, 6 * MINUTE)
+def test_many_threads_write_while_rows_leave(open_store: Make, sql: Client) -> None:
+    tried = [of[name] for name in ("ring", "capped", "ordered", "members")]
+    stores = [open_store(*[kind.declare() for kind in tried]) for _ in range(3)]
+    for kind in tried:
+        recent = kind.declare()
+        stores[0].run(kind.put(recent, *[(key, n) for key in range(30) for n in range(3)]))
+        passes(sql, recent, 6 * MINUTE)
 
-    def work(place: int) -> None:
-        for n in range(40):
-            stores[place].run(kind.put(recent, (n * (place + 1) % 7, place * 100 + n)))
+        def work(place: int, kind: Kind = kind, recent: Any = recent) -> None:
+            for n in range(40):
+                stores[place].run(kind.put(recent, (n * (place + 1) % 7, place * 100 + n)))
 
-    in_threads(*[partial(work, place) for place in range(3)])
-    assert size(sql, recent) == sum([len(kind.numbers(stores[0], recent, key)) for key in range(7)])
+        in_threads(*[partial(work, place) for place in range(3)])
+        assert size(sql, recent) == sum([len(kind.numbers(stores[0], recent, key)) for key in range(7)])

@@ -21,7 +21,7 @@ import pytest
 import roost
 from tests.campaigns.foreign import is_flocked, is_locked
 from tests.campaigns.processes import until
-from tests.lengths import WHOLE
+from tests.lengths import WHOLE, length
 from tests.suite.application import Application
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 from tests.suite.ways import App, path_of
@@ -143,8 +143,8 @@ def test_a_call_that_is_cancelled_at_any_await_leaves_nothing_behind(name: str, 
         tried = 0
         async with roost.AsyncStore(store_url) as store:
             await store.create(jobs, pages, baskets, likes, pageviews, visits, view=False)
-        for how in HOW:
-            for at in count(1):
+        for place, how in enumerate(HOW):
+            for at in count(1 + place, length(3, 1)):  # in turn, each await in one of these ways
                 async with roost.AsyncStore(store_url) as store:  # that is connected
                     await store.run(jobs.acquire(0, "eve", 3600))
                     with contextlib.suppress(roost.Duplicate):
@@ -170,8 +170,8 @@ def test_a_joined_call_that_is_cancelled_at_any_await_is_whole_or_not_there(
 ) -> None:
     # Or the connection is lost, and the application's transaction with it.
     store = open_store(likes, visits, baskets)
-    for how in HOW:
-        for n in count(1):
+    for place, how in enumerate(HOW):
+        for n in count(1 + place, length(3, 1)):
             key = 100 * HOW.index(how) + n
             one = app()
             one.run(likes.add(key, "before"))
@@ -306,8 +306,8 @@ def test_a_call_that_is_interrupted_at_any_blocking_call_is_whole_or_not_there(
         first.run_all(jobs.acquire(0, "eve", 3600), baskets.add(Egg(1, 1)))
         # A store connects alike for whatever it writes, or reads.
         connects = not behind and (WHOLE or name in ("run", "run what reads"))
-        for how in HOW[:2]:
+        for place, how in enumerate(HOW[:2]):
             for connected in [False, True] if connects else [True]:
-                assert next(at for at in count(1) if not cut(at, how, connected)) > 1
+                assert next(at for at in count(1 + place, length(2, 1)) if not cut(at, how, connected)) > 1
         assert first.check() == []
     until_nobody_works(store_url)

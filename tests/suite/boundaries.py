@@ -324,6 +324,9 @@ class Boundaries:
         both.
     """
 
+    step = 1
+    _turn = 0
+
     def __init__(self, url: str, cases: Sequence[Case], first: str = "", **second: Any) -> None:
         self._keys = count(1)
         self._at = self._left = -1
@@ -376,8 +379,9 @@ class Boundaries:
     ends = True  # whether a boundary that is not reached is the last one
 
     def boundaries(self) -> Iterator[int]:
-        """Return the numbers of the boundaries to try."""
-        return count(1)
+        """Return the numbers of the boundaries to try: with a step of 2 a pair has those that the last one left out."""
+        self._turn += 1
+        return count(1 + self._turn % self.step, self.step)
 
     def play(self, boundary: int, way: str, ours: Operations, theirs: Operations) -> tuple[Any, Any] | None:
         """Run the first operations with the second ones at a boundary; None if it was not reached."""

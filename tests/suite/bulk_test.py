@@ -70,8 +70,9 @@ def test_one_that_is_there_refuses_all_of_them_and_no_others(make: Make) -> None
     assert str(refused.error) == "baskets.add(Egg(basket=7, egg=3, colour='white')): 3 is there already"
     assert [atom.error for atom in others] == [None, None]
     assert store.run(baskets.keys()) == [1, 2, 3, 7]
-    with pytest.raises(roost.Duplicate):
-        store.run(baskets.add_all([Egg(8, 1), Egg(8, 2), Egg(8, 1)]))
+    for different in 2, 12:
+        with pytest.raises(roost.Duplicate):
+            store.run(baskets.add_all([*[Egg(8, n) for n in range(different)], Egg(8, 1)]))
     assert store.run(baskets.count(8)) == 0
 
 

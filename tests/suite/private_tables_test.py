@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import product
 from urllib.parse import urlsplit
 
 import pytest
@@ -77,19 +76,19 @@ WORKS: dict[str, Work] = {
 
 
 @postgresql
-@pytest.mark.parametrize(
-    ("name", "table"), [*product(WORKS, ["roost_catalog", "roost_writers"]), ("alter", "roost_hits_rows")]
-)
+@pytest.mark.parametrize("name", WORKS)
 def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
-    store_url: str, application: Application, own: Application, owner: str, name: str, table: str
+    store_url: str, application: Application, own: Application, owner: str, name: str
 ) -> None:
     work = WORKS[name]
     set_up(own, application)
-    own(TRIGGER.format(table))
-    with roost.Store(store_url) as store, pytest.raises(roost.Invalid, match=f"{table} has a trigger; {owner} owns it"):
-        work(store)
-    assert not is_superuser(application, owner)
-    own(f"DROP TRIGGER own ON {table}")
+    for table in ("roost_catalog", "roost_writers", *(["roost_hits_rows"] if name == "alter" else [])):
+        own(TRIGGER.format(table))
+        refused = pytest.raises(roost.Invalid, match=f"{table} has a trigger; {owner} owns it")
+        with roost.Store(store_url) as store, refused:
+            work(store)
+        assert not is_superuser(application, owner)
+        own(f"DROP TRIGGER own ON {table}")
     with roost.Store(store_url) as store:
         work(store)
         assert store.check() == []

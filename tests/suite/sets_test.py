@@ -92,22 +92,24 @@ def test_of_a_member_that_is_added_twice_in_one_call_the_last_time_counts(make: 
 
 
 @pytest.mark.needs("set", "readable views")
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_sql_clients_add_and_remove_members(open_store: Make, sql: Any, options: dict[str, Any]) -> None:
-    online = roost.Set("online", key=str, member=int, **options)
-    store = open_store(online)
+def test_sql_clients_add_and_remove_members(open_store: Make, sql: Any) -> None:
+    declared = [roost.Set(f"online_{n}", key=str, member=int, **options) for n, options in enumerate(OPTIONS)]
+    store = open_store(*declared)
     for values in ("('chat', 1), ('chat', 2)", "('chat', 3)", "('chat', 1), ('mail', 1)", "('chat', 4)"):
-        sql.execute(f"INSERT INTO {into(sql, 'online')} VALUES {values}")
+        for online in declared:
+            sql.execute(f"INSERT INTO {into(sql, online.name)} VALUES {values}")
         assert store.check() == []  # who is added again is counted once
-    there = [1, 3, 4] if "keep" in options else [1, 2, 3, 4]
-    assert sorted(rows(sql, "SELECT * FROM online")) == [*[("chat", n) for n in there], ("mail", 1)]
-    remove(sql, "online", key="chat", member=4)
-    assert store.run_all(online.members("chat"), online.size("chat")) == ({*there} - {4}, len(there) - 1)
-    with pytest.raises(sql.Error, match=r"online\.member: it takes an integer"):
-        insert(sql, "online", key="chat", member=None)
-    if not isinstance(sql, MariaDBClient):
-        with pytest.raises(sql.Error, match="key and member cannot be changed"):
-            sql.execute("UPDATE online SET member = 3")
+    for online, options in zip(declared, OPTIONS, strict=True):
+        name = online.name
+        there = [1, 3, 4] if "keep" in options else [1, 2, 3, 4]
+        assert sorted(rows(sql, f"SELECT * FROM {name}")) == [*[("chat", n) for n in there], ("mail", 1)]
+        remove(sql, name, key="chat", member=4)
+        assert store.run_all(online.members("chat"), online.size("chat")) == ({*there} - {4}, len(there) - 1)
+        with pytest.raises(sql.Error, match=rf"{name}\.member: it takes an integer"):
+            insert(sql, name, key="chat", member=None)
+        if not isinstance(sql, MariaDBClient):
+            with pytest.raises(sql.Error, match="key and member cannot be changed"):
+                sql.execute(f"UPDATE {name} SET member = 3")
 
 
 @pytest.mark.needs("set", "second store")

@@ -11,11 +11,11 @@ import roost
 from tests import servers
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
-KEYS = 10_000
+KEYS = 3_000
 
 
 def leave_unanalyzed(url: str) -> None:
-    """Keep autovacuum away, which may come between: of 10,000 rows that it has counted a scan is as good for 64."""
+    """Keep autovacuum away, which may come between: of the rows that it has counted a scan is as good for 64."""
     with psycopg.connect(url) as raw:
         tables = raw.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
@@ -30,10 +30,10 @@ def test_reads_go_by_index_on_postgresql() -> None:
         with roost.Store(url) as store:
             store.create(pageviews, visits, likes, baskets)
             leave_unanalyzed(url)
-            store.run_all(*[pageviews.add(f"/{n}") for n in range(KEYS)])
-            store.run_all(*[visits.push(Visit(n, n)) for n in range(KEYS)])
-            store.run_all(*[likes.add(n, "a") for n in range(KEYS)])
-            store.run_all(*[baskets.add(Egg(n, n)) for n in range(KEYS)])
+            store.run(pageviews.add_all({f"/{n}": 1 for n in range(KEYS)}))
+            store.run(visits.push_all([Visit(n, n) for n in range(KEYS)]))
+            store.run(likes.add_all([(n, "a") for n in range(KEYS)]))
+            store.run(baskets.add_all([Egg(n, n) for n in range(KEYS)]))
         with roost.Store(url, trace=lambda sql, row: asked.append((sql, tuple(row)))) as store:
             store.run_all(*[pageviews.total(f"/{n}") for n in range(64)])
             store.run_all(*[visits.latest(n) for n in range(64)])

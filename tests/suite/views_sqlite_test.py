@@ -46,10 +46,9 @@ def test_an_attached_database_has_its_own(open_store: Open, sql: sqlite3.Connect
     assert store.run(visits.latest(5)) == [Visit(5, 7)]
 
 
-@pytest.mark.parametrize("name", [each.name for each in (pageviews, slotted, visits, baskets, likes)])
 @pytest.mark.parametrize("analyzed", [False, True], ids=["", "analyzed"])
 def test_a_key_is_looked_up_and_its_order_comes_from_an_index(
-    open_store: Open, sql: sqlite3.Connection, name: str, analyzed: bool
+    open_store: Open, sql: sqlite3.Connection, analyzed: bool
 ) -> None:
     store = open_store(pageviews, slotted, visits, baskets, likes)
     if analyzed:
@@ -57,17 +56,18 @@ def test_a_key_is_looked_up_and_its_order_comes_from_an_index(
         store.run_all(*[baskets.add(Egg(k, n)) for k in range(50) for n in range(3)])
         store.run_all(*[likes.add(k, "a", "b") for k in range(50)], *[pageviews.add(str(k)) for k in range(50)])
         sql.execute("ANALYZE")
-    key = WRITES.get(name, ("key",))[0].split(",")[0]
-    queries = [f"SELECT * FROM {name} WHERE {key} = 5", f"SELECT * FROM {name} WHERE {key} = 5 LIMIT 3"]
-    if name in ("visits", "baskets"):
-        queries.append(f"SELECT * FROM {name}")
-    if name == "baskets":
-        queries.append(f"SELECT * FROM {name} WHERE {key} = 5 ORDER BY sequence DESC LIMIT 3")
-    for query in queries:
-        steps = " / ".join(step for *_, step in rows(sql, f"EXPLAIN QUERY PLAN {query}"))
-        assert "B-TREE" not in steps, (query, steps)
-        assert "WHERE" not in query or "SCAN r" not in steps, (query, steps)
-        assert "WHERE" not in query or "SEARCH" in steps, (query, steps)
+    for name in ("pageviews", "slotted", "visits", "baskets", "likes"):
+        key = WRITES.get(name, ("key",))[0].split(",")[0]
+        queries = [f"SELECT * FROM {name} WHERE {key} = 5", f"SELECT * FROM {name} WHERE {key} = 5 LIMIT 3"]
+        if name in ("visits", "baskets"):
+            queries.append(f"SELECT * FROM {name}")
+        if name == "baskets":
+            queries.append(f"SELECT * FROM {name} WHERE {key} = 5 ORDER BY sequence DESC LIMIT 3")
+        for query in queries:
+            steps = " / ".join(step for *_, step in rows(sql, f"EXPLAIN QUERY PLAN {query}"))
+            assert "B-TREE" not in steps, (query, steps)
+            assert "WHERE" not in query or "SCAN r" not in steps, (query, steps)
+            assert "WHERE" not in query or "SEARCH" in steps, (query, steps)
 
 
 NO_TEXTS = [
@@ -105,4 +105,3 @@ def test_f99_every_character_may_be_stored_and_written_by_sql(open_store: Open, 
         sql.execute("UPDATE pageviews SET total = total + 1 WHERE key = ?", (text,))
         sql.commit()
         assert store.run(pageviews.total(text)) == 3
-    assert store.check() == []

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from roost.batching.atoms import Atom, SlowPath, answer, refuse_all
@@ -248,7 +249,7 @@ class Batch:
                 yield Control.JITTER
                 return
             error = Busy(f"{error}, {MAX_CONFLICTS} times and more")
-        if isinstance(error, ReadOnly) and self._dialect.exchanges and self._left < LEAVES:
+        if isinstance(error, ReadOnly) and self._dialect.is_server and self._left < LEAVES:
             self._left += 1
             try:
                 yield Control.LEAVE
@@ -263,7 +264,7 @@ class Batch:
                 self._stats.slow += 1
                 part.send_to(self._slow_path, error)
             parts += part.halves()
-        elif isinstance(error, Busy) and self._dialect.row_locks:
+        elif isinstance(error, Busy) and self._dialect.is_server:
             now = time.monotonic()
             late = part.late(now)
             if late is not None:
@@ -291,7 +292,7 @@ class Batch:
     def _is_of_all(self, part: Part, error: Exception) -> bool:
         # A trigger may raise any error number, or meet a full table of its own. So the batch is first halved, as for
         # any failing operation. If the rest still fails after one was run alone, the whole database is concerned.
-        if not self._dialect.row_locks and not isinstance(error, DiskFull):
+        if not self._dialect.is_server and not isinstance(error, DiskFull):
             return True  # SQLite's triggers cannot raise these; but one request may be too large for the disk
         if not self._failures:
             self._most_failures = len(part).bit_length() + 2
@@ -340,10 +341,13 @@ class Batch:
 
     def _attempt(self, part: Part) -> Generator[Wanted, Any, Sequence[Part]]:
         # Run and answer a part; or roll back, and return the parts to run instead, in reverse order.
-        context = self._context.without_waiting() if self._begin is Control.BEGIN_NOWAIT else self._context
-        careful, self._careful = part is self._careful, None
+        context = self._context
+        careful, nowait = part is self._careful, self._begin is Control.BEGIN_NOWAIT
+        self._careful = None
+        if careful or nowait:
+            context = replace(context, careful=careful, nowait=nowait)
         try:
-            instead = yield from part.run(context.carefully() if careful else context)
+            instead = yield from part.run(context)
         except Careful:
             self._careful, instead = part, [part]
         if instead is not None:
@@ -400,4 +404,4 @@ def retried(operations: Operations, known: Known, context: Context, once: str | 
         return (yield from known.perform(operations, context, once))
     except Careful:
         yield Control.BACK
-        return (yield from known.perform(operations, context.carefully(), once))
+        return (yield from known.perform(operations, replace(context, careful=True), once))

@@ -15,11 +15,11 @@ from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.stats import Stats
 from roost.catalog.catalog import COLUMNS, Catalog
-from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted, fetch, query
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.plan import IndexPlan
 from roost.structures.operation import READS, RUNS, Operation, Target
-from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan, each
+from roost.structures.plan import Careful, Context, Operations, Plan, StructurePlan, TargetPlan
 from roost.structures.registry import plan_for
 from roost.structures.rows import RowStructure
 from roost.structures.structure import Structure, difference
@@ -99,7 +99,7 @@ class Known:
         if len(atom.operations) > 1 or op.verb in READS or not isinstance(structure, Structure):
             return None
         plan = self.plan(structure)
-        if not self.dialect.exchanges or plan.found_by.get(self.token) is not plan:
+        if not self.dialect.is_server or plan.found_by.get(self.token) is not plan:
             return None
         make = plan.transactions.get(op.verb)
         made = None if make is None else make(op, context)
@@ -121,27 +121,27 @@ class Known:
         """
         structure = operations[0].structure
         if all([op.structure is structure for op in operations]):
-            work = self._work(structure, operations, context, only=True)
+            work = self._run_target(structure, operations, context, only=True)
         else:
-            work = self._several(operations, context)
+            work = self._run_targets(operations, context)
         if once is None:
             return work
         return self.once.perform(once, work, context, [f"{op.structure.name}.{op.verb}" for op in operations])
 
-    def _several(self, operations: Operations, context: Context) -> Plan:
+    def _run_targets(self, operations: Operations, context: Context) -> Plan:
         # Structures run in the order of their names, each with its keys in order, so that no two batches deadlock.
         results: list[Any] = [None] * len(operations)
         for structure, places in sorted(_runs(operations), key=lambda run: run[0].name):
-            found = yield from self._work(structure, [operations[place] for place in places], context)
+            found = yield from self._run_target(structure, [operations[place] for place in places], context)
             for place, value in zip(places, found, strict=True):
                 results[place] = value
         return results
 
-    def _work(self, target: Target, operations: Operations, context: Context, only: bool = False) -> Plan:
+    def _run_target(self, target: Target, operations: Operations, context: Context, only: bool = False) -> Plan:
         """Run operations of one structure, or of one index.
 
-        A declaration is compared with the catalog when this store first uses it (`_call`); that of a table which only
-        `roost cap` has changed, whose cap the catalog alone knows, in each transaction. An index is in no catalog.
+        A declaration is compared with the catalog when this store first uses it (`_run_programs`); that of a table
+        which only `roost cap` has changed, whose cap the catalog alone knows, in each transaction. An index is in none.
 
         only: the transaction has no other operations.
         """
@@ -150,7 +150,7 @@ class Known:
             return (yield from plan.run(operations, context, only))
         assert isinstance(plan, StructurePlan)
         if plan.routines:
-            return (yield from self._call(plan, operations, context, only))
+            return (yield from self._run_programs(plan, operations, context, only))
         found: str | Error | StructurePlan = yield from self._stored(plan)
         if isinstance(found, str):
             found = plan if found == plan.structure.definition else plan.as_stored(found)
@@ -158,30 +158,30 @@ class Known:
             return [found] * len(operations)
         return (yield from found.run(operations, context))
 
-    def _call(self, plan: StructurePlan, operations: Operations, context: Context, only: bool) -> Plan:
+    def _run_programs(self, plan: StructurePlan, operations: Operations, context: Context, only: bool) -> Plan:
         # Its promise is in the database's programs, so the declaration is compared only when this store first uses it,
         # and again after a program or a table was not found, or did not take what it was given.
         found = plan.found_by.get(self.token)
         if found is not None and not context.careful:
             try:
                 if found is plan and context.joined and only and (ask := _question(plan, operations, context)):
-                    return [ask.answer((yield Statement(each(ask.sql), [ask.row], last=True))[0])]
+                    return [ask.answer((yield Statement(query(ask.sql), [ask.row], last=True))[0])]
                 if found is not plan:
                     self.stats.overlaps += len(operations)
-                return (yield from _run_by(found, plan, operations, context))
+                return (yield from _run_as_stored(found, plan, operations, context))
             except (Missing, StatementFailed) as error:
                 if isinstance(error, StatementFailed) and error.word not in ("routine", "type", "error"):
                     raise  # "error": among others, a column that is not there
                 raise Careful from None
         plan.found_by.pop(self.token, None)
-        chosen = yield from self._compared(plan, len(operations), context)
+        chosen = yield from self._chosen(plan, len(operations), context)
         if isinstance(chosen, Error):
             return [chosen] * len(operations)
         if len(plan.found_by) >= MOST_STORES:
             plan.found_by.clear()
         plan.found_by[self.token] = chosen
         try:
-            return (yield from _run_by(chosen, plan, operations, context))
+            return (yield from _run_as_stored(chosen, plan, operations, context))
         except StatementFailed as error:
             if error.word != "routine":
                 raise
@@ -191,7 +191,7 @@ class Known:
             made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
             raise Missing(f"{error}; {made_by}") from error
 
-    def _compared(
+    def _chosen(
         self, plan: StructurePlan, operations: int, context: Context
     ) -> Generator[Wanted, Any, StructurePlan | Error]:
         # The plan by which operations of this declaration run.
@@ -236,7 +236,7 @@ def _question(plan: StructurePlan, operations: Operations, context: Context) -> 
     return None if ask is None else ask(operations[0], context)
 
 
-def _run_by(found: StructurePlan, plan: StructurePlan, operations: Operations, context: Context) -> Plan:
+def _run_as_stored(found: StructurePlan, plan: StructurePlan, operations: Operations, context: Context) -> Plan:
     # Operations of a plan's declaration, by the plan of what is stored. `Mismatch` only if a value would be lost, or if
     # a column needs a value that the operation does not have.
     structure = found.structure
@@ -245,7 +245,7 @@ def _run_by(found: StructurePlan, plan: StructurePlan, operations: Operations, c
     demanded = ""
     unknown = {column.name for column in structure.rows.unknown if not column.nullable}
     if unknown and any([op.verb in WRITING for op in operations]):
-        (columns,) = yield Statement(each(found.dialect.choose(COLUMNS)), [(found.rows_table,)])
+        columns = yield from fetch(found.dialect.choose(COLUMNS), found.rows_table)
         needed = {name for name, _, not_null, has_default in columns if not_null and not has_default}
         demanded = ", ".join(sorted(unknown & needed))
     refused = [_refused(structure, op, demanded) for op in operations]

@@ -63,7 +63,7 @@ class Once:
         self._keep = Template(f"UPDATE {TABLE} SET {answer} = {hole} WHERE {token} = {hole}")
         self._over = Template(
             f"SELECT {token} FROM {TABLE} WHERE {until} <= {clock} ORDER BY {until} LIMIT {SWEPT}"
-            f"{' FOR UPDATE SKIP LOCKED' if dialect.row_locks else ''}",
+            f"{' FOR UPDATE SKIP LOCKED' if dialect.is_server else ''}",
             answer=Answer.ORDINAL,
         )
         self._remove = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole}")
@@ -73,7 +73,7 @@ class Once:
 
         verbs: the operations, which are compared with the stored ones: `Invalid` if the token was used for others.
         """
-        clock: Row = (microseconds(context.clock()),) if not self._dialect.exchanges else ()
+        clock: Row = (microseconds(context.clock()),) if not self._dialect.is_server else ()
         yield Statement(self._forget_over, [(token, *clock)])
         taken = yield Statement(self._take, [(token, *clock, self._microseconds)])
         if not taken:

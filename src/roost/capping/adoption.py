@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from roost.capping.cap import EPOCHS, Asking, ForeignKeys, Words, answered, check_unit, read, tells_no_time, write
+from roost.catalog.catalog import CHANGE, Catalog, guarded, make_private
 from roost.catalog.catalog import PRIVATE as CATALOG
-from roost.catalog.catalog import Catalog, guarded, make_private
 from roost.dialects.dialect import Control, Row, Statement, Wanted
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.adopted import Adopted, Cap
@@ -182,11 +182,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         if cap.offset and cap.time not in ("plain", "date"):
             raise Invalid(f"{cap.table}.{cap.by} needs no time zone: leave out --utc-offset")
         if epoch:
-            words = self.words(cap)
-            by = words.column(cap.by or "")
-            oldest = yield read(f"SELECT min({by}) FROM {words.table} WHERE {by} > {words.first}")
-            newest = yield read(f"SELECT max({by}) FROM {words.table}")
-            check_unit(cap, oldest[0][0][0], newest[0][0][0])
+            check_unit(cap, *(yield from self.words(cap).ends()))
         return cap
 
     def _time(self, cap: Cap, epoch: str | None) -> Asking:
@@ -281,7 +277,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
             insert = f"INSERT INTO roost_catalog (name, version, definition) VALUES ({hole}, 1, {hole})"
             yield write(insert, cap.table, definition)
         elif now != cap:
-            yield Statement(catalog.change, [(definition, cap.table)])
+            yield catalog.change(CHANGE, definition, cap.table)
         yield from self._make(cap, now, make_index)
         return cap
 

@@ -16,13 +16,12 @@ Values before 2 January 1970 are not times: 0, '0000-00-00', an empty text, -inf
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template
+from roost.dialects.dialect import Dialect, Row, Statement, Template, query
 from roost.errors import Invalid
 from roost.structures.adopted import DAY, PER_SECOND, Cap
-from roost.structures.plan import each
 
 Asking = Generator[Statement, Any, Any]
 
@@ -32,7 +31,7 @@ EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers in another unit
 
 
 def read(sql: str, *values: Any) -> Statement:
-    return Statement(each(sql), [values])
+    return Statement(query(sql), [values])
 
 
 def write(sql: str, *values: Any) -> Statement:
@@ -148,6 +147,14 @@ class Words:
 
     def shown(self, expression: str) -> str:
         return expression
+
+    def ends(self, shown: Callable[[str], str] = str) -> Asking:
+        """Return the oldest and the newest time of the rows. shown: how the query has a time."""
+        # In separate queries: a single one would read the whole table.
+        by = self.column(self.cap.by or "")
+        oldest = yield read(f"SELECT {shown(f'min({by})')} FROM {self.table} WHERE {by} > {self.first}")
+        newest = yield read(f"SELECT {shown(f'max({by})')} FROM {self.table}")
+        return oldest[0][0][0], newest[0][0][0]
 
     def delete(self, which: str) -> str:
         return f"DELETE FROM {self.table} WHERE {f'({self.id})' if len(self.cap.id) > 1 else self.id} = {which}"

@@ -72,7 +72,7 @@ class AdoptedPlan(StructurePlan):
         assert self.cap is not None
         return (yield from self.adoption.broken(self.cap))
 
-    def _each(self, ask: Callable[..., Asking], run: Operations, _: Context, __: bool) -> Plan:
+    def _each(self, ask: Callable[..., Asking], run: Operations, _: Context) -> Plan:
         assert self.cap is not None
         try:
             words = yield from self.adoption.reading(self.cap)
@@ -95,8 +95,7 @@ class AdoptedPlan(StructurePlan):
         order = ", ".join(f"{words.column(name)} DESC" for name in words.cap.order)
         which = f"{words.table} WHERE {words.is_key()} ORDER BY {order} LIMIT {self.dialect.placeholder}"
         found = yield read(
-            f"SELECT {shown} FROM {which}",
-            *(*key, words.cap.keep if n is None else min(n, words.cap.keep)),
+            f"SELECT {shown} FROM {which}", *(*key, words.cap.keep if n is None else min(n, words.cap.keep))
         )
         return list(map(row_type(names)._make, found[0]))
 
@@ -126,14 +125,10 @@ class AdoptedPlan(StructurePlan):
     def _state(self, words: Words) -> Asking:
         if not words.cap.older_than:
             return Mismatch(f"{self.structure.name} is not capped by the age of its rows")
-        by = words.column(words.cap.by or "")
         over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
-        # In separate queries: a single one would read the whole table.
-        oldest = yield read(f"SELECT {words.shown(f'min({by})')} FROM {words.table} WHERE {by} > {words.first}")
-        newest = yield read(f"SELECT {words.shown(f'max({by})')} FROM {words.table}")
-        return over[0][0][0], oldest[0][0][0], newest[0][0][0]
+        return over[0][0][0], *(yield from words.ends(words.shown))
 
-    def _adds(self, run: Operations, _: Context, __: bool) -> Plan:
+    def _adds(self, run: Operations, _: Context) -> Plan:
         # Insert as the application does; delete the displaced rows here if triggers cannot.
         assert self.cap is not None
         words = self.adoption.words(self.cap)

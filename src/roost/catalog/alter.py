@@ -11,17 +11,16 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
-from roost.dialects.dialect import Control, Dialect, Statement, Template, Wanted
+from roost.catalog.catalog import CHANGE, COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
+from roost.dialects.dialect import Control, Dialect, Statement, Wanted, execute, fetch
 from roost.errors import Busy, Error, Invalid, Missing
+from roost.structures import making
 from roost.structures.clock import fact_in_words
-from roost.structures.making import all_programs, drop_programs, drop_view, found_view, make_programs, make_view
-from roost.structures.plan import Facts, StructurePlan, each
+from roost.structures.plan import Facts, StructurePlan
 from roost.structures.registry import from_definition
 from roost.structures.rows import RowStructure
 from roost.structures.steps import Routine
 from roost.structures.structure import Structure
-from roost.structures.views.view import NO_VIEW
 from roost.types.columns import Column
 
 Changes = Generator[Wanted, Any, list[str]]
@@ -52,13 +51,13 @@ def alter(
     structure = plan.structure
     yield from lock(catalog)
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
-    found = yield Statement(catalog.lock, [(structure.name,)])
-    if not found[0]:
+    definition = yield from catalog.stored(structure.name, lock=True)
+    if definition is None:
         raise Missing(f"{structure.name} is not in this database; store.create({structure.name}) makes it")
-    was = from_definition(found[0][0][0])  # `Invalid` for one that somebody else has written
+    was = from_definition(definition)  # `Invalid` for one that somebody else has written
     if was.name != structure.name:
         raise Invalid(f"{structure.name}: its definition is that of {was.name}")
-    old, new = json.loads(found[0][0][0]), json.loads(structure.definition)
+    old, new = json.loads(definition), json.loads(structure.definition)
     if keep_columns and "columns" in old and "columns" in new:
         declared = dict(new["columns"])
         new["columns"] += [column for column in old["columns"] if column[0] not in declared]
@@ -70,37 +69,35 @@ def alter(
             before, after = (fact_in_words(fact, facts.get(fact)) for facts in (old, new))
             raise Invalid(f"{structure.name}: {fact} cannot change from {before} to {after}: {reason}")
     added = _added(structure, old, new, defaults or {})
-    stored = yield from found_view(plan)
+    stored = yield from making.found_view(plan)
     had_view = bool(stored.objects)
     former = yield from former_definitions(catalog, structure.name)
-    programs = all_programs(plan, [*former, found[0][0][0]])
+    programs = making.all_programs(plan, [*former, definition])
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
-    if plan.dialect.transactional_ddl:
-        dropped = (yield from drop_view(plan)) if view is False or old != new else NO_VIEW
-        changes = yield from _change(catalog, plan, programs, found, old, new, added)
-        if view or (view is None and dropped.objects):
-            yield from make_view(plan, dropped)
-    else:
-        if had_view and old != new and plan.dialect.replaces:  # one of an older version may have what is to be changed
-            yield from make_view(type(plan)(was, plan.dialect))
-        changes = yield from _change(catalog, plan, programs, found, old, new, added)
-        try:
-            if view is False:
-                yield from drop_view(plan)
-            elif view or had_view:
-                yield from make_view(plan)
-        except Error as error:
-            if not changes:
-                raise
-            raise type(error)(
-                f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
-                f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
-            ) from error
-    if (yield from drop_programs(plan, programs)) and not plan.dialect.replaces:  # by now the view calls the new ones
+    if had_view and old != new:
+        yield from making.lock_view(plan)
+        if plan.dialect.replaces and not plan.dialect.transactional_ddl:  # an older version's may have what is changed
+            yield from making.make_view(type(plan)(was, plan.dialect))
+    changes = yield from _change(catalog, plan, programs, definition, old, new, added)
+    try:
+        if view is False:
+            yield from making.drop_view(plan)
+        elif view or had_view:
+            yield from making.make_view(plan)
+    except Error as error:
+        if not changes or plan.dialect.transactional_ddl:
+            raise
+        raise type(error)(
+            f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
+            f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
+        ) from error
+    if (
+        yield from making.drop_programs(plan, programs)
+    ) and not plan.dialect.replaces:  # by now the view calls the new ones
         yield from _settle(plan, old, new, plan.settled.intersection(new))
     if view is not None:
-        yield Statement(catalog.view, [(view, structure.name)])
+        yield catalog.set_view(structure.name, view)
     if view is not None and view is not had_view:
         changes.append("view added" if view else "view dropped")
     return changes
@@ -110,39 +107,36 @@ def _change(
     catalog: Catalog,
     plan: StructurePlan,
     programs: Sequence[Routine],
-    found: Any,
+    definition: str,
     old: Facts,
     new: Facts,
     added: Sequence[tuple[Column, Any]],
 ) -> Changes:
     name = plan.structure.name
     # A call above READ COMMITTED that has waited for the `alter` before this one went by the former declaration.
-    late = old == new and plan.late and (yield Statement(each(plan.late), [()]))[0]
+    late = old == new and plan.late and (yield from fetch(plan.late))
     if old != new or late:
         if plan.altering:  # after the view's lock: who writes through the view takes both in this order
-            yield Statement(Template(plan.altering), [()])
+            yield execute(plan.altering)
         yield from guarded(catalog.dialect, plan.layout, writes=True, inserts="columns" not in new)
     changes = (yield from _columns(plan, added)) if "columns" in new else []
     if not changes and "columns" in new and list(old["columns"]) != list(new["columns"]):
         changes = ["the order of the columns"]
     if not plan.dialect.replaces:  # beside those that are called, before the catalog tells of them
-        yield from make_programs(plan, [each for each in programs if each.name.startswith("roost_")])
+        yield from making.make_programs(plan, [each for each in programs if each.name.startswith("roost_")])
     if not plan.dialect.transactional_ddl:
         # The statements so far are committed, and the lock is released. If this ends here, the added column, which has
         # a default, does no harm.
         yield Control.BEGIN_ALONE
-        again = yield Statement(catalog.lock, [(name,)])
-        if again != found:
+        if (yield from catalog.stored(name, lock=True)) != definition:
             raise Busy(f"{name}: another process changed it meanwhile")
     changed = ["keep"] if late else [each for each in plan.structure.options if old.get(each) != new.get(each)]
     for fact in changed:
         if fact in plan.alterations:
             yield from plan.alterations[fact](plan, old, new)
     if old != new:
-        yield Statement(catalog.outdated, [(name, name)])
-        yield Statement(catalog.remember, [(name,)])
-        yield Statement(catalog.change, [(plan.structure.definition, name)])
-    yield from make_programs(plan, programs)
+        yield from _replace_definition(catalog, plan.structure)
+    yield from making.make_programs(plan, programs)
     if plan.dialect.replaces and not plan.dialect.transactional_ddl:
         yield from _settle(plan, old, new, plan.settled.intersection(changed))
     return changes + [
@@ -150,6 +144,16 @@ def _change(
         f" {fact_in_words(fact, new.get(fact))}"
         for fact in changed
     ]
+
+
+def _replace_definition(catalog: Catalog, structure: Structure) -> Generator[Statement, Any, None]:
+    # The former one is remembered. Those of a structure of this name that was dropped go: its versions begin anew.
+    name, this = structure.name, "FROM roost_catalog WHERE name = ?"
+    outdated = f"DELETE FROM roost_former WHERE name = ? AND version >= (SELECT version {this})"
+    yield catalog.change(outdated, name, name)
+    columns = "name, version, definition"
+    yield catalog.change(f"INSERT INTO roost_former ({columns})\n  SELECT {columns} {this}", name)
+    yield catalog.change(CHANGE, structure.definition, name)
 
 
 def _settle(plan: StructurePlan, old: Facts, new: Facts, facts: Collection[str]) -> Generator[Wanted, Any, None]:
@@ -180,15 +184,14 @@ def _added(structure: Structure, old: Facts, new: Facts, given: Mapping[str, Any
 def _columns(plan: StructurePlan, added: Sequence[tuple[Column, Any]]) -> Changes:
     there: set[str] = set()  # since an alter that was cut short
     if added and not plan.dialect.transactional_ddl:
-        found = yield Statement(each(plan.dialect.choose(COLUMNS)), [(plan.rows_table,)])
-        there = {row[0] for row in found[0]}
+        there = {name for name, *_ in (yield from fetch(plan.dialect.choose(COLUMNS), plan.rows_table))}
     for column, value in added:
         declared = plan.dialect.declared(column)
         stored = _literal(plan.dialect, column, value)
         if plan.dialect.name == "mysql" and " MEDIUM" in declared:
             stored = f"({stored})"  # of so long a column it takes an expression alone (1101)
         if column.name not in there:
-            yield Statement(Template(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}"), [()])
+            yield execute(f"ALTER TABLE {plan.rows_table} ADD COLUMN {declared} DEFAULT {stored}")
     return [f"column {column.name} ({column.spec}) added" for column, _ in added]
 
 

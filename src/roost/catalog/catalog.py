@@ -6,19 +6,10 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Control, Dialect, Row, Statement, Template, Wanted, execute, fetch
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
-from roost.structures.making import (
-    all_programs,
-    drop_programs,
-    drop_view,
-    is_made,
-    make_programs,
-    make_view,
-    programs_differ,
-    view_of,
-)
-from roost.structures.plan import StructurePlan, definition_of, each
+from roost.structures import making
+from roost.structures.plan import StructurePlan, definition_of
 from roost.structures.structure import difference, facts_of
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
@@ -95,6 +86,7 @@ COLUMNS = {
     "    atthasdef::integer FROM pg_attribute\n"
     "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
 }
+CHANGE = "UPDATE roost_catalog SET version = version + 1, definition = ? WHERE name = ?"
 INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
 # The catalog, what structures were before they were altered, tokens of what is done once, and the last batches.
 PRIVATE = ("roost_catalog", "roost_former", "roost_once", "roost_writers")
@@ -118,7 +110,6 @@ class Catalog:
     def speak(self, dialect: Dialect) -> None:
         """Go on in another dialect."""
         self.dialect = dialect
-        hole = dialect.placeholder
         # CREATE TABLE has an index that is not unique in MariaDB and MySQL alone.
         index = f"KEY roost_once_over ({dialect.name_of(UNTIL)})"
         if dialect.family != "mariadb":
@@ -128,27 +119,27 @@ class Catalog:
             "roost_former": self._table("roost_former", [NAME, VERSION, DEFINITION], [NAME, VERSION]),
             "roost_once": self._table("roost_once", [TOKEN, UNTIL, ANSWER], [TOKEN], index),
         }
-        if dialect.exchanges:
+        if dialect.is_server:
             self.tables["roost_writers"] = self._table("roost_writers", [WRITER, BATCH, WRITTEN_AT], [WRITER])
         self.definition = definition_of(dialect)
-        self.lock = definition_of(dialect, dialect.for_update)  # before it is changed: nobody writes meanwhile
-        self.all = Template("SELECT name, version, definition FROM roost_catalog ORDER BY name", answer=Answer.ORDINAL)
-        self.change = Template(
-            f"UPDATE roost_catalog SET version = version + 1, definition = {hole} WHERE name = {hole}"
-        )
-        self.view = Template(f"UPDATE roost_catalog SET has_view = {hole} WHERE name = {hole}")
-        self.remove = Template(f"DELETE FROM roost_catalog WHERE name = {hole}")
-        self.former = each(f"SELECT definition FROM roost_former WHERE name = {hole}")
-        # Those of a structure of this name that was dropped go: its versions begin anew.
-        self.outdated = Template(
-            f"DELETE FROM roost_former WHERE name = {hole}\n"
-            f"  AND version >= (SELECT version FROM roost_catalog WHERE name = {hole})"
-        )
-        self.remember = Template(
-            "INSERT INTO roost_former (name, version, definition)\n"
-            f"  SELECT name, version, definition FROM roost_catalog WHERE name = {hole}"
-        )
-        self.forget = Template(f"DELETE FROM roost_former WHERE name = {hole}")
+        self._lock = definition_of(dialect, dialect.for_update)
+
+    def asking(self, sql: str) -> str:
+        """Return SQL with ? for each value as the database takes it."""
+        return sql.replace("?", self.dialect.placeholder)
+
+    def change(self, sql: str, *values: Any) -> Statement:
+        """Return the statement that changes the catalog's tables, given with ? for each value."""
+        return execute(self.asking(sql), *values)
+
+    def set_view(self, name: str, view: bool) -> Statement:
+        """Return the statement by which a structure is to have a view, or none."""
+        return self.change("UPDATE roost_catalog SET has_view = ? WHERE name = ?", view, name)
+
+    def stored(self, name: str, *, lock: bool = False) -> Generator[Statement, Any, str | None]:
+        """Return the definition that is stored; lock: before it is changed, so that nobody writes meanwhile."""
+        (rows,) = yield Statement(self._lock if lock else self.definition, [(name,)])
+        return rows[0][0] if rows else None
 
     def _table(self, name: str, columns: Sequence[Column], key: Sequence[Column], *more: str) -> str:
         lines = [*map(self.dialect.declared, columns), f"PRIMARY KEY ({self.dialect.names(key)})", *more]
@@ -160,7 +151,7 @@ def make_private(catalog: Catalog) -> Making:
     """Create the catalog's own missing tables; `Invalid` if an existing one would run another account's code."""
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
     for sql in catalog.tables.values():
-        yield Statement(Template(sql), [()])
+        yield execute(sql)
     yield from guarded(catalog.dialect, PRIVATE, writes=True)  # somebody may have been first
 
 
@@ -200,8 +191,7 @@ def strange(
 def _there(sql: str) -> Generator[Statement, Any, Sequence[Row]]:
     # At READ COMMITTED the next statement sees what another process has just made; in one snapshot, no statement does.
     for _ in range(2):
-        rows: Sequence[Row]
-        (rows,) = yield Statement(each(sql), [()])
+        rows = yield from fetch(sql)
         unseen = [name for name, problem, *_ in rows if problem == INVISIBLE]
         if not unseen:
             return rows
@@ -234,7 +224,12 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
     made = [*catalog.tables.values()]
     for plan in plans:
         programs = [sql for routine in plan.routines for sql in routine.make]
-        made += [*plan.tables, *programs, entry(plan, view), *(view_of(plan).make if view and plan.has_view else ())]
+        made += [
+            *plan.tables,
+            *programs,
+            entry(plan, view),
+            *(making.view_of(plan).make if view and plan.has_view else ()),
+        ]
     return made
 
 
@@ -260,63 +255,72 @@ def create(
             raise Invalid(f"two different structures are named {plan.structure.name}")
     plans = [*declared.values()]
     # Also where nothing can be written. SQLite's write lock is taken before anything is read.
-    if catalog.dialect.exchanges and (yield from _is_made(catalog, plans, view)):
+    if catalog.dialect.is_server and (yield from _is_made(catalog, plans, view)):
         return {}
     yield from lock(catalog)
     yield from make_private(catalog)
+    missing, former = yield from _compared(catalog, plans, exact)
+    for plan in missing:
+        yield from _make(catalog, plan, view)
+    others = [plan for plan in plans if plan not in missing and plan.structure.name not in former]
+    for plan in others:
+        definitions = yield from former_definitions(catalog, plan.structure.name)
+        yield from making.make_programs(plan, making.all_programs(plan, definitions))
+    for plan in [*missing, *others] if view else ():
+        if plan.has_view and (yield from making.make_view(plan)) and plan in others:
+            yield catalog.set_view(plan.structure.name, True)
+    return former
+
+
+def _compared(
+    catalog: Catalog, plans: Sequence[StructurePlan], exact: bool
+) -> Generator[Wanted, Any, tuple[list[StructurePlan], dict[str, str]]]:
+    # Those that are missing, and how former declarations differ. All are compared before one is made: not every engine
+    # can take back a table.
     missing: list[StructurePlan] = []
     former: dict[str, str] = {}
-    for plan in plans:  # all are compared before one is made: not every engine can take back a table
-        name = plan.structure.name
-        found = yield Statement(catalog.definition, [(name,)])
-        if not found[0]:
-            missing.append(plan)
-        elif found[0][0][0] != plan.structure.definition:
-            problem = difference(found[0][0][0], plan.structure.definition)
-            if not exact and (yield from _was_stored(catalog, plan, found[0][0][0])):
-                former[name] = problem
-                continue
-            raise Mismatch(
-                f"{name} is declared otherwise than it is stored: {problem}. "
-                f"store.alter({name}) changes what is stored, where it can be changed; "
-                f"store.drop({name}) drops it, with all that it holds"
-            )
-        elif (yield from programs_differ(plan)):
-            yield from _with_columns(plan)
-    for plan in missing:
-        if not catalog.dialect.transactional_ddl:
-            yield from _clear_away(plan)
-        try:
-            for sql in plan.tables:
-                yield Statement(Template(sql), [()])
-        except StatementFailed as error:
-            if not catalog.dialect.transactional_ddl:
-                yield from _clear_away(plan)
-            if error.word != "toobig":
-                raise
-            raise Invalid(
-                f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
-                f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
-            ) from error
-        yield from make_programs(plan, plan.routines)  # before the entry: what is in the catalog can be called
-        yield Statement(Template(entry(plan, view)), [()])
     for plan in plans:
         name = plan.structure.name
-        if plan not in missing and name not in former:
-            yield from make_programs(plan, all_programs(plan, (yield from former_definitions(catalog, name))))
-    if view:
-        for plan in plans:
-            name = plan.structure.name
-            if plan.has_view and name not in former and (yield from make_view(plan)) and plan not in missing:
-                yield Statement(catalog.view, [(True, name)])
-    return former
+        stored = yield from catalog.stored(name)
+        if stored is None:
+            missing.append(plan)
+        elif stored != plan.structure.definition:
+            former[name] = difference(stored, plan.structure.definition)
+            if exact or not (yield from _was_stored(catalog, plan, stored)):
+                raise Mismatch(
+                    f"{name} is declared otherwise than it is stored: {former[name]}. "
+                    f"store.alter({name}) changes what is stored, where it can be changed; "
+                    f"store.drop({name}) drops it, with all that it holds"
+                )
+        elif (yield from making.programs_differ(plan)):
+            yield from _with_columns(plan)
+    return missing, former
+
+
+def _make(catalog: Catalog, plan: StructurePlan, view: bool) -> Making:
+    if not catalog.dialect.transactional_ddl:
+        yield from _clear_away(plan)
+    try:
+        for sql in plan.tables:
+            yield execute(sql)
+    except StatementFailed as error:
+        if not catalog.dialect.transactional_ddl:
+            yield from _clear_away(plan)
+        if error.word != "toobig":
+            raise
+        raise Invalid(
+            f"{plan.structure.name}: its rows, or what identifies them, may have more bytes than it takes;"
+            f" give texts and bytes shorter limits, as roost.text(100): {str(error).partition(' in CREATE')[0]}"
+        ) from error
+    yield from making.make_programs(plan, plan.routines)  # before the entry: what is in the catalog can be called
+    yield execute(entry(plan, view))
 
 
 def _with_columns(plan: StructurePlan) -> Generator[Statement, Any, None]:
     """`Mismatch` if a table lacks a column that new programs would write: those that are there go on."""
     for table, columns in plan.layout.items():
-        there = yield Statement(each(plan.dialect.choose(COLUMNS)), [(table,)])
-        if lacking := [column.name for column in columns if column.name not in {row[0] for row in there[0]}]:
+        there = {name for name, *_ in (yield from fetch(plan.dialect.choose(COLUMNS), table))}
+        if lacking := [column.name for column in columns if column.name not in there]:
             name = plan.structure.name
             raise Mismatch(
                 f"{name}: {table} has no column {', '.join(lacking)}: it was made by another version of Roost. "
@@ -329,10 +333,11 @@ def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Ge
     if not there >= {*catalog.tables}:
         return False
     for plan in plans:
-        found = yield Statement(catalog.definition, [(plan.structure.name,)])
-        if not found[0] or found[0][0][0] != plan.structure.definition:
+        if (yield from catalog.stored(plan.structure.name)) != plan.structure.definition:
             return False
-        if (yield from programs_differ(plan)) or (view and plan.has_view and not (yield from is_made(plan))):
+        if (yield from making.programs_differ(plan)) or (
+            view and plan.has_view and not (yield from making.is_made(plan))
+        ):
             return False
     return True
 
@@ -347,8 +352,8 @@ def former_definitions(catalog: Catalog, name: str) -> Generator[Statement, Any,
     """Return the definitions that a structure had before it was altered."""
     if not (yield from guarded(catalog.dialect, ["roost_former"])):
         return []
-    found = yield Statement(catalog.former, [(name,)])
-    return [definition for (definition,) in found[0]]
+    former = yield from fetch(catalog.asking("SELECT definition FROM roost_former WHERE name = ?"), name)
+    return [definition for (definition,) in former]
 
 
 def _clear_away(plan: StructurePlan) -> Making:
@@ -357,13 +362,12 @@ def _clear_away(plan: StructurePlan) -> Making:
     for table in plan.layout:
         if table not in there:
             continue
-        rows = yield Statement(each(f"SELECT 1 FROM {table} LIMIT 1"), [()])
-        if rows[0]:
+        if (yield from fetch(f"SELECT 1 FROM {table} LIMIT 1")):
             raise Invalid(
                 f"{plan.structure.name}: there is a table {table} with rows, and the catalog has no entry of it; "
                 "rename or drop it"
             )
-        yield Statement(Template(f"DROP TABLE {table}"), [()])
+        yield execute(f"DROP TABLE {table}")
 
 
 def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> list[str]:
@@ -371,7 +375,7 @@ def drop_ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True
     made: list[str] = []
     for plan in plans:
         if view and plan.has_view:
-            objects = view_of(plan)  # what takes back a last step may have taken what an earlier one made
+            objects = making.view_of(plan)  # what takes back a last step may have taken what an earlier one made
             undo = [re.sub(r"\ADROP (\w+) ", r"DROP \1 IF EXISTS ", sql) for sql in reversed(objects.undo)]
             made += objects.drop or undo
         name = plan.dialect.literal(plan.structure.name)
@@ -390,20 +394,20 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
     for plan in plans:
         structure = plan.structure
-        found = yield Statement(catalog.lock, [(structure.name,)])
-        if not found[0]:
+        stored = yield from catalog.stored(structure.name, lock=True)
+        if stored is None:
             continue
-        kind = facts_of(found[0][0][0])["kind"]
+        kind = facts_of(stored)["kind"]
         if kind != structure.kind:
             raise Mismatch(f"{structure.name} is a {kind} in the database and not the {structure.kind} to be dropped")
         if not plan.layout:
             raise Invalid(f"{structure.name} is a table of your own; `roost uncap {structure.name}` undoes `roost cap`")
-        yield from drop_view(plan)
-        yield from drop_programs(plan)
+        yield from making.drop_view(plan)
+        yield from making.drop_programs(plan)
         for sql in _drop_tables(plan):
-            yield Statement(Template(sql), [()])
-        yield Statement(catalog.forget, [(structure.name,)])
-        yield Statement(catalog.remove, [(structure.name,)])
+            yield execute(sql)
+        for table in ("roost_former", "roost_catalog"):
+            yield catalog.change(f"DELETE FROM {table} WHERE name = ?", structure.name)
 
 
 def _drop_tables(plan: StructurePlan) -> list[str]:
@@ -417,6 +421,4 @@ def listed(catalog: Catalog) -> Generator[Statement, Any, list[tuple[str, int, s
     """Return the name, version and definition of every structure; none if there is no catalog."""
     if not (yield from guarded(catalog.dialect, ["roost_catalog"])):
         return []
-    found = yield Statement(catalog.all, [()])
-    rows: list[tuple[str, int, str]] = found[0]
-    return rows
+    return (yield from fetch("SELECT name, version, definition FROM roost_catalog ORDER BY name"))

@@ -9,10 +9,10 @@ from typing import Any
 
 from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, listed, strange
 from roost.dialects.conditions import no_utf8, wrong
-from roost.dialects.dialect import Statement
+from roost.dialects.dialect import Statement, fetch
 from roost.errors import Invalid
-from roost.structures.making import found_view, programs_differ, wanted_view
-from roost.structures.plan import MORE, MOST, Rule, StructurePlan, each
+from roost.structures import making
+from roost.structures.plan import MORE, MOST, Rule, StructurePlan
 from roost.structures.registry import from_definition, plan_for
 from roost.types.columns import Column
 
@@ -80,8 +80,7 @@ def _checked(catalog: Catalog, names: Sequence[str]) -> Checking:
     stored = {name: definition for name, _, definition in entries}
     found += [Violation(name, "catalog", None, "is not in the catalog") for name in names if name not in stored]
     private, unread = {*PRIVATE}, []
-    shown = (yield Statement(each("SELECT name FROM roost_catalog WHERE has_view"), [()])) if stored else [[]]
-    viewed = {name for (name,) in shown[0]}
+    viewed = (yield from fetch("SELECT name FROM roost_catalog WHERE has_view")) if stored else []
     for name, definition in stored.items():
         try:
             plan = plan_for(from_definition(definition), catalog.dialect)
@@ -95,12 +94,12 @@ def _checked(catalog: Catalog, names: Sequence[str]) -> Checking:
         if plan.structure.name != name:
             found.append(Violation(name, "catalog", None, f"its definition is that of {plan.structure.name}"))
         else:
-            found += [Violation(name, *broken) for broken in (yield from _broken(plan, name in viewed))]
+            found += [Violation(name, *broken) for broken in (yield from _broken(plan, (name,) in viewed))]
     if not names:
-        tables = yield Statement(each(catalog.dialect.choose(TABLES)), [()])
+        tables = yield from fetch(catalog.dialect.choose(TABLES))
         found += [
             Violation(table, "catalog", None, "a private table that belongs to no structure")
-            for (table,) in tables[0]
+            for (table,) in tables
             if table not in private and not table.startswith(tuple(unread))
         ]
     return found
@@ -116,18 +115,18 @@ def _broken(plan: StructurePlan, view: bool) -> Generator[Statement, Any, Broken
     found = found or (yield from _broken_layout(plan))
     if found:
         return found
-    for name in (yield from programs_differ(plan)):
+    for name in (yield from making.programs_differ(plan)):
         message = f"{name} is not as Roost makes it; store.create({plan.structure.name}) makes it anew"
         found.append(("program", None, message))
     for rule, sql in _rules(plan):
-        broken = yield Statement(each(f"{sql} LIMIT {MOST + 1}"), [()])
-        for row in broken[0][:MOST]:
+        broken = yield from fetch(f"{sql} LIMIT {MOST + 1}")
+        for row in broken[:MOST]:
             try:
                 key = plan.key_value(row[:-1])
             except (ValueError, TypeError):
                 key = tuple(row[:-1])  # a key that cannot be read is itself what is broken
             found.append((rule, key, row[-1]))
-        if len(broken[0]) > MOST:
+        if len(broken) > MOST:
             found.append((rule, None, MORE))
     message = yield from _broken_view(plan, view)
     return [*found, ("view", None, message)] if message else found
@@ -135,11 +134,11 @@ def _broken(plan: StructurePlan, view: bool) -> Generator[Statement, Any, Broken
 
 def _broken_view(plan: StructurePlan, view: bool) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    stored = (yield from found_view(plan)).objects
+    stored = (yield from making.found_view(plan)).objects
     if not stored:
         makes = f"store.alter({name}, view=True) makes it anew, view=False says that none is wanted"
         return f"it is not there; {makes}" if view else ""
-    wanted = (yield from wanted_view(plan)).objects
+    wanted = (yield from making.wanted_view(plan)).objects
     if stored == wanted:
         return ""
     wrong = sorted(each for each in {*wanted, *stored} if stored.get(each) != wanted.get(each))
@@ -150,22 +149,21 @@ def _broken_layout(plan: StructurePlan) -> Generator[Statement, Any, Broken]:
     dialect = plan.dialect
     found: Broken = []
     for table, columns in plan.layout.items():
-        there = yield Statement(each(dialect.choose(COLUMNS)), [(table,)])
-        if not there[0]:
+        there = yield from fetch(dialect.choose(COLUMNS), table)
+        if not there:
             found.append(("tables", None, f"there is no table {table}"))
             continue
         wanted = {(c.name, _type(dialect.types[c.type.kind](c)), int(not c.nullable)) for c in columns}
-        stored = {(column, _type(type_), int(not_null)) for column, type_, not_null, _ in there[0]}
+        stored = {(column, _type(type_), int(not_null)) for column, type_, not_null, _ in there}
         for column, type_, not_null in sorted(wanted ^ stored):
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
             message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
             found.append(("tables", None, message))
     for index in plan.indexes:
-        there = yield Statement(each(dialect.choose(INDEX)), [(index,)])
-        if not there[0]:
+        if not (yield from fetch(dialect.choose(INDEX), index)):
             found.append(("tables", None, f"there is no index {index}"))
     clock = f"roost_{plan.structure.name}_clock"
-    if clock in plan.layout and not found and not (yield Statement(each(f"SELECT 1 FROM {clock}"), [()]))[0]:
+    if clock in plan.layout and not found and not (yield from fetch(f"SELECT 1 FROM {clock}")):
         make = next(sql for sql in plan.tables if sql.startswith(f"INSERT INTO {clock} "))
         found.append(("clock", None, f"its time may go back: {clock} has lost its row; run {make}"))
     return found

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.catalog.catalog import Catalog, listed
-from roost.dialects.dialect import Dialect, Statement
-from roost.structures.plan import each
+from roost.dialects.dialect import Dialect, Statement, fetch
 from roost.structures.structure import facts_of
 from roost.structures.views.mysql import FORBIDS, LIMITS
 
@@ -128,14 +127,11 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
     }[dialect.name]
     facts = Facts(synchronous=synchronous or "")
     for sql in asked:
-        found = yield Statement(each(sql), [()])
-        facts.update({str(name): str(value) for name, value in found[0]})
+        facts.update((yield from _named(sql)))
     if dialect.family == "mariadb":
-        found = yield Statement(each(GRANTS), [()])
-        facts.update(_rights([str(line) for (line,) in found[0]], facts["database"]))
+        facts.update(_rights([str(line) for (line,) in (yield from fetch(GRANTS))], facts["database"]))
         if facts["may process"]:
-            found = yield Statement(each(SNAPSHOT), [()])
-            facts.update({str(name): str(value) for name, value in found[0]})
+            facts.update((yield from _named(SNAPSHOT)))
     if session is not None and facts["connection"] != str(session):
         facts["pooler"] = "ProxySQL, MaxScale or the like" if dialect.family == "mariadb" else "PgBouncer or the like"
     _conclude(facts)
@@ -147,6 +143,10 @@ def examine(dialect: Dialect, synchronous: str | None, session: int | None) -> P
                 findings += [Finding(subject, found, *more)] if found else []
                 break
     return findings
+
+
+def _named(sql: str) -> Generator[Statement, Any, dict[str, str]]:
+    return {str(name): str(value) for name, value in (yield from fetch(sql))}
 
 
 def pickled(catalog: Catalog) -> Probing:
@@ -161,7 +161,7 @@ def pickled(catalog: Catalog) -> Probing:
         some = f"SELECT value FROM roost_{name}_rows WHERE value IS NOT NULL LIMIT {SAMPLE}"
         begins = " OR ".join(f"substr(q.value, 1, {n}) IN ({marks})" for n in (1, 2))
         count = f"SELECT count(*) FROM ({some}) q WHERE {begins}"
-        ((number,),) = (yield Statement(each(count), [()]))[0]
+        ((number,),) = yield from fetch(count)
         if number:
             advice = 'serializer="json", or Signed(secret): no stored byte is executed then'
             means = "whoever can write to its table can run code in the applications that read it"

@@ -10,14 +10,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from roost.dialects.dialect import Dialect, Statement
-from roost.structures.cache.declaration import NEVER, Cache
+from roost.dialects.dialect import Dialect, Statement, fetch
+from roost.structures.cache.declaration import Cache
 from roost.structures.counter.declaration import Counter
-from roost.structures.counter.plan import CounterPlan
-from roost.structures.lease import Lease
-from roost.structures.plan import Context, StructurePlan, each
+from roost.structures.plan import Context, StructurePlan
 from roost.structures.program import ProgramPlan
-from roost.structures.rate_limit import RateLimit
 from roost.structures.set.declaration import Set
 
 MOST = 10_000  # rows that are counted
@@ -79,7 +76,7 @@ def measure(plan: StructurePlan, context: Context) -> Measuring:
     structure = plan.structure
     backlog = (yield from _backlog(plan, context)) if plan.expires else None
     if isinstance(structure, Cache) and structure.bounded:
-        ((n, taken, sequence),) = yield from _asked(f"SELECT n, bytes, sequence FROM {plan.head_table} WHERE id = 0")
+        ((n, taken, sequence),) = yield from fetch(f"SELECT n, bytes, sequence FROM {plan.head_table} WHERE id = 0")
         parts = [n / structure.max_items] if structure.max_items else []
         parts += [taken / structure.max_bytes] if structure.max_bytes else []
         count = Count(n)
@@ -95,7 +92,7 @@ def oldest_snapshot(dialect: Dialect) -> Generator[Statement, Any, float | None]
     """Return the age in seconds of the oldest snapshot of another session, on PostgreSQL; elsewhere None."""
     if dialect.family != "postgresql":
         return None
-    ((age,),) = yield from _asked(SNAPSHOT)
+    ((age,),) = yield from fetch(SNAPSHOT)
     return float(age)
 
 
@@ -112,11 +109,6 @@ def exact_sum(plan: StructurePlan, column: str) -> str:
     return f"0, coalesce(sum({column}), 0)"
 
 
-def _asked(sql: str) -> Generator[Statement, Any, list[Any]]:
-    (rows,) = yield Statement(each(sql), [()])
-    return list(rows)
-
-
 def _statistics(
     plan: StructurePlan,
 ) -> Generator[Statement, Any, tuple[int | None, Count | None, int | None, int | None, Count | None]]:
@@ -126,7 +118,7 @@ def _statistics(
         return (None,) * 5
     names = [*plan.layout] or [plan.structure.name]
     asked = query.format(names=", ".join(map(plan.dialect.literal, names)))
-    found = {row[0]: row[1:] for row in (yield from _asked(asked))}
+    found = {row[0]: row[1:] for row in (yield from fetch(asked))}
     rows, _, _, written, deleted = found.get(plan.rows_table if plan.layout else plan.structure.name, (None,) * 5)
     sizes, dead = ([row[place] for row in found.values()] for place in (1, 2))
     gone = None if deleted is None else Count(deleted, False)  # with those of transactions that were undone
@@ -144,13 +136,13 @@ def _by_heads(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, A
     summed = [name for name in ("sequence", "n") if name in columns]
     sums = "".join(f", {exact_sum(plan, name)}" for name in summed)
     source = few(", ".join(summed) or "1 AS one", plan.head_table, order=names)
-    ((n, *parts),) = yield from _asked(f"SELECT count(*){sums} FROM {source}")
+    ((n, *parts),) = yield from fetch(f"SELECT count(*){sums} FROM {source}")
     total = {name: int(parts[2 * i]) * 2**32 + int(parts[2 * i + 1]) for i, name in enumerate(summed)}
     keys = _count(n, None)
     if "n" in total and keys.exact:
         rows = Count(total["n"])
     else:
-        ((n,),) = yield from _asked(f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, order=names)}")
+        ((n,),) = yield from fetch(f"SELECT count(*) FROM {few('1 AS one', plan.rows_table, order=names)}")
         rows = _count(n, estimate)
     return keys, rows, total.get("sequence") if keys.exact else None
 
@@ -161,32 +153,17 @@ def _by_rows(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, An
     counts = isinstance(structure, Counter)
     source = few(f"{names}, n" if counts else names, plan.rows_table, order=names)
     sums = f", {exact_sum(plan, 'n')}" if counts else ""
-    ((n, *parts),) = yield from _asked(f"SELECT count(*){sums} FROM {source}")
+    ((n, *parts),) = yield from fetch(f"SELECT count(*){sums} FROM {source}")
     keys = rows = _count(n, estimate)
     if several:
         source = few(names, plan.rows_table, order=names)
-        ((n,),) = yield from _asked(f"SELECT count(*) FROM (SELECT DISTINCT {names} FROM {source}) d")
+        ((n,),) = yield from fetch(f"SELECT count(*) FROM (SELECT DISTINCT {names} FROM {source}) d")
         keys = Count(n, rows.exact)
     return keys, rows, int(parts[0]) * 2**32 + int(parts[1]) if counts and rows.exact else None
 
 
-def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count | None]:
-    # None: a kind of another package has its moments elsewhere.
-    structure, now, column = plan.structure, plan.now, "start"
-    if isinstance(plan, CounterPlan):
-        counter: Counter[Any] = plan.structure
-        past = f"start < {plan.start(plan.clock)} - {((counter.keep or 1) - 1) * counter.size}"
-    else:
-        column = {Lease: "expires", RateLimit: "tat"}.get(type(structure), "until")
-        past = f"{column} <= {now}{f' AND until < {NEVER}' if column == 'until' else ''}"
-        ends = getattr(plan, "expiry", column)
-        if ends != column:  # the index has this one
-            past += f" AND {ends} <= {now} AND {ends} < {NEVER}"
-    for table in (plan.rows_table, plan.head_table):
-        if any(each.name == column for each in plan.layout.get(table, ())):
-            break
-    else:
-        return None
+def _backlog(plan: ProgramPlan, context: Context) -> Generator[Statement, Any, Count]:
+    table, past = plan.expired()
     query = plan.read(f"SELECT count(*) FROM {few('1 AS one', table, past)}", plan.timed)
     (((n,),),) = yield query.alone(plan.moment(context))
     return _count(n, None)

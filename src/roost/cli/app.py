@@ -13,18 +13,8 @@ from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 import click
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -252,31 +242,31 @@ def print_table(console: Console, title: str, headers: Sequence[str], rows: Iter
     console.print(made)
 
 
-def progress_bar(unit: str = "lines", *, in_bytes: bool = False) -> Progress:
+def progress_bar(unit: str = "lines", *, in_bytes: bool = False) -> progress.Progress:
     """Make a progress bar on stderr, with rate and remaining time; it is hidden if stderr is not a terminal.
 
     in_bytes: the total is in bytes, and the field `done` counts the units.
     """
     console = Console(stderr=True)
-    counts: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit), _Rate()]
+    counts: list[progress.ProgressColumn] = [progress.MofNCompleteColumn(), progress.TextColumn(unit), _Rate()]
     if in_bytes:
-        counts = [TextColumn(f"{{task.fields[done]:,}} {unit}"), TransferSpeedColumn()]
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
+        counts = [progress.TextColumn(f"{{task.fields[done]:,}} {unit}"), progress.TransferSpeedColumn()]
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
         *counts,
-        TimeRemainingColumn(),
+        progress.TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
 
 
-class _Rate(ProgressColumn):
+class _Rate(progress.ProgressColumn):
     """Units per second."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 

@@ -151,13 +151,29 @@ def doctor(settings: GlobalOptions, url: str | None) -> None:
     )
 
 
-@click.command()
-@click.argument("name")
-@click.argument("key")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@shared
-@click.pass_obj
-def clear(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
+def _removing(verb: str, text: str) -> click.Command:
+    # A command that removes what a key holds, after asking.
+    @click.command(verb, help=text)
+    @click.argument("name")
+    @click.argument("key")
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @shared
+    @click.pass_obj
+    def command(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
+        with settings.open() as store:
+            structure = lookup(store, name, to_write=True)
+            value = key_from_text(structure, key)
+            must_agree(f"{verb} key {key_in_words(value)} of {name}: what it holds is deleted. Go on?", yes)
+            removed = store.run(getattr(structure, verb)(value))
+        document = {"structure": name, "key": plain(value), "removed": removed}
+        told = f"{name}: {console_of(structure).removed(removed)} removed from key {key_in_words(value)}"
+        answer(settings, document, [told])
+
+    return command
+
+
+clear = _removing(
+    "clear",
     """Delete the content of a key.
 
     The key itself stays: a ring's sequence continues.
@@ -166,17 +182,10 @@ def clear(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
     Examples:
       roost clear visits 5
       roost clear pagehits 7,/home --yes
-    """
-    _remove(settings, "clear", name, key, yes)
-
-
-@click.command()
-@click.argument("name")
-@click.argument("key")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@shared
-@click.pass_obj
-def forget(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
+    """,
+)
+forget = _removing(
+    "forget",
     """Delete a key with its content.
 
     If the key is used again, a ring or a capped collection starts at sequence 1.
@@ -185,8 +194,8 @@ def forget(settings: GlobalOptions, name: str, key: str, yes: bool) -> None:
     Examples:
       roost forget visits 5
       roost forget pagehits '[7, "/home"]' --yes
-    """
-    _remove(settings, "forget", name, key, yes)
+    """,
+)
 
 
 @click.command()
@@ -211,16 +220,3 @@ def drop(settings: GlobalOptions, name: str, yes: bool) -> None:
         must_agree(f"drop {name}: the {structure.kind} and all that it holds are deleted. Go on?", yes)
         store.drop(structure)
     answer(settings, {"structure": name, "dropped": True}, [f"{name}: dropped"])
-
-
-def _remove(settings: GlobalOptions, verb: str, name: str, text: str, yes: bool) -> None:
-    with settings.open() as store:
-        structure = lookup(store, name, to_write=True)
-        key = key_from_text(structure, text)
-        operation = structure.clear(key) if verb == "clear" else structure.forget(key)
-        must_agree(f"{verb} key {key_in_words(key)} of {name}: what it holds is deleted. Go on?", yes)
-        removed = store.run(operation)
-    document = {"structure": name, "key": plain(key), "removed": removed}
-    answer(
-        settings, document, [f"{name}: {console_of(structure).removed(removed)} removed from key {key_in_words(key)}"]
-    )

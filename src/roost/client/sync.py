@@ -8,12 +8,13 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from roost.client.conversation import Client, Connection, Deadline, Options, checked, connections
 from roost.client.requests import Index, Opening, Request
+from roost.databases.callers.caller import now
 from roost.errors import Busy, Error
 
 T = TypeVar("T")
@@ -34,18 +35,6 @@ def is_ready(connection: socket.socket | int, seconds: float | None, *, to_write
         poll.register(connection, select.POLLIN | (select.POLLOUT if to_write else 0))
         return bool(poll.poll(None if seconds is None else seconds * 1000))
     return any(select.select([connection], [connection] if to_write else [], [], seconds))
-
-
-def _done(work: Coroutine[Any, Any, T]) -> T:
-    # Run a coroutine that blocks and never suspends.
-    try:
-        work.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    finally:
-        work.close()
-    raise AssertionError("it has suspended")
 
 
 class _Wire:
@@ -157,7 +146,7 @@ class HandlerSocket(Connection[_Wire], Client):
                 self._drop()  # an earlier call was interrupted outside its `try`
             self._clean = False
             try:
-                outcomes = _done(self._converse(asked, deadline))
+                outcomes = now(self._converse(asked, deadline))
             except BaseException:
                 self._drop()
                 raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import socket
 import sys
 import threading
 import webbrowser
@@ -274,16 +273,11 @@ def serve(
         raise roost.Invalid(f"{address}: the pages take a port")
     if options.token is None and not address.loopback:
         raise roost.Invalid(f"{address} can be reached from other machines: without a token anybody could look")
-    family, place = address.resolve()[0]
-    try:
-        listener = socket.create_server(place, family=family)
-    except OSError as error:
-        raise roost.CannotOpen(f"cannot listen at {address}: {error.strerror}") from error
+    listener, found = address.listen()
     pages = Pages(store, options)
     server = uvicorn.Server(configured(pages.guard))
-    host, port, *_ = listener.getsockname()
-    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
-    base = f"http://{Address(reached, int(port))}/"
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(found.host, found.host)
+    base = f"http://{Address(reached, found.port)}/"
     announce(link(base, options.token))
     if browser:
         webbrowser.open(link(base, options.token and pages.guard.ticket()))

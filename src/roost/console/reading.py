@@ -11,14 +11,14 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from roost.catalog.measure import MOST, Count, exact_sum, few
-from roost.dialects.dialect import Statement, Wanted
+from roost.dialects.dialect import Wanted, fetch
 from roost.errors import Error
 from roost.structures.cache.declaration import NEVER
 from roost.structures.capped.plan import CappedPlan
 from roost.structures.clock import SECOND
 from roost.structures.counter.plan import CounterPlan
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, StructurePlan, each
+from roost.structures.plan import Context, StructurePlan
 from roost.structures.program import ProgramPlan
 from roost.structures.registry import console_of
 from roost.structures.ring import RingPlan
@@ -63,7 +63,7 @@ def _run(plan: StructurePlan, context: Context, *operations: Operation[Any]) -> 
 def _rows(plan: Any, sql: str, given: Sequence[Any] = (), row: Sequence[Any] = ()) -> Reading[list[Any]]:
     # The rows of a query with named parameters; of a table of the application's own it has none.
     if not isinstance(plan, ProgramPlan):
-        return list((yield Statement(each(sql), [()]))[0])
+        return (yield from fetch(sql))
     return list((yield plan.read(sql, given).alone(tuple(row)))[0])
 
 
@@ -176,16 +176,8 @@ def rows_of(plan: Any, estimate: Count | None) -> Reading[Count]:
 def aged(plan: Any, context: Context) -> Reading[dict[str, Any]]:
     """Return of a table that is capped by age: how far that is behind, the oldest and the newest time."""
     words = yield from plan.adoption.reading(plan.cap)
-    source, by = few("1 AS one", f"{words.table} i", words.over("i")), words.column(plan.cap.by or "")
-    found = []
-    for query in (
-        f"SELECT count(*) FROM {source}",
-        f"SELECT {words.shown(f'min({by})')} FROM {words.table} WHERE {by} > {words.first}",
-        f"SELECT {words.shown(f'max({by})')} FROM {words.table}",
-    ):
-        ((value,),) = yield from _rows(plan, query)
-        found.append(value)
-    over, oldest, newest = found
+    ((over,),) = yield from _rows(plan, f"SELECT count(*) FROM {few('1 AS one', f'{words.table} i', words.over('i'))}")
+    oldest, newest = yield from words.ends(words.shown)
     return {"over": Count(min(over, MOST), over <= MOST), "oldest": oldest, "newest": newest}
 
 

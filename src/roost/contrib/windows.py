@@ -138,9 +138,12 @@ class WindowsPlan(own.RefusingPlan):
         count = f"SELECT count(*) FROM {self.head_table} WHERE {self.mine()}"
         for verb in ("clear", "forget"):
             yield own.Program(verb, key, self._clearing, [own.number("had")], before=count)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield self.lock_program()
         yield own.Program("sweep", [SWEPT], self._sweeping)
+
+    def expired(self) -> tuple[str, str]:
+        return self.head_table, f"until <= {self.now}"
 
     def _asked(self, verb: str) -> str:
         # PostgreSQL would take the divisor of a number to be an integer.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 from dataclasses import dataclass
 from typing import cast
 
-from roost.errors import Invalid
+from roost.errors import CannotOpen, Invalid
 
 Place = tuple[str, int] | tuple[str, int, int, int]  # the form that `socket.bind` takes
 
@@ -55,6 +56,16 @@ class Address:
         except OSError as error:
             raise Invalid(f"{self}: {self.host} is not a known host ({error.strerror})") from error
         return list(dict.fromkeys((family, cast(Place, place)) for family, _, _, _, place in found))
+
+    def listen(self) -> tuple[socket.socket, Address]:
+        """Listen at a host and port; return the socket, and the address with the port that it has."""
+        family, place = self.resolve()[0]
+        try:
+            made = socket.create_server(place, family=family)
+        except OSError as error:
+            raise CannotOpen(f"cannot listen at {self}: {os.strerror(error.errno or 0)}") from error
+        host, port, *_ = made.getsockname()
+        return made, Address(str(host), int(port))
 
     def connect(self, seconds: float | None) -> socket.socket:
         """Return a connected socket, whose timeout is `seconds`. Raises: OSError."""

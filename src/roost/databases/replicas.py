@@ -17,7 +17,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from roost.databases.engine import Engine, Trace, Wait
+from roost.databases.engine import Connection, Engine, Trace, Wait
 from roost.databases.waits import THREAD, Waits
 from roost.dialects.dialect import LEAVES, Control
 from roost.errors import Busy, CannotOpen, Conflict, ConnectionLost, Invalid, ReadOnly
@@ -29,7 +29,7 @@ PRIMARY_FOR = 1.0  # seconds for which the primary is read if no replica is foun
 SHARE = 20  # the same, in multiples of the time that finding none took, if that is longer: a twentieth of the time
 FIND = 2.0  # seconds that connecting to a replica may take; libpq treats 1 as 2
 
-
+T = TypeVar("T")
 H = TypeVar("H")
 R = TypeVar("R", bound=Any)  # a driver's connection, `Watched`
 
@@ -173,15 +173,12 @@ def _ask_primary(connection: Any) -> str:
             connection.pause(connection.wait)
 
 
-T = TypeVar("T")
-
-
 PAUSE = 0.05  # seconds between two attempts to reach a server that is down
 ROLE = 1.0  # seconds after which a server is asked again whether it still accepts writes
 STANDBY = 10.0  # the same, if no server that accepts writes was found behind the URL's one host
 
 
-class Reconnecting(ABC):
+class Reconnecting(Connection, ABC):
     """A connection that is replaced when it is lost or is connected to the wrong server.
 
     follows: it may lead to a replica.
@@ -348,10 +345,6 @@ class Reconnecting(ABC):
     @abstractmethod
     def only_reads(self) -> bool:
         """Return whether the server is a replica, or a standby."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Roll back an open transaction. Never raises."""
 
     @abstractmethod
     def begin(self, word: Control) -> None:

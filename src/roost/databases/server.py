@@ -406,16 +406,6 @@ class ServerConnection(Reconnecting):
     def reaches(self, position: str, seconds: float) -> bool:
         """Return whether this is a replica that has a position; wait for it for so long."""
 
-    @property
-    @abstractmethod
-    def session(self) -> int | None:
-        """The number by which the server knows it, as the driver was told."""
-
-    @property
-    @abstractmethod
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-
     @abstractmethod
     def limit(self, seconds: float) -> None:
         """Limit every wait for the server, both for sending and for its answer.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,6 +81,22 @@ class Statement(NamedTuple):
     last: bool = False  # nothing is asked after it: a transaction that only reads is over with it
     values: int = 0  # that come back at most, if known: so few need not be counted while they are read
     only: bool = False  # all that is asked for its run, which only reads; others may follow in the transaction
+
+
+def query(sql: str) -> Template:
+    """Make the template of a query that is sent once per row."""
+    return Template(sql, answer=Answer.ORDINAL)
+
+
+def fetch(sql: str, *values: Any) -> Generator[Statement, Any, list[Any]]:
+    """Ask a query, with the values of its placeholders; return its rows."""
+    (rows,) = yield Statement(query(sql), [values])
+    return list(rows)
+
+
+def execute(sql: str, *values: Any) -> Statement:
+    """Return the statement that changes something, with the values of its placeholders."""
+    return Statement(Template(sql), [values])
 
 
 class Together(NamedTuple):
@@ -160,8 +176,9 @@ class Dialect:
     slots: int = 1  # of a counter that names none
     key_bytes: int = 0  # of a row's identity at most; 0: it is refused when its table is made, if at all
     nul: bool = True  # whether a text may have a NUL in it
-    row_locks: bool = True  # writers wait for single rows; without, for the whole database
-    exchanges: bool = True  # each round trip to a server has a cost, so statements are sent together if possible
+    # Writers wait for single rows, and statements go together where they can, since a round trip has a cost. Without,
+    # on SQLite, writers wait for the whole file.
+    is_server: bool = True
     singles: bool = True  # one operation by itself needs no batch
     replaces: bool = True  # CREATE OR REPLACE of routines and triggers
     transactional_ddl: bool = True  # without, every CREATE and ALTER commits

@@ -120,12 +120,7 @@ MARIADB = Dialect(
         "uuid": lambda _: "BINARY(16)",
         "enum": lambda column: "BIGINT" if column.type.numbered else _text(max(map(len, column.type.members))),
     },
-    encoders={
-        "bool": int,
-        "datetime": _moment,
-        "uuid": lambda value: value.bytes,
-        "enum": lambda value: value.value,
-    },
+    encoders={"bool": int, "datetime": _moment, "uuid": lambda value: value.bytes, "enum": lambda value: value.value},
     decoders={
         "bool": lambda _: bool,
         "datetime": lambda _: _read_moment,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Mapping
 from typing import Any
 
-from roost.dialects.dialect import Answer, Statement, Template
+from roost.dialects.dialect import Statement, fetch
 
 Right = tuple[str, str]  # a table of this database, or "*" for all of them, and a privilege
 Defined = Mapping[str, tuple[str | None, Collection[Right]]]  # by an object's name: its definer, and what it needs
@@ -43,13 +43,13 @@ def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
     """Return the names of the objects whose definer is gone, or has not the rights that they need any more."""
     if not objects:
         return set()
-    me, sees = (yield from _asked(SEEN))[0]
+    me, sees = (yield from fetch(SEEN))[0]
     lost: set[str] = set()
     for definer in {definer for definer, _ in objects.values()}:
         user, _, host = (definer or "").rpartition("@")
         if not definer or not host or not (sees or definer == me):
             continue  # a role, or somebody who is not shown, or whose rights are not
-        there = yield from _asked(ACCOUNT, definer)
+        there = yield from fetch(ACCOUNT, definer)
         granted = yield from _granted(user)
         for name, (of, rights) in objects.items():
             has = all(("*", right) in granted or (table.lower(), right) in granted for table, right in rights)
@@ -60,12 +60,12 @@ def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
 
 def may(right: str) -> Generator[Statement, Any, bool]:
     """Return whether the current account has a right on the whole database."""
-    ((me, _),) = yield from _asked(SEEN)
+    ((me, _),) = yield from fetch(SEEN)
     return ("*", right) in (yield from _granted(me.rpartition("@")[0]))
 
 
 def _granted(user: str) -> Generator[Statement, Any, set[Right]]:
-    found = yield from _asked(RIGHTS, *[f"'{user}'@"] * 4)
+    found = yield from fetch(RIGHTS, *[f"'{user}'@"] * 4)
     return {(table.lower(), right) for table, right in found}
 
 
@@ -75,11 +75,5 @@ def mighty() -> Generator[Statement, Any, tuple[str, bool, bool]]:
     What it makes runs with these rights, and the SQL in it names tables that others may replace: by a view, whose
     functions then run with them too.
     """
-    me, rights, names_others = (yield from _asked(MIGHTY))[0]
+    me, rights, names_others = (yield from fetch(MIGHTY))[0]
     return me, bool(rights), bool(names_others)
-
-
-def _asked(sql: str, *values: str) -> Generator[Statement, Any, list[Any]]:
-    found = yield Statement(Template(sql, answer=Answer.ORDINAL), [values])
-    rows: list[Any] = found[0]
-    return rows

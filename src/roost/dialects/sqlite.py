@@ -57,8 +57,7 @@ SQLITE = Dialect(
     },
     table_options=" STRICT, WITHOUT ROWID",
     slots=1,
-    row_locks=False,
-    exchanges=False,
+    is_server=False,
     array="json_each(?)",
     pack=json.dumps,
 )

@@ -16,10 +16,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 # Upper bounds of the histogram's buckets, in seconds; one more bucket counts longer durations.
-BOUNDS = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
-    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-)
+BOUNDS = (*(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025), *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0))
 NAMES = (
     *("connections", "open", "refused", "requests", "errors", "rows"),
     *("bytes_in", "bytes_out", "slow", "batches", "nanoseconds", "unavailable"),

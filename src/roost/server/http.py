@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
@@ -20,7 +18,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from roost.databases.addresses import Address
-from roost.errors import CannotOpen
 from roost.server.counters import BOUNDS
 from roost.server.processes import Slot
 
@@ -91,13 +88,8 @@ class Http:
 
     async def listen(self, address: Address) -> None:
         """Serve at an address. Raises: CannotOpen if it is in use."""
-        family, place = address.resolve()[0]
-        try:
-            made = socket.create_server(place, family=family)
-        except OSError as error:
-            raise CannotOpen(f"cannot listen at {address}: {os.strerror(error.errno or 0)}") from error
-        host, port, *_ = made.getsockname()
-        self.address = str(Address(str(host), int(port)))
+        made, found = address.listen()
+        self.address = str(found)
         self._server = await asyncio.start_server(self._connected, sock=made, limit=LONGEST)
 
     async def close(self) -> None:

@@ -51,10 +51,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        load: Callable[[], Settings],
-        announce: Callable[[list[tuple[str, str]]], None],
+        self, settings: Settings, load: Callable[[], Settings], announce: Callable[[list[tuple[str, str]]], None]
     ) -> None:
         self.settings = settings
         self.slots: list[Slot] = []

@@ -67,7 +67,7 @@ class Core:
         self._clock = clock
         self.known = Known(self.engine.dialect)
         self._token = self.known.token
-        self._exchanges = self.engine.dialect.exchanges  # of all that a server may turn out to be
+        self._is_server = self.engine.dialect.is_server
         self.engine.heard = self.known.speak
         self.closed = False
         self._start()
@@ -83,20 +83,19 @@ class Core:
         self.threads = threads()
         self._crowded = 0
         self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
-        row_locks = self.engine.dialect.row_locks
         self._writer = self._batch_link()
-        writes = partial(self._lead, self._writer, Control.BEGIN, self._slow_writes if row_locks else None)
+        writes = partial(self._lead, self._writer, Control.BEGIN, self._slow_writes if self._is_server else None)
         self.writers = Queue(writes, self.lock_wait, self._worry)
         # A server works on one batch of reads while Python makes the results of another.
-        self.reading = 2 if self._exchanges else 1
+        self.reading = 2 if self._is_server else 1
         if self.engine.memory:
             self._readers, self.readers = [self._writer], [self.writers]  # another connection sees another database
         else:
             self._readers = [self._batch_link() for _ in range(self.reading)]
-            slow_reads = self._slow_reads if row_locks else None
+            slow_reads = self._slow_reads if self._is_server else None
             reads = [partial(self._lead, link, Control.BEGIN_READ, slow_reads) for link in self._readers]
             self.readers = [Queue(work, self.lock_wait, self._worry) for work in reads]
-        self._slow_queues = [self._slow_queue(number) for number in range(READING + 1)] if row_locks else []
+        self._slow_queues = [self._slow_queue(number) for number in range(READING + 1)] if self._is_server else []
 
     def _slow_queue(self, number: int) -> Queue:
         # A queue in which atoms wait for locks that other sessions hold for long, on a connection of its own.
@@ -194,7 +193,7 @@ class Core:
         plan: StructurePlan | None = op.structure.plans.get(self.known.dialect.name)
         if plan is None:
             return UNANSWERED
-        if (self._exchanges or plan.routines) and plan.found_by.get(self._token) is not plan:
+        if plan.found_by.get(self._token) is not plan:
             return UNANSWERED  # the statement would fail if another declaration is stored
         verb = op.verb
         reads = verb in READS
@@ -230,7 +229,7 @@ class Core:
                 if connection is None or connection.broken:
                     return UNANSWERED
                 wait = connection.wait = link.single_wait
-                if self._exchanges:
+                if self._is_server:
                     wait.deadline = deadline  # of the exchange; on a file there is no wait for the lock
                 link.user = get_ident()
                 try:
@@ -269,11 +268,11 @@ class Core:
         if not left and not isinstance(error, Error):  # an exception raised by a signal handler of the application
             connection.broken = True
             raise
-        if isinstance(error, OutcomeUnknown) or not (left or self._exchanges):
+        if isinstance(error, OutcomeUnknown) or not (left or self._is_server):
             stats.unknown += isinstance(error, OutcomeUnknown)
             self._report(connection)
             raise
-        if self._exchanges:
+        if self._is_server:
             connection.settle()
             self._report(connection)
             stats.retries += not isinstance(error, Careful)
@@ -348,7 +347,7 @@ class Core:
             try:
                 return work()
             except (Conflict, ReadOnly) as error:
-                if monotonic() > deadline or (isinstance(error, ReadOnly) and not self._exchanges):
+                if monotonic() > deadline or (isinstance(error, ReadOnly) and not self._is_server):
                     raise
                 self._rest()
 
@@ -380,9 +379,9 @@ class Core:
         self.writers.submit((), monotonic() + self.timeout, errand)
         return results[0]
 
-    def snapshot(self, make: Callable[[], Work[T]], *, lasts: bool = True) -> T:
+    def snapshot(self, make: Callable[[], Work[T]]) -> T:
         """Run a long read in one snapshot, on a connection of its own; repeat it if another node's DDL has ended it."""
-        return self._look(lambda _: make(), lasts)
+        return self._on_own_connection(lambda _: make())
 
     def doctor(self) -> list[Finding]:
         """Examine the database, and return the findings of `doctor`."""
@@ -391,22 +390,22 @@ class Core:
             found = yield from examine(self.engine.dialect, self.engine.durability, session)
             return found + (yield from pickled(self.known.catalog))
 
-        return self._look(ask)
+        return self._on_own_connection(ask)
 
-    def _look(self, make: Callable[[int | None], Work[T]], lasts: bool = True) -> T:
+    def _on_own_connection(self, make: Callable[[int | None], Work[T]]) -> T:
         # make: is given the number of the session.
-        def apart() -> T:
+        def read() -> T:
             link = Link(self.engine, self.timeout)
             self._looking.add(link)
             try:
                 if self.closed:
                     raise Closed("the store was closed")
-                wait = self._patience(link, monotonic() + self.timeout, lasts=lasts)
+                wait = self._patience(link, monotonic() + self.timeout, lasts=True)
                 return self._read(link, wait, lambda connection: make(connection.session), alone=True)
             finally:
                 self._looking.discard(link)
 
-        return self.exclusive(make(None)) if self.engine.memory else self._again(apart)
+        return self.exclusive(make(None)) if self.engine.memory else self._again(read)
 
     def glance(self, make: Callable[[Context], Work[T]], seconds: float, *, alone: bool = False) -> T:
         """Run a short read in one snapshot, which fails after so many seconds: for a console or a metric.
@@ -424,7 +423,7 @@ class Core:
         # Reads in one snapshot.
         limits = wait.work is not None and self.engine.file is not None  # servers end a statement themselves
 
-        def look(link: Link) -> T:
+        def read(link: Link) -> T:
             if link.connection is None:
                 link.connection = self.engine.connect(wait, writes=False)
             connection = link.connection
@@ -439,7 +438,7 @@ class Core:
                 connection.execute(Control.BEGIN_READ)
                 return drive(make(connection), connection)
 
-        return link.use(look)
+        return link.use(read)
 
     def disconnect(self) -> None:
         """Close each connection when it is not in use; the next operation connects again."""

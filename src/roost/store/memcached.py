@@ -43,12 +43,7 @@ class CacheCore:
     reading = 1  # concurrent batches of reads, for asyncio
 
     def __init__(
-        self,
-        url: str,
-        timeout: float,
-        trace: Trace | None,
-        clock: Callable[[], dt.datetime],
-        random: Random | None,
+        self, url: str, timeout: float, trace: Trace | None, clock: Callable[[], dt.datetime], random: Random | None
     ) -> None:
         try:
             from roost.databases.memcached.engine import MemcachedEngine

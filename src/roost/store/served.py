@@ -220,12 +220,12 @@ class Database(ABC):
     def _declared(self, name: str) -> Generator[Any, Any, Structure]:
         missing = Missing(f"{name} is not in this database; roost create makes it")
         try:
-            (stored,) = yield Statement(self._known.catalog.definition, [(name,)])
+            stored = yield from self._known.catalog.stored(name)
         except Missing as error:  # the catalog
             raise missing from error
-        if not stored:
+        if stored is None:
             raise missing
-        return from_definition(stored[0][0])
+        return from_definition(stored)
 
     def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
@@ -418,9 +418,11 @@ class Database(ABC):
         operations = [operation for _, wanted in waiting for operation in wanted.operations]
         try:
             found = (yield from self._performed(operations)) if operations else []
-        except self.refusals:
-            for place, wanted in waiting:
-                results[place] = yield from self._one(wanted)
+        except self.refusals as error:
+            if len(waiting) == 1:
+                results[waiting[0][0]] = kept(error)
+            for each in waiting if len(waiting) > 1 else ():
+                yield from self._together([each], results)
             return []
         begin = 0
         for place, wanted in waiting:
@@ -428,12 +430,6 @@ class Database(ABC):
             results[place] = _result(wanted, found[begin:end])
             begin = end
         return []
-
-    def _one(self, wanted: Wanted) -> Generator[Any, Any, Any]:
-        try:
-            return _result(wanted, (yield from self._performed(wanted.operations)))
-        except self.refusals as error:
-            return kept(error)
 
     def _by_steps(self, steps: Steps) -> Generator[Any, Any, Any]:
         # Run a request of several operations, each of which depends on the result before: all of them or none.

@@ -25,7 +25,7 @@ from roost.databases.sqlite.apsw import DIALECT, ApswConnection
 from roost.databases.sqlite.engine import SQLiteEngine
 from roost.databases.waits import THREAD, Waits
 from roost.dialects import SQLITE, Statement, Together
-from roost.dialects.dialect import Wanted
+from roost.dialects.dialect import Wanted, query
 from roost.errors import (
     CannotOpen,
     Conflict,
@@ -45,15 +45,15 @@ from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.opened import READ_TABLE, OpenedIndex, guarded
 from roost.structures.index.runs import Columns, Results, Shape
 from roost.structures.index.schema import Reading, Table
-from roost.structures.plan import Careful, Context, each
+from roost.structures.plan import Careful, Context
 
 LOCK_WAIT = 0.1  # seconds that a turn waits for a lock before the request that needs it is isolated
 FOREVER = 10.0**6  # seconds, if a request may take any time
 SHORTEST = 2**20  # the lowest limit of an answer's bytes: the check of a table is part of the same answer
 NAMES = {
-    "mariadb": each("SELECT DATABASE(), DATABASE()"),
-    "mysql": each("SELECT DATABASE(), DATABASE()"),
-    "postgresql": each("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
+    "mariadb": query("SELECT DATABASE(), DATABASE()"),
+    "mysql": query("SELECT DATABASE(), DATABASE()"),
+    "postgresql": query("SELECT current_database()::text, coalesce(current_schema()::text, '')"),
 }
 
 Work = Generator[Any, Any, Any]

@@ -239,13 +239,7 @@ class Store(_Base, Runner):
         return Joined(caller_of(connection, core.engine), core.known, core.joined_context)
 
     def holding(
-        self,
-        lease: Lease[K],
-        key: K,
-        *,
-        ttl: dt.timedelta | float = 30.0,
-        holder: str | None = None,
-        wait: float = 0.0,
+        self, lease: Lease[K], key: K, *, ttl: dt.timedelta | float = 30.0, holder: str | None = None, wait: float = 0.0
     ) -> Holding[K]:
         """Hold a lease while a `with` block runs, renewed by a thread; `Busy` if another holder has it.
 
@@ -378,13 +372,7 @@ class AsyncStore(_Base, AsyncRunner):
         return AsyncJoined(async_caller_of(connection, core.engine), core.known, core.joined_context)
 
     def holding(
-        self,
-        lease: Lease[K],
-        key: K,
-        *,
-        ttl: dt.timedelta | float = 30.0,
-        holder: str | None = None,
-        wait: float = 0.0,
+        self, lease: Lease[K], key: K, *, ttl: dt.timedelta | float = 30.0, holder: str | None = None, wait: float = 0.0
     ) -> AsyncHolding[K]:
         """Hold a lease while an `async with` block runs, renewed by a task; see `Store.holding`.
 

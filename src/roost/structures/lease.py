@@ -21,11 +21,11 @@ from roost.structures.operation import Operation
 from roost.structures.plan import Careful, Context, Rule, Verb
 from roost.structures.program import Answering, ProgramPlan, Write, first
 from roost.structures.reading import Ask
-from roost.structures.relation import read_only
+from roost.structures.relation import ReadOnly
 from roost.structures.rules import rule, sweep
 from roost.structures.steps import Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, column_facts
-from roost.structures.wire import PeekWire
+from roost.structures.wire import Wire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, shown
 from roost.types.columns import Column
@@ -135,9 +135,10 @@ def _end(plan: Any, which: str) -> str:
     return f"UPDATE {plan.rows_table} SET expires = {now} WHERE {which} AND expires > {now}"
 
 
-class LeaseWire(PeekWire):
+class LeaseWire(Wire):
     """A key that somebody holds has a row."""
 
+    of_key = "peek"
     more = (TOKEN, ENDS)
 
 
@@ -146,7 +147,6 @@ class LeasePlan(ProgramPlan):
 
     structure: Lease[Any]
     wire = LeaseWire
-    views = read_only(_shown, _end, "a lease is held by acquire(), not by INSERT or UPDATE; DELETE ends one", [TOKEN])
     expires = True
 
     def made(self) -> Iterator[str]:
@@ -206,7 +206,7 @@ class LeasePlan(ProgramPlan):
         )
         for verb in ("clear", "forget"):
             yield Program(verb, key, self._ending, [had], before=mine)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             shown = {HOLDER: "{holder}", TOKEN: "{token}", ENDS: at_moment(self.dialect, "{expires}")}
             yield Program("peek", key, self._peeking, [HOLDER, TOKEN, EXPIRES], door=Door(gives=shown))
             yield self.lock_program()
@@ -347,6 +347,13 @@ class LeasePlan(ProgramPlan):
         if self.dialect.singles:  # a plain read refuses what somebody else has
             self.questions["acquire"] = partial(self._question, self._by_other)
         return {}
+
+    def relation(self) -> ReadOnly:
+        why = "a lease is held by acquire(), not by INSERT or UPDATE; DELETE ends one"
+        return ReadOnly(_shown, _end, why, [TOKEN])
+
+    def expired(self) -> tuple[str, str]:
+        return self.rows_table, f"expires <= {self.now}"
 
     def rules(self) -> Iterator[Rule]:
         wrong = "r.token < 0 OR r.ttl < 0 OR r.expires < 0 OR (r.token = 0) <> (r.ttl = 0)"

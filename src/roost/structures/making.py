@@ -10,10 +10,10 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Statement, Template
+from roost.dialects.dialect import Statement, execute, fetch
 from roost.dialects.mariadb_definers import powerless
 from roost.errors import Error, Invalid
-from roost.structures.plan import StructurePlan, each
+from roost.structures.plan import StructurePlan
 from roost.structures.registry import from_definition
 from roost.structures.steps import Routine
 from roost.structures.views.mysql import MYSQL_VIEWS, needed
@@ -67,13 +67,13 @@ def drop_programs(plan: StructurePlan, but: Sequence[Routine] = ()) -> Generator
     if not plan.routines:
         return False
     structure, names = plan.structure.name, {each.name for each in but}
-    (found,) = yield Statement(each(plan.dialect.choose(PROGRAMS).format(mark=mysql.MARK, name=structure)), [()])
+    found = yield from fetch(plan.dialect.choose(PROGRAMS).format(mark=mysql.MARK, name=structure))
     dropped = False
     for (name,) in found:
         bare = name.rsplit(".", 1)[-1].replace('"', "")
         mine = plan.dialect.family == "mariadb" or re.fullmatch(VARIANT.format(name=structure), bare)
         if mine and bare.split("(")[0] not in names:
-            yield Statement(Template(plan.dialect.choose(DROPS).format(name)), [()])
+            yield execute(plan.dialect.choose(DROPS).format(name))
             dropped = True
     return dropped
 
@@ -91,8 +91,7 @@ def found_programs(plan: StructurePlan, routines: Sequence[Routine]) -> Generato
         "mine": MINE,
         "here": "'search_path=' || quote_ident(current_schema()) || ', pg_temp' = ANY (p.proconfig)",
     }
-    sql = plan.dialect.choose(FOUND).format(**told)
-    (found,) = yield Statement(each(sql), [()])
+    found = yield from fetch(plan.dialect.choose(FOUND).format(**told))
     for name, text in found:
         if mark not in (text or ""):
             raise Invalid(f"{plan.structure.name}: the database has something called {name} that Roost has not made")
@@ -110,7 +109,7 @@ def programs_differ(
     lost: set[str] = set()
     if plan.dialect.family == "mariadb":
         names = ", ".join(map(plan.dialect.literal, found))
-        (defined,) = yield Statement(each(DEFINERS.format(names=names)), [()])
+        defined = yield from fetch(DEFINERS.format(names=names))
         bodies = {each.name: each.make[-1] for each in routines}
         lost = yield from powerless({name: (definer, needed(bodies.get(name, ""))) for name, definer in defined})
     return [each.name for each in routines if found.get(each.name) != each.text or each.name in lost]
@@ -123,7 +122,7 @@ def make_programs(plan: StructurePlan, routines: Sequence[Routine]) -> Generator
         if routine.name in differ:
             # SQLite cannot replace a view; elsewhere what is there is replaced in place, and no call misses it.
             for sql in [*(routine.drop if plan.dialect.name == "sqlite" else ()), *routine.make]:
-                yield Statement(Template(sql), [()])
+                yield execute(sql)
 
 
 def all_programs(plan: StructurePlan, definitions: Sequence[str]) -> Sequence[Routine]:
@@ -163,12 +162,10 @@ def is_made(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     return (yield from found_view(plan)).objects == (yield from wanted_view(plan)).objects
 
 
-def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[Statement, Any, bool]:
+def make_view(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     """Create the view if it is missing or of another version; return whether it was.
 
-    `Invalid` if another object has one of its names.
-
-    dropped: the former view; what the application added to it is restored.
+    What the application has added to it stays. `Invalid` if another object has one of its names.
     """
     view, found = (yield from wanted_view(plan)), (yield from found_view(plan))
     if found.objects == view.objects:
@@ -176,11 +173,11 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
     replace = _dialect(plan).replace
     if replace is not None and (changes := (yield from replace(plan, found))):
         for sql in changes:
-            yield Statement(Template(sql), [()])
+            yield execute(sql)
         return True
     only_told = False  # the statements are only collected to be shown, and the view still exists
-    if found.objects:
-        dropped = yield from drop_view(plan)
+    dropped = yield from drop_view(plan)
+    if dropped.objects:
         only_told = bool((yield from found_view(plan)).objects)
     if not only_told and (taken := (yield from _dialect(plan).taken(plan))):
         raise Invalid(
@@ -190,12 +187,12 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
         )
     done = 0
     try:
-        for sql in [*view.make, *dropped.own, *dropped.said]:
-            yield Statement(Template(sql), [()])
+        for sql in [*view.make, *dropped.own]:
+            yield execute(sql)
             done += 1
     except Error:
         for sql in reversed(view.undo[:done]):
-            yield Statement(Template(sql), [()])
+            yield execute(sql)
         raise
     return True
 
@@ -203,17 +200,16 @@ def make_view(plan: StructurePlan, dropped: FoundView = NO_VIEW) -> Generator[St
 def drop_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     """Drop the view, and return it; `Invalid` if an object of the application depends on it."""
     found = yield from found_view(plan)
-    if found.objects and (goes_with := _dialect(plan).goes_with):
-        found = yield from goes_with(plan, found)
-    if found.users:
-        raise Invalid(
-            f"{plan.structure.name}: its view has to be dropped, and {', '.join(found.users)} would go with it; "
-            "drop that first, and make it again after"
-        )
     if found.objects:
         for sql in found.drop or view_of(plan).drop:
-            yield Statement(Template(sql), [()])
+            yield execute(sql)
     return found
+
+
+def lock_view(plan: StructurePlan) -> Generator[Statement, Any, None]:
+    """Keep others from writing through the view, before its tables are changed."""
+    for sql in _dialect(plan).lock(plan):
+        yield execute(sql)
 
 
 def _dialect(plan: StructurePlan) -> ViewDialect:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Wanted, query
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.operation import Operation
 from roost.structures.steps import Routine
@@ -27,7 +27,6 @@ from roost.types.columns import Column
 # in their order.
 Plan = Generator[Wanted, Any, list[Any]]
 Operations = Sequence[Operation[Any]]
-Locked = bool  # whether what a run writes is locked already
 
 same: Callable[[Row], Row] = tuple  # the converter of columns that need none: it returns the row itself
 
@@ -55,6 +54,7 @@ class Context:
     joined: bool = False  # inside the application's own transaction
     careful: bool = False  # an optimistic attempt has failed
     nowait: bool = False  # do not wait for locks that other sessions hold
+    locked: bool = False  # what the operations write is locked already
     refused: dict[str, dict[Row, None]] = field(default_factory=dict)  # by structure, what was refused
     # By structure: keys that were read, whose use is to be stored.
     used: dict[str, dict[Row, None]] = field(default_factory=dict)
@@ -69,14 +69,6 @@ class Context:
         if len(refused) >= MOST_REFUSED:
             refused.clear()
         refused[asked] = None
-
-    def carefully(self) -> Context:
-        """Return the context for running a batch again after `Careful`."""
-        return replace(self, careful=True)
-
-    def without_waiting(self) -> Context:
-        """Return the context for running a batch without waiting for locks."""
-        return replace(self, nowait=True)
 
 
 def in_utc(clock: Callable[[], dt.datetime]) -> Callable[[], dt.datetime]:
@@ -101,8 +93,7 @@ Alteration = Callable[[Any, Facts, Facts], Generator[Wanted, Any, None]]
 Rule = tuple[str, str]
 
 
-# What runs the operations of one verb, given the keys that are locked already.
-Verb = Callable[[Operations, Any, Any], Plan]
+Verb = Callable[[Operations, Context], Plan]  # what runs the operations of one verb
 
 
 class Careful(Exception):
@@ -149,12 +140,10 @@ class StructurePlan(TargetPlan):
     # The columns of a row in the order in which its programs are given them; on MySQL also the programs' names.
     form: Sequence[str] = ()
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
+    altering: str = ""  # what `alter` locks its tables with, where the row of its definition is not enough
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
     settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
     late: str = ""  # the query for a key whose `keep` a call has written by a former declaration, after `alter`
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # by the dialect's family, the parts of its SQL view
-    of_all: ClassVar[frozenset[str]] = frozenset(["keys"])  # verbs that read all keys
-    together: Mapping[str, str] = {}  # verbs that one run simulates together, in their order
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
 
     def __init__(self, structure: Structure, dialect: Dialect) -> None:
@@ -174,8 +163,6 @@ class StructurePlan(TargetPlan):
         self._as_stored: dict[str, StructurePlan] = {}
         self.stored = Statement(definition_of(dialect), [(name,)])
         self.current = Statement(definition_of(dialect, dialect.for_share), [(name,)])
-        self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
-        self.seize = seizing(dialect, self.head_table, key)
         self._verbs: dict[str, Verb] = {}
         # The forms of a single operation, by its verb: one statement that reads, or a transaction of its own. If it has
         # neither, or the function returns None, it needs a batch.
@@ -191,10 +178,13 @@ class StructurePlan(TargetPlan):
         yield from ()
         return []
 
+    def relation(self) -> Any:
+        """Return what SQL clients see, and what they may do (`relation.py`); None if there is no view."""
+
     @property
     def has_view(self) -> bool:
         """Whether plain SQL clients can have a view of it."""
-        return bool(self.views)
+        return self.relation() is not None
 
     def as_stored(self, definition: str) -> StructurePlan | Error:
         """Return the plan for the stored declaration, if it differs; `Mismatch` if this one cannot be used with it."""
@@ -212,45 +202,10 @@ class StructurePlan(TargetPlan):
         return found
 
     def run(self, operations: Operations, context: Context) -> Plan:
-        if context.nowait and self.seize is not None:
-            yield Statement(self.seize, self.seized(operations, context))
-        if len(operations) == 1:
-            only: list[Any] = yield from self._verbs[operations[0].verb](operations, context, False)
-            return only
-        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written. So
-        # those that are there are locked in their order, and the others by the operations on both sides of the reader.
-        readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
-        if readers and self.dialect.row_locks and any(op.writes for op in operations[readers[0] :]):
-            if not context.joined:
-                yield from self.take_heads(operations, context, makes=False)
-            before = yield from StructurePlan.run(self, operations[: readers[0]], context)
-            return before + (yield from StructurePlan.run(self, operations[readers[0] :], context))
-        together = self.together
-        kind = (lambda op: together.get(op.verb, op.verb)) if together else attrgetter("verb")
-        runs = [(verb, list(run)) for verb, run in groupby(operations, kind)]
-        locked: Locked = False
-        if len(runs) > 1 and self.routines:
-            locked = yield from self.take_heads(operations, context)
         results: list[Any] = []
-        for verb, run in runs:
-            results += yield from self._verbs[verb](run, context, locked)
-            if locked is False:
-                locked = True
+        for verb, run in groupby(operations, attrgetter("verb")):
+            results += yield from self._verbs[verb](list(run), context)
         return results
-
-    def take_heads(
-        self, operations: Operations, context: Context, *, makes: bool = True
-    ) -> Generator[Wanted, Any, Locked]:
-        """Take the locks for all rows that operations of several kinds write; return whether they are taken.
-
-        makes: whether those that are missing are made, where an operation makes them.
-        """
-        yield from ()
-        return True
-
-    def seized(self, operations: Operations, context: Context) -> list[Row]:
-        """Return the parameters of `seize` for the rows that operations write, in the order of locks."""
-        return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         return [self.key_out(op.args[0])]
@@ -300,7 +255,7 @@ def _most_bytes(column: Column) -> int:
 
 def definition_of(dialect: Dialect, lock: str = "") -> Template:
     """Make the template that reads a definition from the catalog, by name."""
-    return each(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
+    return query(f"SELECT definition FROM roost_catalog WHERE name = {dialect.placeholder}{lock}")
 
 
 def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template | None:
@@ -314,11 +269,6 @@ def seizing(dialect: Dialect, table: str, columns: Sequence[Column]) -> Template
     return Template(
         f"(SELECT {{i}} FROM {table} WHERE {where}{dialect.for_update}{dialect.nowait})", Gather.UNION, Answer.ORDINAL
     )
-
-
-def each(sql: str) -> Template:
-    """Make the template of a query that is sent once per row."""
-    return Template(sql, answer=Answer.ORDINAL)
 
 
 def write(sql: str, values: str = "") -> Template:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Answer, Dialect, Exchange, Gather, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template, Together, Wanted, execute
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import (
     Careful,
     Context,
-    Locked,
     Operations,
     Plan,
     Transaction,
@@ -32,7 +32,6 @@ from roost.structures.plan import (
 )
 from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
-from roost.structures.relation import VIEWS, Relation
 from roost.structures.rules import removals
 from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
 from roost.structures.words.mysql import calling, in_json, results
@@ -41,7 +40,7 @@ from roost.structures.words.words import Words, short_digest
 from roost.types.columns import Column
 
 MOST_CALLS = 64  # procedures that one text calls on MariaDB and MySQL
-SOME = 10  # rows from which a server takes them in one call of the set form, where there is one
+SOME = 10  # rows from which the set form takes them in one call, where there is one
 SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
 SWEEPS = 16  # writes after which a batch deletes expired rows
 MOST_SWEPT = 1_000  # rows that one batch deletes
@@ -78,12 +77,15 @@ class ProgramPlan(ReadPlan):
     A structure's own plan defines `programs`, `writes` and `asks`; in `verbs` it can add what these do not express.
     first: values of a created head that are not zero.
     own_time: by its own time, which never goes back, and has a table; otherwise by the clock.
+    optimistic: verbs that seldom refuse a row: on SQLite many are given at once, and after a refusal one by one.
     apart: the width of the columns by which calls are told apart: those in which these differ can be in any order.
+    of_all: the verbs that read all keys.
     """
 
-    views: ClassVar[Mapping[str, Callable[[Any], Any]]] = VIEWS
     first: Mapping[str, str] = {}
     own_time = True
+    optimistic: ClassVar[frozenset[str]] = frozenset()
+    of_all: ClassVar[frozenset[str]] = frozenset(["keys"])
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         super().__init__(structure, dialect)
@@ -95,9 +97,10 @@ class ProgramPlan(ReadPlan):
             self.words.variant = f"_{short_digest(','.join([*rows.per, *(each.name for each in rows.others)]))}"
         self.lock_width = self.apart = self.key_width  # of the columns that identify what a call locks
         self._programs: dict[str, Program] = {}
+        # By verb: the call of its program for many rows, and for one; SQLite's queries before and after it.
         self._many: dict[str, Template] = {}
         self._one: dict[str, str] = {}
-        self._around: dict[str, tuple[Read | None, Read | None]] = {}
+        self._asked_around: dict[str, tuple[Read | None, Read | None]] = {}
         self._timed: set[str] = set()  # the verbs of programs that need the moment
         self._owed = self._swept = 0  # writes since expired rows were deleted; when that was, by the store's clock
         self.tables = tuple(self.made())
@@ -113,7 +116,13 @@ class ProgramPlan(ReadPlan):
             routine = self.words.routine(program)
             routines.append(routine)
             self._programs[program.verb], self._refused_as[program.verb] = program, routine.refusals
-            self._call(program.verb, program)
+            self._one[program.verb], self._many[program.verb] = self.words.calls(program)
+            if (program.before or program.after) and self._by_store:
+                asked = [*program.given, NOW]
+                self._asked_around[program.verb] = (
+                    self.read(program.before, asked) if program.before else None,
+                    self.read(program.after, asked) if program.after else None,
+                )
             if self.words.clock in routine.text or NOW.name in program.before + program.after:
                 self._timed.add(program.verb)
             if (door := self.words.door(program)) is not None:
@@ -121,15 +130,15 @@ class ProgramPlan(ReadPlan):
         self.routines = tuple(routines)
         self.form = [*self.form, *([] if dialect.replaces else [each.name for each in routines])]
         self._refusals = {message: outcome for each in routines for message, outcome in each.refusals.items()}
-        if not self.heads:
-            self.seize = seizing(dialect, self.rows_table, structure.key.columns)
-        if self.heads and dialect.lock_table:  # in the order of the programs, and against SELECT FOR UPDATE, too
+        self.seize = seizing(dialect, self.head_table if self.heads else self.rows_table, structure.key.columns)
+        self.altering = dialect.lock_table.format(self.rows_table, "SHARE ROW EXCLUSIVE")
+        if self.heads:  # in the order of the programs, and against SELECT FOR UPDATE, too
             self.altering = dialect.lock_table.format(f"{self.head_table}, {self.rows_table}", "EXCLUSIVE")
         removing = {"clear", "forget"} & self._programs.keys()
         self.writes = {verb: Write(verb, self.key_of, first, makes=False) for verb in removing} | dict(self.written())
         self.asks = dict(self.asked())
         if dialect.singles:
-            self.transactions = {verb: partial(self._alone, write) for verb, write in self.writes.items()}
+            self.transactions = {verb: partial(self._single, write) for verb, write in self.writes.items()}
             self.questions = {verb: partial(self._question, ask) for verb, ask in self.asks.items()}
         self._verbs |= {verb: partial(self._asks, ask) for verb, ask in self.asks.items()}
         self._verbs |= dict.fromkeys(self.writes, self._writes)
@@ -165,49 +174,6 @@ class ProgramPlan(ReadPlan):
         """Return what runs the operations of verbs that are neither of these."""
         return {}
 
-    def relation(self) -> Relation:
-        """Return what SQL clients see, and what they may do; without it there is no view."""
-        raise NotImplementedError
-
-    @property
-    def has_view(self) -> bool:
-        described = self.views is not VIEWS or type(self).relation is not ProgramPlan.relation
-        return super().has_view and described
-
-    def _call(self, verb: str, program: Program) -> None:
-        name, hole = self.words.routine_name(program), self.dialect.placeholder
-        columns, given = self.dialect.names(program.given), self.dialect.holes(len(program.given))
-        match self.dialect.family:
-            case "sqlite":
-                holes = f"{given}, ?"
-                self._one[verb] = f"INSERT INTO {name} VALUES ({holes})"
-                self._many[verb] = modification(self._one[verb], holes)
-                if program.before or program.after:
-                    asked = [*program.given, NOW]
-                    self._around[verb] = (
-                        self.read(program.before, asked) if program.before else None,
-                        self.read(program.after, asked) if program.after else None,
-                    )
-            case "postgresql" if program.many:
-                call = f"{name}({self.dialect.arrays(program.given)})"
-                rows = f"SELECT 0, o FROM {call} AS o" if program.gives else f"SELECT {call}"
-                self._many[verb] = Template(rows, Gather.ARRAYS, Answer.ORDINAL if program.gives else Answer.NONE)
-            case "postgresql":
-                call = f"{name}({self.dialect.names(program.given, 'q.')})"
-                self._many[verb] = Template(
-                    f'SELECT (q."#" - 1)::integer, o.*\n'
-                    f'  FROM unnest({self.dialect.arrays(program.given)}) WITH ORDINALITY AS q ({columns}, "#")\n'
-                    f"  CROSS JOIN LATERAL {call} AS o",
-                    Gather.ARRAYS,
-                    Answer.ORDINAL,
-                )
-                self._one[verb] = f"{name}({given})"
-            case _ if program.many:
-                outs = "".join(f", @roost_{place}" for place in range(len(program.gives)))
-                self._many[verb] = Template(f"CALL {name}({hole}{outs})")
-            case _:
-                self._one[verb] = f"CALL {name}({given}{{result}})"
-
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def program(self, verb: str) -> Program:
@@ -242,18 +208,18 @@ class ProgramPlan(ReadPlan):
             return [None] * len(rows)
         # What is asked around the calls is right for calls of different keys; a row that is refused ends its statement.
         rounds = [[place] for place in range(len(rows))]
-        if not context.careful and verb not in self._around:
+        if not context.careful and verb not in self._asked_around:
             rounds = [[*range(len(rows))]]
-        elif not context.careful and not self.refusals(verb) and self.apart:
+        elif not context.careful and self.apart and (verb in self.optimistic or not self.refusals(verb)):
             rounds = in_rounds([row[: self.key_width] for row in rows])
         found: list[Any] = []
         for places in rounds:
-            found += yield from self._at_once(verb, [rows[place] + now for place in places])
+            found += yield from self._call_on_file(verb, [rows[place] + now for place in places])
         return in_place(chain.from_iterable(rounds), found)
 
-    def _at_once(self, verb: str, rows: Sequence[Row]) -> Calling:
+    def _call_on_file(self, verb: str, rows: Sequence[Row]) -> Calling:
         # What the trigger does to rows is told by what is asked around the call.
-        program, (first, last) = self._programs[verb], self._around.get(verb, (None, None))
+        program, (first, last) = self._programs[verb], self._asked_around.get(verb, (None, None))
         before = [next(iter(each), None) for each in (yield first.statement(rows))] if first else [None] * len(rows)
         called = [row for row, found in zip(rows, before, strict=True) if found is None or not program.idle(found)]
         try:
@@ -320,7 +286,42 @@ class ProgramPlan(ReadPlan):
             outcomes += [_outcome([next(values) for _ in range(gives[verb])], gives[verb]) for verb, _ in part]
         return outcomes
 
-    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
+    def run(self, operations: Operations, context: Context) -> Plan:
+        if context.nowait and self.seize is not None:
+            yield Statement(self.seize, self.seized(operations))
+        results = yield from self._run(operations, context)
+        if self.expires and not context.joined and (written := [op for op in operations if op.writes]):
+            self._owed += sum([len(self.writes[op.verb].rows(op)) for op in written if op.verb in self.writes])
+            if len(operations) > 1 or written[0].verb in RUNS or self._is_due(context):
+                yield from self.sweep(context)
+        return results
+
+    def _run(self, operations: Operations, context: Context) -> Plan:
+        if len(operations) == 1:
+            only: list[Any] = yield from self._verbs[operations[0].verb](operations, context)
+            return only
+        # To lock a key that is not there makes it, which a reader of all keys must not see before it is written. So
+        # those that are there are locked in their order, and the others by the operations on both sides of the reader.
+        readers = [place for place, op in enumerate(operations, 1) if op.verb in self.of_all]
+        if readers and self.dialect.is_server and any(op.writes for op in operations[readers[0] :]):
+            if not context.joined:
+                yield from self.take_heads(operations, context, makes=False)
+            before = yield from self._run(operations[: readers[0]], context)
+            return before + (yield from self._run(operations[readers[0] :], context))
+
+        def verb_of(op: Operation[Any]) -> str:
+            return self.together.get(op.verb, op.verb)
+
+        runs = [(verb, list(run)) for verb, run in groupby(operations, verb_of)]
+        if len(runs) > 1:
+            yield from self.take_heads(operations, context)
+            context = replace(context, locked=True)
+        results: list[Any] = []
+        for verb, run in runs:
+            results += yield from self._verbs[verb](run, context)
+        return results
+
+    def _writes(self, run: Operations, context: Context) -> Plan:
         # The operations of programs that run together.
         made = [(self.writes[op.verb], op, self.writes[op.verb].rows(op)) for op in run]
         calls = [(write.program, row) for write, _, rows in made for row in rows]
@@ -329,7 +330,7 @@ class ProgramPlan(ReadPlan):
         if len(programs) == 1:
             outcomes = yield from self.call(calls[0][0], [row for _, row in calls], context)
         elif programs:
-            locks = [] if locked or self._by_store else self.locks(run, context)
+            locks = [] if context.locked or self._by_store else self.locks(run, context)
             outcomes = yield from self._call_mixed(calls, locks, context)
         told = iter(outcomes)
         results = [write.result(op, list(islice(told, len(rows)))) for write, op, rows in made]
@@ -357,17 +358,17 @@ class ProgramPlan(ReadPlan):
             found = (yield from self.call_several([*locking, *given]))[len(locks) if locking else 0 :]
         return in_place(chain.from_iterable(places for _, places in groups), found)
 
-    def _alone(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
+    def _single(self, write: Write, op: Operation[Any], context: Context) -> Transaction | Exchange | None:
         # One operation as a transaction of its own; None: a batch, if it has several rows, or expired ones are to go.
         rows = write.rows(op)
         if len(rows) != 1 or op.verb in RUNS or (self.expires and not context.joined and self._is_due(context)):
             return None
-        if self.dialect.exchanges:
-            return self._exchange(write, op, rows[0], context)
-        return self._by_itself(write, op, rows[0] + self._now(write.program, context))
+        if self.dialect.is_server:
+            return self._single_exchange(write, op, rows[0], context)
+        return self._single_on_file(write, op, rows[0] + self._now(write.program, context))
 
-    def _by_itself(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
-        around = self._around.get(write.program)
+    def _single_on_file(self, write: Write, op: Operation[Any], given: Row) -> Transaction:
+        around = self._asked_around.get(write.program)
         if around is None:
             yield self._one[write.program], given
             return write.result(op, [None])
@@ -381,7 +382,7 @@ class ProgramPlan(ReadPlan):
             raise Careful
         return result
 
-    def _exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
+    def _single_exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
         # An outcome that is not a small number from 0 on is for a batch, which is asked the same again.
         call, gives = self._one[write.program], self._programs[write.program].gives
         on_postgresql = self.dialect.family == "postgresql"
@@ -408,14 +409,6 @@ class ProgramPlan(ReadPlan):
 
     # --- what expires ---------------------------------------------------------------------------------------------
 
-    def run(self, operations: Operations, context: Context) -> Plan:
-        results = yield from super().run(operations, context)
-        if self.expires and not context.joined and (written := [op for op in operations if op.writes]):
-            self._owed += sum([len(self.writes[op.verb].rows(op)) for op in written if op.verb in self.writes])
-            if len(operations) > 1 or written[0].verb in RUNS or self._is_due(context):
-                yield from self.sweep(context)
-        return results
-
     def _is_due(self, context: Context) -> bool:
         # Whether expired rows are to be deleted, and the time to be stored; counts a write.
         self._owed += 1
@@ -425,9 +418,13 @@ class ProgramPlan(ReadPlan):
         """Delete expired rows, whoever's, in a transaction of the store's own; store the structure's time."""
         most, self._owed, self._swept = min(SWEPT * self._owed, MOST_SWEPT), 0, microseconds(context.clock())
         if self._by_store:
-            yield Statement(Template(self._one["sweep"]), [(most, *self.moment(context))])
+            yield execute(self._one["sweep"], most, *self.moment(context))
         else:
             yield from self.call_each("sweep", [(most,)])
+
+    def expired(self) -> tuple[str, str]:
+        """Return the table whose rows expire, and the condition of those that have: a query's, with `timed`."""
+        return self.rows_table, f"until <= {self.now}"
 
     # --- locks ----------------------------------------------------------------------------------------------------
 
@@ -443,22 +440,28 @@ class ProgramPlan(ReadPlan):
         def steps(w: Words) -> Iterator[Step]:
             yield Let("there", f"SELECT 1 FROM {w.rows} WHERE {w.mine()} FOR UPDATE")
 
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield Program("lock", [*self.structure.key.columns, MAKES], steps)
+
+    def seized(self, operations: Operations) -> list[Row]:
+        """Return the keys that operations write, in the order of locks; with them `seize` locks their rows."""
+        return sorted({head for op in operations if op.writes for head in self.heads_of(op)})
 
     def locks(self, operations: Operations, context: Context) -> list[Row]:
         """Return the keys that operations write, in their order, each with whether its head is made."""
         made = {key for op in operations if op.writes and self._makes(op) for key in self.heads_of(op)}
-        return [(*key, int(key in made)) for key in self.seized(operations, context)]
+        return [(*key, int(key in made)) for key in self.seized(operations)]
 
     def _makes(self, op: Operation[Any]) -> bool:
         return op.verb not in self.writes or self.writes[op.verb].makes
 
-    def take_heads(self, operations: Operations, context: Context, *, makes: bool = True) -> Generator[Any, Any, bool]:
-        """Lock what operations of several kinds write, in key order."""
-        if self.dialect.row_locks and "lock" in self._programs and (keys := self.locks(operations, context)):
+    def take_heads(self, operations: Operations, context: Context, *, makes: bool = True) -> Generator[Any, Any, None]:
+        """Lock what operations of several kinds write, in key order.
+
+        makes: whether heads that are missing are made, where an operation makes them.
+        """
+        if self.dialect.is_server and "lock" in self._programs and (keys := self.locks(operations, context)):
             yield from self.call_each("lock", keys if makes else [(*key[:-1], 0) for key in keys])
-        return True
 
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         if op.verb in self.writes:

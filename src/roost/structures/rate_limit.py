@@ -26,11 +26,11 @@ from roost.structures.plan import Context, Facts, Rule
 from roost.structures.program import Answering, Calling, Write
 from roost.structures.reading import Ask
 from roost.structures.refusing import RefusingPlan
-from roost.structures.relation import read_only
+from roost.structures.relation import ReadOnly
 from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
 from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
-from roost.structures.wire import PeekWire
+from roost.structures.wire import Wire
 from roost.structures.words.words import Words
 from roost.types.column_types import ColumnType, whole
 from roost.types.columns import Column
@@ -152,13 +152,10 @@ def _shown(plan: Any) -> str:
     )
 
 
-def _delete(plan: Any, which: str) -> str:
-    return f"DELETE FROM {plan.rows_table} WHERE {which}"
-
-
-class RateLimitWire(PeekWire):
+class RateLimitWire(Wire):
     """Every key has a row: how many remain, and the seconds until one more does."""
 
+    of_key = "peek"
     more = (REMAINING, RETRY_AFTER)
 
 
@@ -168,11 +165,6 @@ class RateLimitPlan(RefusingPlan):
     structure: RateLimit[Any]
     wire = RateLimitWire
     alterations: ClassVar[Any] = {"limit": _change, "within": _change}
-    views = read_only(
-        _shown,
-        _delete,
-        "a rate limit is taken from by take(), not by INSERT or UPDATE; DELETE lets a key take all again",
-    )
     expires = True
 
     def __init__(self, structure: RateLimit[Any], dialect: Dialect) -> None:
@@ -180,7 +172,7 @@ class RateLimitPlan(RefusingPlan):
             f"{value}::bigint" if dialect.family == "postgresql" else str(value)
             for value in (structure.limit, structure.microseconds)
         )
-        self.expiry = DUE.name if dialect.row_locks else TAT.name
+        self.expiry = DUE.name if dialect.is_server else TAT.name
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -223,7 +215,7 @@ class RateLimitPlan(RefusingPlan):
             },
         )
         before = self._found().replace("SELECT ", f"SELECT :{N.name}, ", 1)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             before = ""
         yield Program(
             "take",
@@ -238,7 +230,7 @@ class RateLimitPlan(RefusingPlan):
         had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()} AND tat >= {self.now}"
         for verb in ("clear", "forget"):
             yield Program(verb, key, self._clearing, [number("had")], before=had)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield Program("peek", key, self._peeking, gives, door=Door(gives=door.gives))
             yield self.lock_program()
             told = [REMAINING] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]
@@ -345,6 +337,14 @@ class RateLimitPlan(RefusingPlan):
     @property
     def listed(self) -> str:
         return f"tat > {self.now}"
+
+    def relation(self) -> ReadOnly:
+        why = "a rate limit is taken from by take(), not by INSERT or UPDATE; DELETE lets a key take all again"
+        return ReadOnly(_shown, lambda plan, which: f"DELETE FROM {plan.rows_table} WHERE {which}", why)
+
+    def expired(self) -> tuple[str, str]:
+        ends = dict.fromkeys([TAT.name, self.expiry])  # the index has the second
+        return self.rows_table, " AND ".join(f"{each} <= {self.now}" for each in ends)
 
     def refusing(self) -> Mapping[str, Ask]:
         def refused(op: Operation[Any], found: list[Row]) -> Taken | None:

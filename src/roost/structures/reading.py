@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, query
 from roost.structures.clock import CLOCK, SQLITE_CLOCK, microseconds
 from roost.structures.operation import Operation
-from roost.structures.plan import Context, Locked, Operations, Plan, Question, StructurePlan, Verb, each, same
+from roost.structures.plan import Context, Operations, Plan, Question, StructurePlan, Verb, same
 from roost.structures.steps import number
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
@@ -41,7 +41,7 @@ class Read(NamedTuple):
 
     def alone(self, values: Row) -> Statement:
         """Return the query for one row of parameters, as one that need not be gathered."""
-        return Statement(each(self.sql), [self.row(values)])
+        return Statement(query(self.sql), [self.row(values)])
 
 
 class Ask(NamedTuple):
@@ -123,7 +123,7 @@ class ReadPlan(StructurePlan):
         text, used = parameters(sql, self.dialect.placeholder)
         places = tuple([names.index(name) for name in used])
         if self.dialect.family == "sqlite":
-            template = each(text)
+            template = query(text)
         elif self.dialect.family == "mariadb":
             whole = " UNION ALL " in text
             part = f"e.* FROM ({text}) e" if whole else text.removeprefix("SELECT ")
@@ -140,7 +140,7 @@ class ReadPlan(StructurePlan):
             )
         return Read(text, places, template, places == tuple(range(len(names))))
 
-    def _asks(self, ask: Ask, run: Operations, context: Context, _: Locked) -> Plan:
+    def _asks(self, ask: Ask, run: Operations, context: Context) -> Plan:
         found = yield ask.read.statement([ask.row(op, context) for op in run])
         return [ask.result(op, rows) for op, rows in zip(run, found, strict=True)]
 
@@ -191,7 +191,7 @@ class ReadPlan(StructurePlan):
         first = self.read(f"{begin}{f' WHERE {living}' if living else ''} {tail}", [*timed, MOST])
         later = self.read(f"{begin} WHERE {f'{living} AND ' if living else ''}{after} {tail}", [*timed, *key, MOST])
 
-        def keys(run: Operations, context: Context, _: Locked) -> Plan:
+        def keys(run: Operations, context: Context) -> Plan:
             results = []
             for op in run:
                 last, n = op.args

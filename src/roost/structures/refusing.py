@@ -8,7 +8,7 @@ from typing import Any
 
 from roost.dialects.dialect import Dialect, Exchange, Row
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question
+from roost.structures.plan import Careful, Context, Operations, Plan, Question
 from roost.structures.program import ProgramPlan, Write
 from roost.structures.reading import Ask
 
@@ -31,7 +31,7 @@ class RefusingPlan(ProgramPlan):
         raise NotImplementedError
 
     def _asking(self, ask: Ask, op: Operation[Any], context: Context) -> Question | None:
-        if self.dialect.row_locks and not context.was_refused(self.structure.name, self._asked_for(op)):
+        if self.dialect.is_server and not context.was_refused(self.structure.name, self._asked_for(op)):
             return None
 
         def answer(op: Operation[Any], found: list[Row]) -> Any:
@@ -41,15 +41,15 @@ class RefusingPlan(ProgramPlan):
 
         return self._question(ask._replace(result=answer), op, context)
 
-    def _exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
-        made = super()._exchange(write, op, row, context)
+    def _single_exchange(self, write: Write, op: Operation[Any], row: Row, context: Context) -> Exchange | None:
+        made = super()._single_exchange(write, op, row, context)
         if made is None or made.result is None or op.verb not in self._refusing:
             return made
         result = made.result
         return made._replace(result=lambda answer: self._noted(op, result(answer), context))
 
-    def _writes(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        results = yield from super()._writes(run, context, locked)
+    def _writes(self, run: Operations, context: Context) -> Plan:
+        results = yield from super()._writes(run, context)
         return [self._noted(op, result, context) for op, result in zip(run, results, strict=True)]
 
     def _noted(self, op: Operation[Any], result: Any, context: Context) -> Any:

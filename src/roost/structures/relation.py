@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.structures.plan import SEQUENCE
-from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
+from roost.structures.views.mysql import Inlet, Inlets, MySQLViewWords
 from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
-from roost.structures.views.view import STATEMENT, Made
+from roost.structures.views.view import STATEMENT, Case, Made
 from roost.types.columns import Column
 
 OWN = "NEW.sequence IS NOT NULL OR NEW.at IS NOT NULL", STATEMENT, ": sequence and at are set by Roost; leave them out"
@@ -51,95 +51,97 @@ class Relation(NamedTuple):
         """Return the condition that finds a row."""
         return f"{condition} AND {self.place.format(sequence=sequence)}" if self.place else condition
 
-
-def _made(plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
-    # On SQLite and PostgreSQL, with INSTEAD OF triggers.
-    relation: Relation = plan.relation()
-    given = plan.program(relation.insert).given
-    place = relation.placed(words.is_old(relation.identity), "OLD.sequence")
-    fixed = [each for each in relation.shown if each not in relation.changes]
-    *names, last = [each.name for each in fixed]
-    what = f"{', '.join(names)} and {last}" if names else last
-    why = f"{what} cannot be changed; delete the row and insert another"
-    columns = ", ".join(
-        words.shown([each]) if each in relation.changes else words.dialect.names([each]) for each in relation.shown
-    )
-    query = relation.query.get(plan.dialect.name, lambda _: f"SELECT {columns} FROM {words.rows}{words.where}")
-    return Made(
-        view=query(words),
-        insert=[
-            words.refuse(*([OWN] if SEQUENCE in relation.shown else []), *words.rules(given)),
-            *words.call(relation.insert),
-            *words.told(relation),
-        ],
-        update=[words.refuse(words.fixed(fixed, why), *words.changes(relation.changes)),
-                *words.change(relation.changes, place)],
-        delete=words.remove(place, relation.changes, relation.remove),
-    )  # fmt: skip
-
-
-def _doors(plan: Any) -> MadeDoors:
-    # On MariaDB and MySQL, with what is inserted and removed through its inlets or procedures.
-    relation: Relation = plan.relation()
-
-    def add(words: MySQLViewWords) -> Door:
-        return words.door(plan.program(relation.insert).given, *words.call(relation.insert))
-
-    def remove(words: MySQLViewWords) -> Door:
-        if relation.remove:
-            return words.door(plan.program(relation.remove).given, *words.call(relation.remove))
-        head = f"{words.head} h WHERE {words.is_new(words.key, 'h.')}"
-        lock = f"SELECT {relation.locked} INTO {LOCKED} FROM {head} FOR UPDATE"
-        row = relation.placed(words.is_new(relation.identity, f"{words.rows}."), "`new sequence`")
-        delete, locked = f"DELETE FROM {words.rows} WHERE {row}", f"DECLARE {LOCKED} BIGINT"
-        return (
-            words.door(relation.identity, [lock, delete], [locked])
-            if plan.heads
-            else words.door(relation.identity, [delete])
+    def triggers(self, plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
+        """Return the view on SQLite and PostgreSQL, with its INSTEAD OF triggers."""
+        given = plan.program(self.insert).given
+        place = self.placed(words.is_old(self.identity), "OLD.sequence")
+        fixed = [each for each in self.shown if each not in self.changes]
+        *names, last = [each.name for each in fixed]
+        what = f"{', '.join(names)} and {last}" if names else last
+        why = f"{what} cannot be changed; delete the row and insert another"
+        columns = ", ".join(
+            words.shown([each]) if each in self.changes else words.dialect.names([each]) for each in self.shown
         )
+        query = self.query.get(plan.dialect.name, lambda _: f"SELECT {columns} FROM {words.rows}{words.where}")
+        return Made(
+            view=query(words),
+            insert=[
+                words.refuse(*([OWN] if SEQUENCE in self.shown else []), *words.rules(given)),
+                *words.call(self.insert),
+                *words.told(self),
+            ],
+            update=[words.refuse(words.fixed(fixed, why), *words.changes(self.changes)),
+                    *words.change(self.changes, place)],
+            delete=words.remove(place, self.changes, self.remove),
+        )  # fmt: skip
 
-    words = MySQLViewWords(plan, "")
-    shown = f"SELECT {plan.dialect.names(relation.shown)} FROM {words.rows}{words.where}"
-    return MadeDoors(f"SELECT * FROM ({shown}) {{mark}}", add, remove, relation.counted)
+    def inlets(self, plan: Any) -> Inlets:
+        """Return the view on MariaDB and MySQL, with what its inlets or procedures do."""
+
+        def add(words: MySQLViewWords) -> Inlet:
+            return words.inlet(plan.program(self.insert).given, *words.call(self.insert))
+
+        def remove(words: MySQLViewWords) -> Inlet:
+            if self.remove:
+                return words.inlet(plan.program(self.remove).given, *words.call(self.remove))
+            row = self.placed(words.is_new(self.identity, f"{words.rows}."), "`new sequence`")
+            delete = f"DELETE FROM {words.rows} WHERE {row}"
+            if not plan.heads:
+                return words.inlet(self.identity, [delete])
+            head = f"{words.head} h WHERE {words.is_new(words.key, 'h.')}"
+            lock = f"SELECT {self.locked} INTO {LOCKED} FROM {head} FOR UPDATE"
+            return words.inlet(self.identity, [lock, delete], [f"DECLARE {LOCKED} BIGINT"])
+
+        words = MySQLViewWords(plan, "")
+        shown = f"SELECT {plan.dialect.names(self.shown)} FROM {words.rows}{words.where}"
+        return Inlets(f"SELECT * FROM ({shown}) {{mark}}", add, remove, self.counted)
 
 
-def _by_dialect(made: Callable[[Any, Any], Made], doors: Callable[[Any], MadeDoors]) -> Mapping[str, Any]:
-    return {
-        "sqlite": lambda plan: made(plan, SQLiteViewWords(plan)),
-        "mariadb": doors,
-        "postgresql": lambda plan: made(plan, PostgreSQLViewWords(plan)),
-    }
-
-
-VIEWS: Mapping[str, Callable[[Any], Any]] = _by_dialect(_made, _doors)
-
-
-def read_only(
-    shown: Callable[[Any], str], remove: Callable[[Any, str], str], instead: str, same: Sequence[Column] = ()
-) -> Mapping[str, Callable[[Any], Any]]:
-    """Return what a view is made of that SQL only reads and deletes from, by dialect.
+class ReadOnly(NamedTuple):
+    """A relation that SQL only reads and deletes from.
 
     shown: makes the query. remove: makes the statement of a DELETE, for the rows that a condition names.
     instead: what an INSERT or UPDATE is refused with.
     same: what tells a key's row from a later one, which a DELETE leaves: on PostgreSQL a client's statement may have
         found a row that is another one by now.
     """
-    never = "1 = 1", STATEMENT, f": {instead}"
 
-    def made(plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
-        refuse = [words.refuse(never)]
+    shown: Callable[[Any], str]
+    remove: Callable[[Any, str], str]
+    instead: str
+    same: Sequence[Column] = ()
+
+    @property
+    def never(self) -> Case:
+        """The case in which an INSERT or UPDATE is refused."""
+        return "1 = 1", STATEMENT, f": {self.instead}"
+
+    def triggers(self, plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
+        """Return the view on SQLite and PostgreSQL, with its INSTEAD OF triggers."""
+        refuse = [words.refuse(self.never)]
         if isinstance(words, SQLiteViewWords):
-            return Made(shown(plan), refuse, refuse, [remove(plan, words.is_old(words.key))])
-        delete = f"{remove(plan, words.is_old([*words.key, *same]))};"
-        return Made(shown(plan), refuse, refuse, [words.refuse(), delete, GONE])
+            return Made(self.shown(plan), refuse, refuse, [self.remove(plan, words.is_old(words.key))])
+        delete = f"{self.remove(plan, words.is_old([*words.key, *self.same]))};"
+        return Made(self.shown(plan), refuse, refuse, [words.refuse(), delete, GONE])
 
-    def doors(plan: Any) -> MadeDoors:
+    def inlets(self, plan: Any) -> Inlets:
+        """Return the view on MariaDB and MySQL, with what its inlets or procedures do."""
         key = plan.structure.key.columns
 
-        def out(words: MySQLViewWords) -> Door:
-            return words.door(key, [remove(plan, words.is_new(key, f"{words.rows}."))])
+        def remove(words: MySQLViewWords) -> Inlet:
+            return words.inlet(key, [self.remove(plan, words.is_new(key, f"{words.rows}."))])
 
-        view = f"SELECT * FROM ({shown(plan)}) {{mark}}"
-        return MadeDoors(view, lambda words: words.door(key, words.refuse(never)), out)
+        view = f"SELECT * FROM ({self.shown(plan)}) {{mark}}"
+        return Inlets(view, lambda words: words.inlet(key, words.refuse(self.never)), remove)
 
-    return _by_dialect(made, doors)
+
+class ByDatabase(NamedTuple):
+    """A relation that each database makes in its own way."""
+
+    on_sqlite: Callable[[Any, Any], Made]
+    on_postgresql: Callable[[Any, Any], Made]
+    inlets: Callable[[Any], Inlets]
+
+    def triggers(self, plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
+        """Return the view on SQLite and PostgreSQL, with its INSTEAD OF triggers."""
+        return (self.on_sqlite if isinstance(words, SQLiteViewWords) else self.on_postgresql)(plan, words)

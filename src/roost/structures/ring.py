@@ -9,36 +9,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
-from roost.structures.clock import datetime_of
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule, same, write
+from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import LOCKED, Relation
 from roost.structures.rows import EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
-from roost.structures.rules import (
-    UNTIL,
-    change_keep_for,
-    has_head,
-    lasting,
-    rule,
-    seconds,
-    sequences,
-    sweep,
-)
+from roost.structures.rules import UNTIL, change_keep_for, has_head, lasting, rule, seconds, sequences, sweep
 from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import AnyKey, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
-from roost.types.columns import Column
 
 R = TypeVar("R")
 
@@ -178,7 +166,7 @@ class RingPlan(RowsPlan):
         after = f"SELECT sequence FROM {self.head_table} WHERE {self.mine()}"
         gives, door = [SEQUENCE], Door()
         yield Program("push", self.given, self._pushing, gives, whole=True, pinned=IN_ORDER, after=after, door=door)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             gives = gives if self.dialect.family == "postgresql" else []
             yield Program("push_all", self.given, self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
@@ -264,33 +252,33 @@ class RingPlan(RowsPlan):
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if verb != "push" or len(rows) == 1:
             return (yield from super().on_file(verb, rows, context))
-        if not (context.joined or self.expires or self.structure.rows.unknown):
-            (stored,) = yield self.stored
-            if stored and stored[0][0] == self.structure.definition:  # the table has no other columns
-                return (yield from self._pushed(rows, context))
-        now = self.moment(context)  # a joined transaction begins with a write: its snapshot is not old then
+        if (yield from self.is_plain(rows, context)):
+            return (yield from self._pushed(rows, context))
+        now = self.moment(context)
         yield Statement(self._many[verb], [row + now for row in rows])
         return (yield from self._numbered(rows))
 
     def _pushed(self, rows: Sequence[Row], context: Context) -> Calling:
         # Many rows on SQLite, where a trigger for each takes three times as long: the last ones of each key are
         # written, with the numbers and the slots that its head tells. Only the program makes heads.
-        width, now = self.key_width, self.moment(context)
+        width = self.key_width
+        _, moments = yield from self.moments(context)
         pushes = Counter([row[:width] for row in rows])
         heads = yield Statement(self._heads, [*pushes])
         there = {key: head[0] for key, head in zip(pushes, heads, strict=True) if head}
         if len(there) < len(pushes):
+            now = self.moment(context)
             yield Statement(self._many["push"], [row + now for row in rows if row[:width] not in there])
         last = {key: sequence for key, (sequence, _) in there.items()}
         ends = {key: (last[key] + pushes[key], keep) for key, (_, keep) in there.items()}
-        at, numbers, written = self._at((datetime_of(*now),)), [], []
+        numbers, written = [], []
         for row in rows:
             key = row[:width]
             number = last[key] = last.get(key, 0) + 1
             numbers.append(number)
             end, keep = ends.get(key, (INT_MAX, 0))
             if number > end - keep:
-                written.append((*key, number % keep, number, *at, *row[width:]))
+                written.append((*key, number % keep, number, *moments, *row[width:]))
         if written:
             yield Statement(self._raised, [(*key, *end) for key, end in ends.items()])
             yield Statement(self._overwritten, written)
@@ -357,24 +345,10 @@ class RingPlan(RowsPlan):
 
     def _make_set_form(self) -> None:
         # The statements of `_pushed`.
-        key, name_of, names = self.structure.key.columns, self.dialect.name_of, self.dialect.names
-        heads = self.read(f"SELECT sequence, keep FROM {self.head_table} WHERE {self.mine()}", key)
-        same_key = " AND ".join(f"r.{name_of(each)} = q.column{place}" for place, each in enumerate(key, 2))
-        found = f"(VALUES {{rows}}) q CROSS JOIN {self.head_table} r ON {same_key}"
-        find = f"SELECT q.column1, r.sequence, r.keep FROM {found}"
-        self._heads = replace(heads.template, many=Template(find, Gather.LIST, Answer.ORDINAL))
-
-        def many(begin: str, columns: Sequence[Column], end: str = "") -> Template:
-            holes = self.dialect.holes(len(columns))
-            return write(f"{begin} ({names(columns)}) VALUES ({holes}){end}", holes)
-
-        raised = f" ON CONFLICT ({names(key)}) DO UPDATE SET sequence = excluded.sequence"
-        self._raised = many(f"INSERT INTO {self.head_table}", [*key, SEQUENCE, KEEP], raised)
-        change = ", ".join(f"{name_of(each)} = excluded.{name_of(each)}" for each in (SEQUENCE, AT, *self.others))
-        overwritten = f" ON CONFLICT ({names([*key, SLOT])}) DO UPDATE SET {change}"
-        columns = [*key, SLOT, SEQUENCE, AT, *self.others]
-        self._overwritten = many(f"INSERT INTO {self.rows_table}", columns, overwritten)
-        self._at = self.dialect.encoder([AT]) or same
+        key, written = self.structure.key.columns, [SEQUENCE, AT, *([UNTIL] if self.expires else []), *self.others]
+        self._heads = self.finding("r.sequence, r.keep", self.head_table, key)
+        self._raised = self.storing(self.head_table, [*key, SEQUENCE, KEEP], key, [SEQUENCE])
+        self._overwritten = self.storing(self.rows_table, [*key, SLOT, *written], [*key, SLOT], written)
 
     @property
     def _cross(self) -> str:  # the join whose order the planner keeps

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from roost.dialects.dialect import Dialect, Row
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, query
 from roost.errors import Invalid
+from roost.structures.clock import SECOND, datetime_of
 from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation, few
-from roost.structures.plan import AT, SEQUENCE, same
-from roost.structures.program import ProgramPlan
+from roost.structures.plan import AT, SEQUENCE, Context, same, write
+from roost.structures.program import SOME, ProgramPlan
 from roost.structures.structure import AnyKey, Group, Structure, checked_whole, facts_of
 from roost.structures.wire import Values, Wire
 from roost.types.column_types import INT_MAX
@@ -263,12 +264,51 @@ class RowsPlan(ProgramPlan):
         self._take = structure.rows.taking([each.name for each in self.given])
         self._rows_of = structure.rows.maker(dialect.decoder(structure.columns))
         self._at_in = dialect.decoder([AT]) or same
+        self.at_out = dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
+        self._time = query(f"SELECT {self.words.now.replace(self.words.clock, '?')}")
 
     def rows_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the rows that an operation adds, as its program is given them."""
         out, take = self._row_out, self._take
         return [out(take(row)) for row in op.args]
+
+    # --- many rows on SQLite, where a trigger for each takes longer -----------------------------------------------
+
+    def is_plain(self, rows: Sequence[Row], context: Context) -> Generator[Wanted, Any, bool]:
+        """Return whether rows are stored without the program: they are many, and stored as they are declared.
+
+        Of few, a trigger for each is as fast. A joined transaction begins with a write: its snapshot is not old then.
+        """
+        if len(rows) < SOME or context.joined or self.structure.rows.unknown:
+            return False
+        (stored,) = yield self.stored
+        return bool(stored) and stored[0][0] == self.structure.definition
+
+    def moments(self, context: Context) -> Generator[Wanted, Any, tuple[Row, Row]]:
+        """Return the structure's time, if rows expire, and what they have in the columns `at` and `until`."""
+        moment = self.moment(context)
+        at = self.at_out((datetime_of(*moment),))
+        if not self.expires:
+            return (), at
+        ((time,),) = yield Statement(self._time, [moment])
+        return time, (*at, time[0] + self.structure.keep_for * SECOND)
+
+    def finding(self, columns: str, table: str, by: Sequence[Column]) -> Template:
+        """Make the query for columns of rows that are given by others."""
+        same_row = " AND ".join(f"r.{self.dialect.name_of(one)} = q.column{place}" for place, one in enumerate(by, 2))
+        many = f"SELECT q.column1, {columns} FROM (VALUES {{rows}}) q CROSS JOIN {table} r ON {same_row}"
+        one = query(f"SELECT {columns} FROM {table} r WHERE {self.dialect.equal(by, 'r.')}")
+        return dataclasses.replace(one, many=Template(many, Gather.LIST, Answer.ORDINAL))
+
+    def storing(
+        self, table: str, columns: Sequence[Column], by: Sequence[Column], changed: Sequence[Column]
+    ) -> Template:
+        """Make the statement that stores rows; of one that is there, by these columns, it changes some."""
+        holes, names = self.dialect.holes(len(columns)), self.dialect.names
+        change = ", ".join(f"{self.dialect.name_of(one)} = excluded.{self.dialect.name_of(one)}" for one in changed)
+        conflict = f" ON CONFLICT ({names(by)}) DO UPDATE SET {change}"
+        return write(f"INSERT INTO {table} ({names(columns)}) VALUES ({holes}){conflict}", holes)
 
     def _entry(self, stored: Row) -> Entry[Any]:
         return Entry(stored[0], self._at_in(stored[1:2])[0], self._rows_of([stored[2:]])[0])

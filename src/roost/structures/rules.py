@@ -181,46 +181,33 @@ def beyond(plan: Any, identity: Sequence[Column], order: str, keep: int) -> Stat
     return Statement(Template(f"DELETE FROM {rows} WHERE ({ids}) IN ({over})"), [()])
 
 
-class RuleWords:
-    """The names and conditions from which the queries of one structure are built."""
-
-    def __init__(self, plan: StructurePlan) -> None:
-        dialect, key = plan.dialect, plan.structure.key.columns
-        self.rows, self.head = plan.rows_table, plan.head_table
-        self.key, self.first = dialect.names(key), dialect.name_of(key[0])
-        self.r_key, self.h_key = dialect.names(key, "r."), dialect.names(key, "h.")
-        self.join = dialect.same(key, "h.", "r.")
-        self.message = dialect.message
-
-
 def rule(plan: StructurePlan, name: str, said: str, *parts: str, where: str = "", having: str = "") -> Rule:
     """Return the rule that no row `r`, head `h`, or row with its head fulfils a condition.
 
     said, parts: what is wrong, with a ? for each of these expressions.
     having: the condition of the rows of a key together; or of those with equal values in columns: `a, b HAVING …`.
     """
-    words, text = RuleWords(plan), " ".join([*parts, where])
-    key, source = words.r_key, f"{words.rows} r"
-    if "h." in text:
-        key, source = (key, f"{source} JOIN {words.head} h ON {words.join}") if "r." in text else (
-            words.h_key, f"{words.head} h"
-        )  # fmt: skip
+    dialect, key, text = plan.dialect, plan.structure.key.columns, " ".join([*parts, where])
+    of, source = "r.", f"{plan.rows_table} r"
+    if "h." in text and "r." in text:
+        source += f" JOIN {plan.head_table} h ON {dialect.same(key, 'h.', 'r.')}"
+    elif "h." in text:
+        of, source = "h.", f"{plan.head_table} h"
+    tail = f"WHERE {where}"
     if having:
         by, _, condition = having.rpartition(" HAVING ")
-        tail = f"GROUP BY {', '.join(filter(None, [key, by]))} HAVING {condition}"
-    else:
-        tail = f"WHERE {where}"
-    return name, f"SELECT {key}, {words.message(said, *parts)}\n  FROM {source} {tail}"
+        tail = f"GROUP BY {', '.join(filter(None, [dialect.names(key, of), by]))} HAVING {condition}"
+    return name, f"SELECT {dialect.names(key, of)}, {dialect.message(said, *parts)}\n  FROM {source} {tail}"
 
 
 def has_head(plan: StructurePlan) -> Rule:
     """Return the rule that every row has a head."""
-    words = RuleWords(plan)
+    dialect, key = plan.dialect, plan.structure.key.columns
+    names, none = dialect.names(key, "r."), f"h.{dialect.name_of(key[0])} IS NULL"
     return (
         "head",
-        f"SELECT {words.r_key}, {words.message('? rows without a head', 'count(*)')} FROM {words.rows} r"
-        f" LEFT JOIN {words.head} h ON {words.join}\n"
-        f"  WHERE h.{words.first} IS NULL GROUP BY {words.r_key}",
+        f"SELECT {names}, {dialect.message('? rows without a head', 'count(*)')} FROM {plan.rows_table} r\n"
+        f"  LEFT JOIN {plan.head_table} h ON {dialect.same(key, 'h.', 'r.')} WHERE {none} GROUP BY {names}",
     )
 
 
@@ -237,12 +224,13 @@ def sequences(plan: StructurePlan, last: bool = True) -> Iterator[Rule]:
 
 def counted(plan: StructurePlan) -> Rule:
     """Return the rule that the head's count is that of its rows."""
-    words = RuleWords(plan)
+    dialect, key = plan.dialect, plan.structure.key.columns
+    names, first = dialect.names(key, "h."), dialect.name_of(key[0])
     return (
         "count",
-        f"SELECT {words.key}, {words.message('the head says ?, there are ?', 'said', 'there')}\n"
-        f"  FROM (SELECT {words.h_key}, h.n AS said, count(r.{words.first}) AS there\n"
-        f"    FROM {words.head} h LEFT JOIN {words.rows} r ON {words.join} GROUP BY {words.h_key}, h.n) q\n"
+        f"SELECT {dialect.names(key)}, {dialect.message('the head says ?, there are ?', 'said', 'there')}\n"
+        f"  FROM (SELECT {names}, h.n AS said, count(r.{first}) AS there FROM {plan.head_table} h\n"
+        f"    LEFT JOIN {plan.rows_table} r ON {dialect.same(key, 'h.', 'r.')} GROUP BY {names}, h.n) q\n"
         f"  WHERE said <> there",
     )
 

@@ -221,8 +221,8 @@ class Structure(Target, Generic[AnyKey]):
             raise Invalid(f"{self.name}: {what}, not {shown(values)}")
         return values if isinstance(values, (list, tuple)) else list(values)
 
-    def _n(self, n: Any, least: int = 1) -> int:
-        return checked_whole(f"{self.name}: n is a whole number from {least} on", n, least, INT_MAX)
+    def _n(self, n: Any) -> int:
+        return checked_whole(f"{self.name}: n is a whole number from 1 on", n, 1, INT_MAX)
 
 
 def checked_whole(what: str, value: Any, least: int, most: int) -> int:

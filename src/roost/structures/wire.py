@@ -226,12 +226,6 @@ class Wire:
         return before if returning else changed
 
 
-class PeekWire(Wire):
-    """A structure whose keys are read by `peek`."""
-
-    of_key = "peek"
-
-
 def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
     """Return the value of `neutral` for each token."""
     kind = column.type.kind

@@ -17,18 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 from roost.errors import Invalid
-from roost.types.column_types import (
-    CHECKS,
-    LENGTH,
-    ColumnType,
-    Refused,
-    binary,
-    checker,
-    decimal,
-    fits,
-    shown,
-    text,
-)
+from roost.types.column_types import CHECKS, LENGTH, ColumnType, Refused, binary, checker, decimal, fits, shown, text
 
 KEY_LENGTH = 255  # the default limit of a str or bytes in a key, an id or a member, on every engine
 NAME_LENGTH = 40  # leaves room for "roost_" and "_newest" within PostgreSQL's 63 bytes

@@ -1,6 +1,7 @@
 """Run the project's tests: `python -m tests.contrib.site`; the database is told by ROOST_TEST_DJANGO.
 
-Arguments name some of its modules. What is tagged `anywhere` is decided before a database is asked.
+Arguments name some of its modules. What is tagged `anywhere` is decided by Django, or by Roost before it asks a
+database.
 """
 
 from __future__ import annotations

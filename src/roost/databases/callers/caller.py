@@ -188,13 +188,15 @@ class Caller(ABC):
 
 
 def now(work: Coroutine[Any, Any, L]) -> L:
-    """Run a coroutine that waits for nothing."""
+    """Run a coroutine that blocks where it waits, and never suspends."""
     try:
         work.send(None)
     except StopIteration as stop:
         result: L = stop.value
         return result
-    raise AssertionError("a driver that is not awaited waits for nothing")
+    finally:
+        work.close()
+    raise AssertionError("it has suspended")
 
 
 async def settled(value: L | Awaitable[L]) -> L:

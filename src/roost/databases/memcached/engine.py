@@ -29,21 +29,8 @@ from pymemcache.exceptions import (  # type: ignore[import-untyped]
 from roost.databases.engine import Trace
 from roost.databases.memcached.server import Server, hosts_of, worded
 from roost.errors import CannotOpen, ConnectionLost, DatabaseError, DiskFull, Error, Mismatch, OutcomeUnknown
-from roost.structures.memcached_set.commands import (
-    Add,
-    Append,
-    Cas,
-    Command,
-    Delete,
-    Get,
-    Item,
-    Left,
-    Limit,
-    List,
-    Put,
-    TooLarge,
-    Touch,
-)
+from roost.structures.memcached_set import commands
+from roost.structures.memcached_set.commands import Command, Item, TooLarge
 
 log = logging.getLogger("roost")
 
@@ -290,44 +277,44 @@ class MemcachedEngine:
 
     def _run(self, command: Command) -> Any:
         match command:
-            case Get([item]):
+            case commands.Get([item]):
                 return self._ask(self._server(item), partial(_gets, items=command.items))
-            case Get(items):
+            case commands.Get(items):
                 found: dict[str, Item] = {}
                 for server, some in self._by_server(items):
                     found |= self._ask(server, partial(_gets, items=some))
                 return found
-            case Append(item, data):
+            case commands.Append(item, data):
                 sent = b"append %b 0 0 %d\r\n%b\r\n" % (item.encode(), len(data), data)
                 answer = self._tell(self._server(item), lambda client: _exchange(client, sent, LINE))
                 if answer not in (b"STORED\r\n", b"NOT_STORED\r\n"):
                     raise DatabaseError(f"memcached answered {answer[:80]!r} to an append")
                 return answer == b"STORED\r\n"
-            case Add(item, data, expire):
+            case commands.Add(item, data, expire):
                 return self._tell(self._server(item), methodcaller("add", item, data, expire=expire, noreply=False))
-            case Cas(item, data, expire, there):
+            case commands.Cas(item, data, expire, there):
                 cas = methodcaller("cas", item, data, there.cas, expire=expire, noreply=False, flags=there.flags)
                 return self._tell(self._server(item), cas)
-            case Put(items, expire):
+            case commands.Put(items, expire):
                 for server, some in self._by_server(list(items)):
                     values = {item: items[item] for item in some}
                     if failed := self._tell(server, methodcaller("set_many", values, expire=expire, noreply=False)):
                         raise DatabaseError(f"memcached at {server.name} did not store {failed[0]}")
-            case Delete(items):
+            case commands.Delete(items):
                 for server, some in self._by_server(items):
                     self._tell(server, methodcaller("delete_many", some, noreply=False))
-            case Touch(items, expire):
+            case commands.Touch(items, expire):
                 for item in items:
                     self._tell(self._server(item), methodcaller("touch", item, expire=expire, noreply=False))
-            case Left():
+            case commands.Left():
                 return self._left(command)
-            case Limit():
+            case commands.Limit():
                 return self._limit()
-            case List():
+            case commands.List():
                 return self._list(command)
         return None
 
-    def _left(self, command: Left) -> int | None:
+    def _left(self, command: commands.Left) -> int | None:
         try:
             sent = f"mg {command.item} t\r\n".encode()
             answer: bytes = self._ask(self._server(command.item), lambda client: _exchange(client, sent, LINE))
@@ -355,7 +342,7 @@ class MemcachedEngine:
             raise failed[0]
         return min(limits)
 
-    def _list(self, command: List) -> dict[str, int]:
+    def _list(self, command: commands.List) -> dict[str, int]:
         found: dict[str, int] = {}
         for server in self._servers:
             answer: bytes = self._ask(server, _listing)
@@ -371,25 +358,25 @@ class MemcachedEngine:
 def _text(command: Command) -> tuple[str, tuple[Any, ...]]:
     # The arguments of a trace: the command as memcached spells it, and its data.
     match command:
-        case Get(items):
+        case commands.Get(items):
             return f"gets {' '.join(items)}", ()
-        case Append(item, data):
+        case commands.Append(item, data):
             return f"append {item}", (data,)
-        case Add(item, data, expire):
+        case commands.Add(item, data, expire):
             return f"add {item} {expire}", (data,)
-        case Put(items, expire):
+        case commands.Put(items, expire):
             return f"set {' '.join(items)} {expire}", tuple(items.values())
-        case Cas(item, data, expire):
+        case commands.Cas(item, data, expire):
             return f"cas {item} {expire}", (data,)
-        case Delete(items):
+        case commands.Delete(items):
             return f"delete {' '.join(items)}", ()
-        case Touch(items, expire):
+        case commands.Touch(items, expire):
             return f"touch {' '.join(items)} {expire}", ()
-        case Left(item):
+        case commands.Left(item):
             return f"mg {item} t", ()
-        case Limit():
+        case commands.Limit():
             return "stats settings", ()
-        case List(prefix):
+        case commands.List(prefix):
             return f"lru_crawler metadump hash ({prefix})", ()
 
 

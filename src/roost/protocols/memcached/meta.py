@@ -10,7 +10,7 @@ from typing import Any, Final
 from roost.protocols.memcached import asked as say
 from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Write, flags_of, signed, unsigned
 from roost.protocols.memcached.framing import MOST_KEY
-from roost.protocols.memcached.values import Unfit, Values
+from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, SECOND, STALE, WON
 
 KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
@@ -172,10 +172,7 @@ class Meta:
             return b"CLIENT_ERROR invalid mode for ms M token\r\n"
         if kept is None:
             return say.BAD_LINE
-        try:
-            found = None if value is None else values.value(value)
-        except Unfit:
-            found = None
+        found = None if value is None else values.value(value)
         if found is None:
             gone = Write([values.operation("delete", flags.key)], lambda _: say.TOO_LARGE)
             return gone if mode == "S" else say.TOO_LARGE

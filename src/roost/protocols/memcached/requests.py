@@ -16,7 +16,7 @@ from roost.protocols.memcached import asked as say
 from roost.protocols.memcached.asked import Asked, Read, Refused, Special, Write, flags_of, signed, silent, unsigned
 from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
-from roost.protocols.memcached.values import Unfit, Values
+from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, PLAIN
 from roost.structures.operation import Target
 
@@ -122,7 +122,7 @@ class Requests:
             value = values.value(data[found.end() : end])
         except Refused as refused:
             return refused.answer if quiet is None else b""
-        except Unfit:
+        if value is None:
             asked: Asked = self.too_large(key, "set")
         else:
             ttl = None if exptime == b"0" else values.ttl(int(exptime))
@@ -157,10 +157,7 @@ class Requests:
         if len(words[1]) > MOST_KEY or flags is None or exptime is None or token is None:
             return say.BAD_LINE
         key = values.key(words[1])
-        try:
-            found = None if value is None else values.value(value)
-        except Unfit:
-            found = None
+        found = None if value is None else values.value(value)
         if found is None:
             return self.too_large(key, verb)
         if verb in ("append", "prepend"):

@@ -15,10 +15,6 @@ MONTH = 60 * 60 * 24 * 30  # seconds; a larger `exptime` is a Unix time
 KINDS = ("binary", "text")
 
 
-class Unfit(Exception):
-    """A value that the cache does not take."""
-
-
 class Values:
     """Converts keys and values for one cache.
 
@@ -75,20 +71,15 @@ class Values:
         return [self.key(key) for key in keys]
 
     def value(self, value: bytes) -> Any:
-        """Convert a value for an operation.
-
-        Raises: Unfit.
-        """
+        """Convert a value for an operation; None for one that the cache does not take."""
         if not self.text_values:
-            if len(value) > self.most_value:
-                raise Unfit
-            return value
+            return value if len(value) <= self.most_value else None
         if self._is_unfit(value):
-            raise Unfit
+            return None
         try:
             return self.cache.value.checker(self.cache.name)(value.decode())
         except ValueError:
-            raise Unfit from None
+            return None
 
     def _is_unfit(self, text: bytes) -> bool:
         return not self._nul and b"\0" in text

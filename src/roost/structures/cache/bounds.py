@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from roost.dialects.dialect import Dialect, Statement, Template, Wanted
+from roost.dialects.dialect import Dialect, Statement, Wanted, execute, fetch, query
 from roost.errors import Invalid
 from roost.structures.cache.declaration import NEVER, TEXTS, Cache
-from roost.structures.plan import SEQUENCE, Facts, N, each
+from roost.structures.plan import SEQUENCE, Facts, N
 from roost.structures.rules import DUE
 from roost.structures.steps import TOTAL, Do, Fetch, Leave, Let, Now, Step, number
 from roost.structures.words.words import Words
@@ -189,12 +189,12 @@ def change_bounds(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, N
             "and let it fill"
         )
     rows, head = plan.rows_table, plan.head_table
-    yield Statement(each(f"SELECT n FROM {head} WHERE id = 0{plan.dialect.for_update}"), [()])
+    yield Statement(query(f"SELECT n FROM {head} WHERE id = 0{plan.dialect.for_update}"), [()])
     for bound, by_use in zip(BOUNDS, ("count(*)", "sum(size)"), strict=True):
         if new[bound] is not None:
             ranked = f"SELECT used, {by_use} OVER (ORDER BY used DESC) AS total FROM {rows}"
-            (found,) = yield Statement(each(f"SELECT max(used) FROM ({ranked}) q WHERE total > {new[bound]}"), [()])
-            if found[0][0] is not None:
-                yield Statement(Template(f"DELETE FROM {rows} WHERE used <= {found[0][0]}"), [()])
+            ((last,),) = yield from fetch(f"SELECT max(used) FROM ({ranked}) q WHERE total > {new[bound]}")
+            if last is not None:
+                yield execute(f"DELETE FROM {rows} WHERE used <= {last}")
     for name, sum_ in (("n", "count(*)"), ("bytes", "coalesce(sum(size), 0)")):
-        yield Statement(Template(f"UPDATE {head} SET {name} = (SELECT {sum_} FROM {rows}) WHERE id = 0"), [()])
+        yield execute(f"UPDATE {head} SET {name} = (SELECT {sum_} FROM {rows}) WHERE id = 0")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted, execute, query
 from roost.errors import Error, Full, Invalid, Overflow, worded
 from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
 from roost.structures.cache.declaration import (
@@ -44,11 +44,12 @@ from roost.structures.cache.programs import (
 )
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.operation import Operation
-from roost.structures.plan import SEQUENCE, Context, Locked, N, Operations, Plan, Rule, Verb, each, same, seizing
+from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, Verb, same, seizing
 from roost.structures.program import Calling, Write
-from roost.structures.rules import DUE, UNTIL, RuleWords, due_with, rule
+from roost.structures.relation import ByDatabase
+from roost.structures.rules import DUE, UNTIL, due_with, rule
 from roost.structures.steps import FULL, Program
-from roost.structures.views.mysql import Door, MadeDoors, MySQLViewWords
+from roost.structures.views.mysql import Inlet, Inlets, MySQLViewWords
 from roost.structures.views.postgresql import PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import VALUE, Made
@@ -85,9 +86,9 @@ CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 s
 POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
 
 
-def on_sqlite(plan: Any) -> Made:
+def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, value = SQLiteViewWords(plan), plan.structure.columns[-1]
+    value = plan.structure.columns[-1]
     until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(GIVEN_FLAGS)
     shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
     set_ = [
@@ -104,27 +105,27 @@ def on_sqlite(plan: Any) -> Made:
     )
 
 
-def doors(plan: Any) -> MadeDoors:
+def inlets(plan: Any) -> Inlets:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
     key, columns = plan.structure.key.columns, plan.structure.columns
 
-    def add(words: MySQLViewWords) -> Door:
+    def add(words: MySQLViewWords) -> Inlet:
         called, declared = words.call("set", {TTL.name: "NULL", FLAGS.name: "COALESCE(`new flags`, 0)"})
         until = f"UPDATE {words.rows} SET {_until(plan, MARIADB_UNTIL)} WHERE {words.is_new(key, f'{words.rows}.')}"
         no_flags = words.refuse((NO_FLAGS.format("`new flags`"), VALUE, FLAGS_TAKE))
-        return words.door([*columns, EXPIRES, GIVEN_FLAGS], [*no_flags, *called, until], declared)
+        return words.inlet([*columns, EXPIRES, GIVEN_FLAGS], [*no_flags, *called, until], declared)
 
-    def remove(words: MySQLViewWords) -> Door:
-        return words.door(key, *words.call("remove", REMOVED))
+    def remove(words: MySQLViewWords) -> Inlet:
+        return words.inlet(key, *words.call("remove", REMOVED))
 
     shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
     where = f"WHERE until > {plan.shown_now}"
-    return MadeDoors(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
+    return Inlets(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
 
 
-def on_postgresql(plan: Any) -> Made:
+def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    words, columns, value = PostgreSQLViewWords(plan), plan.structure.columns, plan.structure.columns[-1]
+    columns, value = plan.structure.columns, plan.structure.columns[-1]
     old, new = words.is_old(words.key), [*columns, EXPIRES, GIVEN_FLAGS]
     no_flags = (NO_FLAGS.format("NEW.flags"), VALUE, FLAGS_TAKE)
     shown = f"{words.dialect.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
@@ -162,13 +163,12 @@ class CachePlan(CacheReads):
 
     structure: Cache[Any, Any]
     alterations = dict.fromkeys(BOUNDS, change_bounds)
-    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
     wire = CacheWire
     expires = True
 
     def __init__(self, structure: Cache[Any, Any], dialect: Dialect) -> None:
         # The indexed column by which a sweep finds expired rows.
-        self.expiry = DUE.name if dialect.row_locks and not structure.bounded else "until"
+        self.expiry = DUE.name if dialect.is_server and not structure.bounded else "until"
         self._value_out = dialect.encoder([structure.value]) or same
         self._value_in = dialect.decoder([structure.value]) or same
         super().__init__(structure, dialect)
@@ -322,11 +322,11 @@ class CachePlan(CacheReads):
     def heads_of(self, op: Operation[Any]) -> Iterable[Row]:
         return {()} if self.structure.bounded and op.verb not in LEASING else super().heads_of(op)
 
-    def seized(self, operations: Operations, context: Context) -> list[Row]:
+    def seized(self, operations: Operations) -> list[Row]:
         writing = [op for op in operations if op.writes and op.verb not in LEASING]
         if self.structure.bounded:
             return [(0,)] if writing else []
-        return super().seized(writing, context)
+        return super().seized(writing)
 
     def _makes(self, op: Operation[Any]) -> bool:
         return op.args[4] in "SE" and op.args[5] is None if op.verb == "meta_set" else super()._makes(op)
@@ -352,15 +352,15 @@ class CachePlan(CacheReads):
     def listed(self) -> str:
         return f"until > {self.now}"
 
-    def _alone(self, write: Write, op: Operation[Any], context: Context) -> Any:
-        return None if context.used.get(self.structure.name) else super()._alone(write, op, context)
+    def _single(self, write: Write, op: Operation[Any], context: Context) -> Any:
+        return None if context.used.get(self.structure.name) else super()._single(write, op, context)
 
     def call(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if self.structure.bounded and verb not in LEASING and not self._by_store:
             return (yield from self.call_each(verb, rows))
         return (yield from super().call(verb, rows, context))
 
-    def _change(self, run: Operations, context: Context, locked: Locked) -> Plan:
+    def _change(self, run: Operations, context: Context) -> Plan:
         # Runs writes in their order; `clear()` of all keys splits a run in two.
         notes = context.used.get(self.structure.name)
         if notes and not context.joined:
@@ -374,10 +374,10 @@ class CachePlan(CacheReads):
                 for _ in part:
                     results.append((yield from self._clear_all(context)))
             else:
-                results += yield from self._changed(list(part), context, locked)
+                results += yield from self._changed(list(part), context)
         return results
 
-    def _changed(self, run: Operations, context: Context, locked: Locked) -> Plan:
+    def _changed(self, run: Operations, context: Context) -> Plan:
         programs = {self.writes[op.verb].program for op in run}
         if any([_vivifies(op) or (self._by_store and op.verb == "meta_set") for op in run]):
             results = []
@@ -386,7 +386,7 @@ class CachePlan(CacheReads):
             return results
         if programs == {"set"}:
             return (yield from self._set_all(run, context))
-        return (yield from self._writes(run, context, locked))
+        return (yield from self._writes(run, context))
 
     def _set_all(self, run: Operations, context: Context) -> Plan:
         # The last value of each key.
@@ -398,14 +398,14 @@ class CachePlan(CacheReads):
         bounded, most = self.structure.bounded, self.structure.max_bytes
         largest = max([self._size(row) for row in rows.values()], default=0) if bounded else 0
         if bounded and (context.careful or (most is not None and largest > most)):
-            return (yield from self._writes(run, context, False))
+            return (yield from self._writes(run, context))
         if len(rows) > 1 and self._by_store:
             yield from self.put_all([*rows.values()], context)
         elif len(rows) > 1 and not context.joined:
             keys = [*rows] if bounded else sorted(rows)
             yield from self.call_all(self._programs["set_all"], [rows[key] for key in keys])
         elif rows and FULL in (yield from self.call("set", [*rows.values()], context)):
-            return (yield from self._writes(run, context, False))
+            return (yield from self._writes(run, context))
         if bounded and len(rows) > 1:
             yield from self.fits(largest)
         return [None] * len(run)
@@ -436,7 +436,7 @@ class CachePlan(CacheReads):
             if _pair(outcome)[0] == STORED:
                 token = yield from self._token(op, outcome)
                 return (value, token, until, 0, b" W") if op.verb == "meta_get" else (b"HD", number, token, until)
-        (result,) = yield from self._writes([op], context, False)
+        (result,) = yield from self._writes([op], context)
         if self._by_store and op.verb == "meta_set" and isinstance(result, tuple) and result[0] == b"HD":
             return b"HD", (yield from self._token(op, result))
         return result
@@ -451,29 +451,35 @@ class CachePlan(CacheReads):
     def _clear_all(self, context: Context) -> Generator[Wanted, Any, int]:
         # It waits for nobody's lock, since it would hold all the others meanwhile.
         if self.structure.bounded:
-            yield Statement(each(f"SELECT n FROM {self.head_table} WHERE id = 0{self.dialect.for_update}"), [()])
+            yield Statement(query(f"SELECT n FROM {self.head_table} WHERE id = 0{self.dialect.for_update}"), [()])
         read, delete = (self._count, Template(f"DELETE FROM {self.rows_table}"))
         if not context.joined:
             read, delete = self._count_now, self._delete_now
         found = yield read.alone(self.moment(context))
         yield Statement(delete, [()])
         if self.structure.bounded:
-            yield Statement(Template(f"UPDATE {self.head_table} SET n = 0, bytes = 0 WHERE id = 0"), [()])
+            yield execute(f"UPDATE {self.head_table} SET n = 0, bytes = 0 WHERE id = 0")
         number: int = found[0][0][0]
         return number
+
+    def relation(self) -> ByDatabase:
+        return ByDatabase(on_sqlite, on_postgresql, inlets)
+
+    def expired(self) -> tuple[str, str]:
+        # The index has `due` where there is one, and only values that expire.
+        ends = {"until": None, self.expiry: None}
+        return self.rows_table, " AND ".join(f"{each} <= {self.now} AND {each} < {NEVER}" for each in ends)
 
     # --- check and alter ----------------------------------------------------------------------------------------------
 
     def rules(self) -> Iterator[Rule]:
-        words = RuleWords(self)
         if self.structure.bounded:
-            first, nulls = words.first, ", ".join(["NULL"] * self.key_width)
-            said = "the head says ? values of ? bytes, there are ? of ?"
+            nulls = ", ".join(["NULL"] * self.key_width)
+            said = "the head says ? values of ? bytes, there are ? of ?", "h.n", "h.bytes", "q.n", "q.b"
             yield (
                 "count",
-                f"SELECT {nulls}, {words.message(said, 'h.n', 'h.bytes', 'q.n', 'q.b')}\n"
-                f"  FROM {words.head} h,\n"
-                f"    (SELECT count({first}) AS n, coalesce(sum(size), 0) AS b FROM {words.rows}) q\n"
+                f"SELECT {nulls}, {self.dialect.message(*said)} FROM {self.head_table} h,\n"
+                f"    (SELECT count(*) AS n, coalesce(sum(size), 0) AS b FROM {self.rows_table}) q\n"
                 f"  WHERE h.n <> q.n OR h.bytes <> q.b",
             )
         beyond = f"r.flags NOT BETWEEN 0 AND {4 * FLAGS_MAX + 3}"

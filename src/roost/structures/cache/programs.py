@@ -74,7 +74,7 @@ class CachePrograms(CacheBounds):
         given: Callable[[str], str] = lambda name: f":{name}"  # noqa: E731
         living = f"FROM {rows} WHERE {self._mine} AND until > {self._now}"
         yield Program("set", row, self._setting, [OUTCOME] if cache.max_bytes else [], pinned=IN_ORDER)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield Program("set_all", row, self._setting_all, many=True, pinned=BY_INDEX)
         verdict = self._verdict(given, "r.until", "r.token", self._now)
         yield Program(
@@ -111,10 +111,10 @@ class CachePrograms(CacheBounds):
         yield Program("sweep", [MOST], self._sweeping)
         if cache.bounded:
             yield Program("use", key, self._using)
-            if not self.dialect.row_locks:  # many values are stored before some are evicted
+            if not self.dialect.is_server:  # many values are stored before some are evicted
                 yield Program("put", row, lambda w: self._setting(w, evicts=False))
                 yield Program("evict", [USES], lambda w: self._evicting(w, w.new(USES.name)))
-        elif self.dialect.row_locks:
+        elif self.dialect.is_server:
             yield Program("lock", [*key, MAKES], lambda w: self._taking(w, [UNTIL], f"{w.new(MAKES.name)} = 1"))
 
     # --- locks and the row --------------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from roost.dialects.dialect import Row, Statement, Template, Wanted
+from roost.dialects.dialect import Row, Statement, Template, Wanted, execute, query
 from roost.errors import StatementFailed
 from roost.structures.cache.declaration import FLAGS_MAX, NEVER, Cache, Item
 from roost.structures.clock import SECOND
 from roost.structures.operation import Operation
-from roost.structures.plan import Careful, Context, Locked, Operations, Plan, Question, each, write
+from roost.structures.plan import Careful, Context, Operations, Plan, Question, write
 from roost.structures.program import ProgramPlan
 from roost.structures.reading import Read
 from roost.structures.structure import facts_of
@@ -36,7 +36,7 @@ class CacheReads(ProgramPlan):
         """Store values of different keys on SQLite; where none is evicted, a trigger takes up to twice as long."""
         if self.structure.bounded:
             yield from self.call("put", rows, context)
-            yield Statement(Template(self._one["evict"]), [(len(rows), *self.moment(context))])
+            yield execute(self._one["evict"], len(rows), *self.moment(context))
             return
         ((now,),) = (yield self._time.alone(self.moment(context)))[0]
         ends = [NEVER if row[-2] is None else now + row[-2] for row in rows]
@@ -94,7 +94,7 @@ class CacheReads(ProgramPlan):
             waiting = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR " if self.dialect.name == "mariadb" else ""
             self._count_now = self.read(f"SELECT {over} {rows} FORCE INDEX (PRIMARY) FOR UPDATE{nowait}", self.timed)
             self._delete_now = Template(f"{waiting}DELETE FROM {rows}")
-        elif self.dialect.row_locks:
+        elif self.dialect.is_server:
             self._count_now = self.read(f"SELECT {over} (SELECT until FROM {rows} FOR UPDATE{nowait}) q", self.timed)
 
     def _note(self, context: Context, key: Row, row: Row | None) -> None:
@@ -104,7 +104,7 @@ class CacheReads(ProgramPlan):
             if len(notes) < MOST_NOTES:
                 notes[key] = None
 
-    def _gets(self, run: Operations, context: Context, _: Locked) -> Plan:
+    def _gets(self, run: Operations, context: Context) -> Plan:
         # Operations of one verb.
         verb = run[0].verb
         read, made = self._reading(verb)
@@ -139,7 +139,7 @@ class CacheReads(ProgramPlan):
             return None
         asked = fetch.row((self.dialect.pack(texts), *self.moment(context)))
         try:
-            (found,) = yield Statement(each(fetch.sql), [asked], values=len(texts))
+            (found,) = yield Statement(query(fetch.sql), [asked], values=len(texts))
         except StatementFailed:
             return None
         return [None if row[0] is None else row for row in found]

@@ -1,15 +1,23 @@
 """Steps of a capped collection's add on servers, and its set forms: many rows in a few statements, by hand.
 
 A set form adds rows that are all stored. Where one may be refused, or worse than what is there, the rows are added one
-by one: on PostgreSQL by the same function, on MariaDB and MySQL by the library, since their set forms have no outcomes.
+by one: on PostgreSQL by the same function, elsewhere by the library, since those set forms have no outcomes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from roost.dialects.dialect import Answer, Row, Statement, Template
 from roost.structures.capped.declaration import Capped
+from roost.structures.plan import AT, SEQUENCE, Context, N
+from roost.structures.program import Calling
+from roost.structures.rows import values_of
+from roost.structures.rules import UNTIL
 from roost.structures.steps import DUPLICATE, Do, Each, Leave, Let, Now, Program, Put, Refuse, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
@@ -271,9 +279,66 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     n = f"CASE WHEN {w['gone']} = {w['excess']} THEN {structure.keep} ELSE {count} END"
     bound = f"CASE WHEN {far} THEN {w['cut']} ELSE roost_bound END"
     change = Do(
-        f"UPDATE {head} SET n = {n}, roost_bound = {bound} WHERE {mine}",
-        when=f"{w['gone']} <> {w['excess']} OR {far}",
+        f"UPDATE {head} SET n = {n}, roost_bound = {bound} WHERE {mine}", when=f"{w['gone']} <> {w['excess']} OR {far}"
     )
     evict = Do(f"{w.delete_by('newest')} WHERE {gone}", counts="gone")
     yield Each([*key, number("excess"), BOUND, number("cut")], beyond, [evict, change])
     yield Do(f"UPDATE {heads} SET h.n = {structure.keep} WHERE h.n > {structure.keep}")
+
+
+class SetForm:
+    """Many rows on SQLite, by a few statements of the library: a trigger for each takes up to three times as long."""
+
+    def __init__(self, plan: CappedPlan) -> None:
+        self._plan = plan
+        key, pair, rows = plan.structure.key.columns, plan.identity, plan.rows_table
+        self._identity_of = values_of([plan.given.index(column) for column in pair], itemgetter)
+        self._find = plan.finding("r.until" if plan.expires else "1", rows, pair)
+        self._heads = plan.finding("r.sequence, r.n", plan.head_table, key)
+        self._counted = plan.storing(plan.head_table, [*key, SEQUENCE, N], key, [SEQUENCE, N])
+        moments = [SEQUENCE, AT, *([UNTIL] if plan.expires else [])]
+        self._stored = plan.storing(rows, [*plan.given, *moments], pair, [*plan.values, *moments])
+        mine = plan.dialect.equal(key)
+        living = f"SELECT sequence FROM {rows} WHERE {mine} AND until > ? ORDER BY sequence LIMIT 1"
+        over = f"DELETE FROM {rows} WHERE {mine} AND sequence < coalesce(({living}), {INT_MAX})"
+        self._expired = Template(over, answer=Answer.COUNTS)
+        place = f"SELECT sequence FROM {rows} WHERE {mine} ORDER BY sequence{{}} LIMIT 1 OFFSET ?"
+        evict = f"DELETE FROM {rows} WHERE {mine} AND sequence <= ? AND sequence <= ({place})"
+        self._evict, self._cut = Template(evict.format("")), Template(evict.format(" DESC"))
+        count = f"SELECT count(*) FROM {rows} WHERE {mine}"
+        self._recount = Template(f"UPDATE {plan.head_table} SET n = ({count}) WHERE {mine}")
+
+    def add(self, rows: Sequence[Row], context: Context) -> Calling:
+        """Store the newest `keep` rows of each key, and delete as many of the oldest; [] if one may be refused."""
+        plan, keep = self._plan, self._plan.structure.keep
+        keys, identities = [row[: plan.key_width] for row in rows], [*map(self._identity_of, rows)]
+        adds = Counter(keys)
+        time, moments = yield from plan.moments(context)
+        last_of = {identity: place for place, identity in enumerate(identities)}
+        there = yield Statement(self._find, [*last_of])
+        known = set(compress(last_of, [found and found[0] > time for found in there] if time else there))
+        if plan.structure.on_duplicate == "error" and (known or len(last_of) < len(rows)):
+            return []
+        gone = (yield Statement(self._expired, [(*key, *key, *time) for key in adds])) if time else [0] * len(adds)
+        heads = yield Statement(self._heads, [*adds])
+        had = {key: head[0] if head else (0, 0) for key, head in zip(adds, heads, strict=True)}
+        ends = {key: had[key][0] + n for key, n in adds.items()}
+        sequences, sizes = dict(ends), dict.fromkeys(adds, 0)
+        fresh, written = dict.fromkeys(adds, 0), []
+        for place in range(len(rows) - 1, -1, -1):
+            key, identity = keys[place], identities[place]
+            if last_of[identity] == place and (keep is None or sizes[key] < keep):
+                written.append((*rows[place], sequences[key], *moments))
+                sizes[key] += 1
+                fresh[key] += identity not in known
+            sequences[key] -= 1
+        yield Statement(self._stored, written[::-1])
+        counts = {key: had[key][1] + fresh[key] - n if keep else 0 for key, n in zip(adds, gone, strict=True)}
+        excess = {key: n - keep for key, n in counts.items() if keep is not None and n > keep}
+        yield Statement(self._counted, [(*key, end, counts[key] - excess.get(key, 0)) for key, end in ends.items()])
+        if keep is not None and excess:
+            over = [(*key, ends[key] - keep, *key, n - 1) for key, n in excess.items()]
+            if (yield Statement(self._evict, over)) < sum(excess.values()):  # a count was wrong
+                yield Statement(self._cut, [(*key, ends[key] - keep, *key, keep) for key in excess])
+                yield Statement(self._recount, [(*key, *key) for key in excess])
+        return [1] * len(rows)

@@ -15,13 +15,23 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Wanted, execute, query
 from roost.errors import Duplicate, Error, Full, Invalid
-from roost.structures.capped.adding import BOUND, FAR, FEW, adding_all, expiring, finding_worst, is_in_sets, putting
+from roost.structures.capped.adding import (
+    BOUND,
+    FAR,
+    FEW,
+    SetForm,
+    adding_all,
+    expiring,
+    finding_worst,
+    is_in_sets,
+    putting,
+)
 from roost.structures.capped.declaration import Capped, CappedWire
 from roost.structures.operation import Operation
-from roost.structures.plan import AT, SEQUENCE, Facts, N, Rule, each, same
-from roost.structures.program import Write, first
+from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, same
+from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows import RowsPlan
@@ -60,20 +70,20 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, No
     same_key = dialect.same(key, "r.", f"{head}.")
     if "reject" in (old["on_full"], new["on_full"]):
         many = f"SELECT count(*) FROM (SELECT {names} FROM {rows} GROUP BY {names} HAVING count(*) > {keep}) q"
-        found = yield Statement(each(many), [()])
+        found = yield Statement(query(many), [()])
         if found[0][0][0]:
             raise Invalid(
                 f"{plan.structure.name}: keep cannot go down to {keep} while {found[0][0][0]} keys hold more: a "
                 "collection that rejects never drops a row; remove some first"
             )
-    yield Statement(each(f"SELECT n FROM {head}{dialect.for_update}"), [()])
+    yield Statement(query(f"SELECT n FROM {head}{dialect.for_update}"), [()])
     if not plan.by_head:
         newest = f"SELECT max(r.sequence) FROM {rows} r WHERE {same_key}"
-        yield Statement(Template(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))"), [()])
+        yield execute(f"UPDATE {head} SET sequence = greatest(sequence, ({newest}))")
     score = plan.structure.score
     best = "sequence DESC" if score is None else f"{dialect.name_of(score)} DESC, sequence"
     yield beyond(plan, [*key, *plan.structure.id.columns], best, keep)
-    yield Statement(Template(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})"), [()])
+    yield execute(f"UPDATE {head} SET n = (SELECT count(*) FROM {rows} r WHERE {same_key})")
 
 
 class CappedPlan(RowsPlan):
@@ -82,10 +92,12 @@ class CappedPlan(RowsPlan):
     structure: Capped[Any, Any, Any]
     wire = CappedWire
     settled = frozenset(["keep"])
+    optimistic = frozenset(["add"])
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
         ids = structure.id.columns
+        self.identity = [*structure.key.columns, *ids]
         self.values = [each for each in structure.rows.others if each not in ids]
         self.by_head = dialect.family != "postgresql"  # whether the head has the sequence of the newest row
         self._id_out = dialect.encoder(ids) or same
@@ -93,16 +105,18 @@ class CappedPlan(RowsPlan):
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
+        if self._by_store:
+            self._set_form = SetForm(self)
         if dialect.family == "mariadb" and not is_in_sets(structure):
             del self._programs["add_all"]
-        elif dialect.row_locks:
+        elif dialect.is_server:
             self.form = [*self.form, "add_all"]  # what processes call that have other options
 
     def made(self) -> Iterator[str]:
         structure, dialect = self.structure, self.dialect
         key, ids = structure.key.columns, structure.id.columns
         names = dialect.names(key)
-        bound = [BOUND] if dialect.row_locks else []
+        bound = [BOUND] if dialect.is_server else []
         until = [UNTIL] if self.expires else []
         yield self.create(self.head_table, [*key, SEQUENCE, N, *bound], names, 50)
         columns = [*key, *ids, *self.values, SEQUENCE, AT, *until]
@@ -124,7 +138,7 @@ class CappedPlan(RowsPlan):
             around = {"before": head, "after": head, "tell": lambda before, after: int((before or (0,))[0] < after[0])}
         add = Program("add", given, self._adding, [STORED], whole=True, pinned=IN_ORDER, **around)
         yield add
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             gives = [STORED] if self.dialect.family == "postgresql" else []
             yield Program(
                 "add_all", given, lambda w: adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
@@ -341,6 +355,14 @@ class CappedPlan(RowsPlan):
             "remove": Write("remove", row, lambda op, outcomes: bool(first(op, outcomes)), makes=False),
         }
 
+    def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
+        evicts = self.structure.score is None and self.structure.on_full == "evict"
+        if verb == "add" and evicts and (yield from self.is_plain(rows, context)):
+            outcomes = yield from self._set_form.add(rows, context)
+            if outcomes:
+                return outcomes
+        return (yield from super().on_file(verb, rows, context))
+
     def _added(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
         for row, outcome in zip(op.args, outcomes, strict=True):
             if outcome is not None and outcome < 0:
@@ -434,7 +456,7 @@ class CappedPlan(RowsPlan):
             yield rule(self, "keep", f"? rows, keep is {keep}", "count(*)", having=f"count(*) > {keep}")
         one_each = "sequence HAVING count(*) > 1"
         yield rule(self, "order", "? rows have sequence ?", "count(*)", "sequence", having=one_each)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             said, gone = "sequence ?, which the head says is gone", "r.sequence <= h.roost_bound"
             yield rule(self, "bound", said, "r.sequence", where=gone)
         if self.expires:

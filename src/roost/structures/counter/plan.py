@@ -12,19 +12,19 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from roost.dialects.conditions import wanted
-from roost.dialects.dialect import Dialect, Row, Statement, Template
+from roost.dialects.dialect import Dialect, Row, Statement, execute, fetch
 from roost.errors import Overflow, StatementFailed
 from roost.structures import steps
 from roost.structures.clock import SHOWN, datetime_of
 from roost.structures.counter.declaration import MAX_SLOTS, START, TOTAL, Counter, CounterWire
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import SLOT, Context, Facts, Locked, N, Operations, Plan, Rule, Verb, each
+from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Rule, Verb
 from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
 from roost.structures.reading import MOST, Ask
+from roost.structures.relation import ByDatabase
 from roost.structures.rules import gone, rule
 from roost.structures.steps import BY_INDEX, IN_ORDER, Do, Door, Give, Let, Program, Step, number
-from roost.structures.views.mysql import OUT_OF_RANGE, MadeDoors, MySQLViewWords
-from roost.structures.views.mysql import Door as Inlet
+from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords
 from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import STATEMENT, VALUE, Case, Made
@@ -58,9 +58,9 @@ def _view(plan: Any, total: str, group: bool = True) -> str:
     return f"SELECT {key}, {SHOWN[family].format('start')} AS start, total\n  FROM ({summed}) q"
 
 
-def on_sqlite(plan: Any) -> Made:
+def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
-    words, one, windows = SQLiteViewWords(plan), plan.structure.slots in (None, 1), bool(plan.structure.size)
+    one, windows = plan.structure.slots in (None, 1), bool(plan.structure.size)
     # SUM errors past 64 bits, and the view with it: halves of 32 bits are summed, and a total past that is a REAL.
     low = "sum(n & 4294967295)"
     shown = "n" if one else f"(sum(n >> 32) + ({low} >> 32)) * 4294967296 + ({low} & 4294967295)"
@@ -88,23 +88,23 @@ def on_sqlite(plan: Any) -> Made:
     )
 
 
-def doors(plan: Any) -> MadeDoors:
+def inlets(plan: Any) -> Inlets:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
 
     def add(words: MySQLViewWords) -> Inlet:
         handler = f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {words.signal(f'{words.name}{BEYOND}')}"
         body, _ = words.call("add", {"n": words.new(TOTAL)})
-        return words.door([*words.key, TOTAL], body, [handler])
+        return words.inlet([*words.key, TOTAL], body, [handler])
 
     def remove(words: MySQLViewWords) -> Inlet:
-        return words.door(words.key, *words.call("clear"))
+        return words.inlet(words.key, *words.call("clear"))
 
-    return MadeDoors(f"SELECT * FROM ({_view(plan, 'SUM(n)')}) {{mark}}", add, remove)
+    return Inlets(f"SELECT * FROM ({_view(plan, 'SUM(n)')}) {{mark}}", add, remove)
 
 
-def on_postgresql(plan: Any) -> Made:
+def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
     """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    words, rows, windows = PostgreSQLViewWords(plan), plan.rows_table, bool(plan.structure.size)
+    rows, windows = plan.rows_table, bool(plan.structure.size)
     mine, in_range = words.is_old(words.key), f"BETWEEN {INT_MIN}::numeric AND {INT_MAX}::numeric"
     total = (
         f"NEW.total IS NULL OR NEW.total <> trunc(NEW.total) OR NEW.total NOT {in_range}",
@@ -136,8 +136,8 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any,
     # With a larger `keep`, windows that had expired and that no write has deleted yet would reappear.
     clock = "0" if plan.dialect.family == "sqlite" else plan.words.clock
     back = (old["keep"] - 1) * plan.structure.size
-    (rows,) = yield Statement(each(f"SELECT {plan.start(clock)} - {back}"), [()])
-    yield Statement(Template(f"DELETE FROM {plan.rows_table} WHERE start < {int(rows[0][0])}"), [()])
+    ((start,),) = yield from fetch(f"SELECT {plan.start(clock)} - {back}")
+    yield execute(f"DELETE FROM {plan.rows_table} WHERE start < {int(start)}")
 
 
 class CounterPlan(ProgramPlan):
@@ -145,14 +145,13 @@ class CounterPlan(ProgramPlan):
 
     structure: Counter[Any]
     alterations: ClassVar[Any] = {"keep": _change_keep}
-    views: ClassVar[Any] = {"sqlite": on_sqlite, "mariadb": doors, "postgresql": on_postgresql}
     wire = CounterWire
     own_time = False  # windows are of the calendar
     of_all = frozenset(["keys", "top"])
 
     def __init__(self, structure: Counter[Any], dialect: Dialect) -> None:
         # After `alter` a key may have other slots than these: every read sums what is there.
-        self.slots = (structure.slots or dialect.slots) if dialect.row_locks else 1
+        self.slots = (structure.slots or dialect.slots) if dialect.is_server else 1
         self.expires = bool(structure.size)
         super().__init__(structure, dialect)
 
@@ -187,7 +186,7 @@ class CounterPlan(ProgramPlan):
             door=Door(),
         )
         yield Program("clear", key, self._clearing, [TOTALS], before=self._summing(), tell=_told)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             yield Program("lock", [*key, MAKES], self._locking)
         if self.structure.size:
             yield Program("sweep", [MOST], self._sweeping)
@@ -259,7 +258,7 @@ class CounterPlan(ProgramPlan):
         if self.structure.size:
             yield Let("start", self.start(w.clock))
             value = f"sum(CASE WHEN start >= {w['start']} - {self._back(None)} THEN n END)"
-        if not self.dialect.row_locks:
+        if not self.dialect.is_server:
             yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()}")
             return
         yield Do(self._lock(w), counts="made")
@@ -312,7 +311,7 @@ class CounterPlan(ProgramPlan):
             "top": self._top,
         }
 
-    def _adds(self, run: Operations, context: Context, _: Locked) -> Plan:
+    def _adds(self, run: Operations, context: Context) -> Plan:
         # Adds to one key are one row, unless their sum has more than 64 bits.
         merged: dict[Any, int] = {}
         for op in run:
@@ -328,12 +327,12 @@ class CounterPlan(ProgramPlan):
 
     def _added(self, rows: list[Row], context: Context) -> Calling:
         # The slots of batches are not to be held by an application's open transaction.
-        if context.joined or not self.dialect.exchanges:
+        if context.joined or not self.dialect.is_server:
             return (yield from self.call("add", rows, context))
         return (yield from self.call_all(self._programs["add_all"], sorted(rows)))
 
-    def _increments(self, run: Operations, context: Context, locked: Locked) -> Plan:
-        return (yield from self._caught(run, self._writes(run, context, locked)))
+    def _increments(self, run: Operations, context: Context) -> Plan:
+        return (yield from self._caught(run, self._writes(run, context)))
 
     def _caught(self, run: Operations, work: Plan) -> Plan:
         # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.
@@ -403,18 +402,18 @@ class CounterPlan(ProgramPlan):
     def _since(self, last: int | None, context: Context) -> Row:
         return (*self.moment(context), self._back(last)) if self.structure.size else ()
 
-    def _totals(self, run: Operations, context: Context, _: bool) -> Plan:
+    def _totals(self, run: Operations, context: Context) -> Plan:
         asked = [(*self.key_out(key), *self._since(_last(op), context)) for op in run for key in op.args[0]]
         found = (yield self._total.statement(asked)) if asked else []
         totals = iter([_sum(rows) for rows in found])
         value = self.structure.key.value
         return [{value(key): next(totals) for key in op.args[0]} for op in run]
 
-    def _top(self, run: Operations, context: Context, _: bool) -> Plan:
+    def _top(self, run: Operations, context: Context) -> Plan:
         results = []
         for op in run:
             values = (*self._since(_last(op), context), op.args[0])
-            (rows,) = yield Statement(each(self._greatest.sql), [self._greatest.row(values)])
+            (rows,) = yield self._greatest.alone(values)
             width = self.key_width
             results.append([(self.key_value(row[:width]), _sum([row[width:]])) for row in rows])
         return results
@@ -426,6 +425,12 @@ class CounterPlan(ProgramPlan):
         current, size = max(totals), self.structure.size
         starts = range(current - self._back(_last(op)), current + 1, size)
         return [(datetime_of(start), totals.get(start, 0)) for start in starts]
+
+    def relation(self) -> ByDatabase:
+        return ByDatabase(on_sqlite, on_postgresql, inlets)
+
+    def expired(self) -> tuple[str, str]:
+        return self.rows_table, f"start < {self.start(self.clock)} - {self._back(None)}"
 
     # --- alter and check --------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ def bulk_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk:
 
 
 def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
-    key, table, server = index.key, index.table, dialect.exchanges
+    key, table, server = index.key, index.table, dialect.is_server
     lookup = shape.op == "=" and shape.keys == len(key.parts) and key.unique and not table.view
     lookup = lookup and not shape.bounded and not shape.filters
     if shape.verb != "find":

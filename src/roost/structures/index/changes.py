@@ -18,7 +18,7 @@ from functools import partial
 from itertools import groupby, repeat
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Together, Wanted
+from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Together, Wanted, query
 from roost.errors import Error, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.finds import ServerLookups
@@ -26,7 +26,7 @@ from roost.structures.index.opened import LAST_ID, OpenedIndex, asking
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, all_stored, exceptions, stored
 from roost.structures.index.schema import TableColumn, ask
 from roost.structures.index.values import UNHELD
-from roost.structures.plan import each, write
+from roost.structures.plan import write
 from roost.types.column_types import INT_MAX
 
 MOST_VALUES = 4_000  # values of inserts in one statement
@@ -37,7 +37,7 @@ Outcome = Generator[Wanted, Any, Any]
 
 def changes_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
     """Return the run of inserts, or of modifications by a complete unique key; None if each must be run alone."""
-    table, verb, server = index.table, shape.verb, dialect.exchanges
+    table, verb, server = index.table, shape.verb, dialect.is_server
     to, sums = index.columns[: shape.to], verb in ("increment", "decrement")
     if any([column.generated for column in to]) or len(set(to)) != shape.to or (table.triggers and not server):
         return None
@@ -234,7 +234,7 @@ class Inserts(Changes):
         values = tuple([row[place] for row in rows for place in places])
         if table.automatic is None or not table.words.returning:
             return Statement(write(text), [values])
-        return Statement(each(f"{text} RETURNING {table.columns[table.automatic].sql}"), [values])
+        return Statement(query(f"{text} RETURNING {table.columns[table.automatic].sql}"), [values])
 
 
 # What a request does: what identifies its row, the places of columns, and their new values; none if the row is deleted.

@@ -15,13 +15,12 @@ from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, query
 from roost.structures.index.budget import Budget
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, all_stored, exceptions, read, stored
 from roost.structures.index.scan import RangeTexts, filtering
 from roost.structures.index.schema import TableColumn
-from roost.structures.plan import each
 
 MOST_ROWS = 10_000  # the maximum sum of the limits of finds in one statement
 FEW = 2  # on SQLite: up to this number of lookups, running them one by one is faster
@@ -42,8 +41,8 @@ def finds_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Finds | None
     """Return the run of such finds; None if each takes several statements, or cannot run together with others."""
     filters = [filtering(False, op, index.fcolumns[place], "") for op, place in shape.filters]
     found = index.statements(shape.op, ("",) * shape.keys, filters)
-    made = Finds(index, shape, found[0]) if dialect.exchanges else Texts(index, shape, found[0], dialect)
-    return made if len(found) == 1 and (made.template is not None or not dialect.exchanges) else None
+    made = Finds(index, shape, found[0]) if dialect.is_server else Texts(index, shape, found[0], dialect)
+    return made if len(found) == 1 and (made.template is not None or not dialect.is_server) else None
 
 
 class Finds(Bulk):
@@ -131,7 +130,7 @@ class Texts(Finds):
         # Without the plus, SQLite replaces the column by k.value, in ORDER BY too, and then sorts.
         asked = f"{'?'.join(holes[:array])}+k.value{'?'.join(holes[array:])}"
         many = f"SELECT {number} || '\t' || group_concat({row}, '\t') FROM ({asked})"
-        return each(f"SELECT ({many}) FROM {self._dialect.array} k")
+        return query(f"SELECT ({many}) FROM {self._dialect.array} k")
 
     def _fetch(self, rows: Sequence[Row], only: bool) -> Results:
         common = self._common(rows[0])
@@ -233,17 +232,17 @@ class FileLookups(Lookups):
         shown = ", ".join([f"t.{column.sql}" for column in (*index.columns, self.keys[0])])
         source = f"{index.table.sql} t{index.key.hint}"
         terms = [f"t.{part.term}" for part in index.key.parts]
-        self._one = each(f"SELECT {shown} FROM {source} WHERE {' AND '.join([f'{term} = ?' for term in terms])}")
+        self._one = query(f"SELECT {shown} FROM {source} WHERE {' AND '.join([f'{term} = ?' for term in terms])}")
         self._many, self._lots = None, {}
         if len(terms) == 1 and self.keys[0].kind in ("integer", "text"):
-            self._many = each(f"SELECT {shown} FROM {dialect.array} k LEFT JOIN {source} ON {terms[0]} = k.value")
+            self._many = query(f"SELECT {shown} FROM {dialect.array} k LEFT JOIN {source} ON {terms[0]} = k.value")
         elif len(terms) > 1:
             keys = ", ".join([f"k{place}" for place in range(len(terms))])
             on = " AND ".join([f"{term} = k.k{place}" for place, term in enumerate(terms)])
             holes = f"({', '.join(['?'] * len(terms))})"
             for size in LOTS:
                 listed = f"WITH k ({keys}) AS (VALUES {', '.join([holes] * size)})"
-                self._lots[size] = each(f"{listed} SELECT {shown} FROM k LEFT JOIN {source} ON {on}")
+                self._lots[size] = query(f"{listed} SELECT {shown} FROM k LEFT JOIN {source} ON {on}")
 
     def fetch(self, keys: Columns, only: bool = False) -> Results:
         total = len(keys[0])

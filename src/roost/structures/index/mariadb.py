@@ -10,13 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from roost.dialects.dialect import Gather, Row, Together
+from roost.dialects.dialect import Gather, Row, Together, query
 from roost.dialects.mariadb import literal
 from roost.errors import StatementFailed
 from roost.structures.index import exact
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import UNHELD, as_bytes
-from roost.structures.plan import each
 
 WORDS: Final = IndexWords(
     *("mariadb", "`", "%s"), nothing="() VALUES ()", locks=" FOR UPDATE", orders_equals=False, row_by_row=True,
@@ -25,7 +24,7 @@ WORDS: Final = IndexWords(
 
 MYSQL: Final = replace(WORDS, lists=Gather.ROW_LIST, returning=False)
 
-_TABLE = each(
+_TABLE = query(
     "SELECT table_name, table_type, engine,\n"
     "    (SELECT transactions FROM information_schema.engines e WHERE e.engine = t.engine)\n"
     "  FROM information_schema.tables t WHERE table_schema = DATABASE() AND table_name = %s"
@@ -36,13 +35,13 @@ _COLUMNS = (
     "    collation_name\n"
     "  FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position"
 )
-_KEYS = each(
+_KEYS = query(
     "SELECT index_name, non_unique, column_name, collation, sub_part, index_type, ignored\n"
     "  FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s"
 )  # in the order of their creation, as in SHOW KEYS
 _COLUMNS_OF: Final = {
-    WORDS: each(_COLUMNS),
-    MYSQL: each(_COLUMNS.replace("is_generated", "IF(generation_expression = '', 'NEVER', 'ALWAYS')")),
+    WORDS: query(_COLUMNS),
+    MYSQL: query(_COLUMNS.replace("is_generated", "IF(generation_expression = '', 'NEVER', 'ALWAYS')")),
 }
 
 _IGNORED: Final = {"YES": "NO", "NO": "YES"}  # by `Visible`
@@ -95,10 +94,10 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
     if name.startswith("roost_"):
         return None
     quoted = WORDS.quoted(name).replace("%%", "%")
-    made = ask(each(f"SHOW CREATE TABLE {quoted}"))
+    made = ask(query(f"SHOW CREATE TABLE {quoted}"))
     of_columns, of_keys = ask(_COLUMNS_OF[words], name), ask(_KEYS, name)
     if words is MYSQL:  # whose information_schema has them in the order of their names
-        of_keys = ask(each(f"SHOW KEYS FROM {quoted}"))
+        of_keys = ask(query(f"SHOW KEYS FROM {quoted}"))
     for _ in range(ATTEMPTS):
         (found,) = yield ask(_TABLE, name)
         if found:

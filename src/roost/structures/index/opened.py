@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
-from roost.dialects.dialect import Control, Statement, Together, Wanted
+from roost.dialects.dialect import Control, Statement, Together, Wanted, query
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index import mariadb, postgresql, sqlite
 from roost.structures.index.declaration import Where, While
@@ -21,7 +21,7 @@ from roost.structures.index.exact import DIGITS
 from roost.structures.index.scan import Filtering, Finder, RangeTexts, Rows, Scan, filtering
 from roost.structures.index.schema import Key, Reading, Table, TableColumn, ask, opened_key
 from roost.structures.index.values import UNHELD, number
-from roost.structures.plan import each, write
+from roost.structures.plan import write
 from roost.types.column_types import INT_MAX
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
 
 # The first id that the session's last INSERT has generated, and the distance to the next one. InnoDB takes the ids of
 # an INSERT ... VALUES at once.
-LAST_ID: Final = each("SELECT LAST_INSERT_ID(), @@SESSION.auto_increment_increment")
+LAST_ID: Final = query("SELECT LAST_INSERT_ID(), @@SESSION.auto_increment_increment")
 
 
 class OpenedIndex:
@@ -149,7 +149,7 @@ class OpenedIndex:
                 yield Statement(write(text), [row])
                 return None
             if table.words.returning:
-                (found,) = yield ask(each(f"{text} RETURNING {table.columns[automatic].sql}"), *row)
+                (found,) = yield ask(query(f"{text} RETURNING {table.columns[automatic].sql}"), *row)
             else:
                 _, (found,) = yield Together((Statement(write(text), [row]), ask(LAST_ID)))
         except StatementFailed as error:

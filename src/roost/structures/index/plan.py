@@ -46,12 +46,12 @@ class IndexPlan(TargetPlan):
         if isinstance(opened, Error):
             return [opened] * len(operations)
         work = self._done(opened, operations)
-        if not self._dialect.exchanges:
+        if not self._dialect.is_server:
             return (yield from work)
         return (yield from self._unchanged(opened, work, context.careful, only and len(operations) == 1))
 
     def _current(self, context: Context) -> Working:
-        if self._dialect.exchanges:
+        if self._dialect.is_server:
             known = isinstance(self._opened, OpenedIndex) and not context.careful
             return self._opened if known else (yield from self._open())
         if context.joined:  # the application's connection may have opened any file
@@ -63,11 +63,11 @@ class IndexPlan(TargetPlan):
         return self._opened
 
     def _done(self, opened: OpenedIndex, operations: Operations) -> Results:
-        few = 1 if self._dialect.exchanges else FEW
+        few = 1 if self._dialect.is_server else FEW
         if len(operations) <= few:
             return (yield from self._each(opened, operations))
         results: list[Any] = []
-        for shape, like in groupby(operations, partial(shape_of, changes=self._dialect.exchanges)):
+        for shape, like in groupby(operations, partial(shape_of, changes=self._dialect.is_server)):
             some = list(like)
             if shape is None or len(some) <= few or shape.keys > opened.parts:
                 results += yield from self._each(opened, some)

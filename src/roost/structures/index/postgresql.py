@@ -9,11 +9,10 @@ from functools import partial
 from typing import Final
 from zlib import crc32
 
-from roost.dialects.dialect import Row, Together
+from roost.dialects.dialect import Row, Together, query
 from roost.errors import Conflict
 from roost.structures.index import exact
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
-from roost.structures.plan import each
 
 WORDS: Final = IndexWords(
     *("postgresql", '"', "%s"), locks=" FOR UPDATE", says_nulls=True, shown_first=True, row_by_row=True,
@@ -35,15 +34,13 @@ SELECT n.oid::int8, c.xmin::text,
   FROM (SELECT to_regclass(%s)::oid) n (oid) LEFT JOIN pg_catalog.pg_class c ON c.oid = n.oid
   WHERE n.oid IS NOT NULL"""
 _REWRITTEN = "{0}.relfilenode <> 0 AND {0}.relfilenode <> pg_relation_filenode({0}.oid)"
-_VERSIONS = each(
-    _QUESTION.format(files=f"CASE WHEN {_REWRITTEN.format('c')} THEN clock_timestamp()::text END"),
-)
+_VERSIONS = query(_QUESTION.format(files=f"CASE WHEN {_REWRITTEN.format('c')} THEN clock_timestamp()::text END"))
 # The same for tables with partitions or children, and for views: the answer has the files of these tables, and of those
 # below a view, as nothing in the catalog's rows of the table itself tells that one of them was rewritten or replaced.
 _FILES = f"""md5(string_agg(
           concat_ws(' ', p.oid, CASE WHEN k.oid IS NULL OR ({_REWRITTEN.format("k")}) THEN clock_timestamp()::text
             ELSE k.relfilenode::text END), ',' ORDER BY p.oid))"""
-_ALL_VERSIONS = each(
+_ALL_VERSIONS = query(
     _QUESTION.format(
         files=f"""\
 CASE c.relkind
@@ -71,7 +68,7 @@ CASE c.relkind
 # columns, with the default operators of their types. For a domain, a column has its base type, and the modifier of that
 # type or of the first domain that has one. The type's name is without the modifier: a cast to bit(3) or varchar(3)[]
 # cuts and pads, while an assignment refuses.
-_FACTS = each(
+_FACTS = query(
     """\
 WITH t AS (
   SELECT c.oid, c.relkind::text AS kind, c.relhassubclass AS inherited

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
-from roost.dialects.dialect import Row, Statement, Template, Wanted
+from roost.dialects.dialect import Row, Statement, Template, Wanted, query
 from roost.structures.index.schema import Key, Part, Table, TableColumn
 from roost.structures.index.values import UNHELD
-from roost.structures.plan import each
 
 Rows = list[tuple[Any, ...]]
 Finding = Generator[Wanted, Any, Rows]
@@ -201,8 +200,8 @@ class Finder:
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
         order = ordering(self._table, self._key, op[0] != "<", part.equal)
         end = f"{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"
-        rows = each(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{end}")
-        return RangeTexts(rows, each(f"SELECT count(*){rest}"), part.places)
+        rows = query(f"SELECT {self._shown}{flag and ', ' + flag}{rest}{end}")
+        return RangeTexts(rows, query(f"SELECT count(*){rest}"), part.places)
 
 
 def _lists(scan: Scan) -> Sequence[Row]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from roost.dialects.dialect import query
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import KINDS, kind_of, number
-from roost.structures.plan import each
 
-SCHEMA_VERSION = each("PRAGMA schema_version")
-_RELATION = each(
+SCHEMA_VERSION = query("PRAGMA schema_version")
+_RELATION = query(
     "SELECT s.type, l.type, l.wr, (SELECT count(*) FROM sqlite_master t WHERE t.type = 'trigger'"
     " AND lower(t.tbl_name) = lower(s.name)),\n"
     "    s.sql LIKE '%check%' OR EXISTS (SELECT 1 FROM pragma_table_xinfo(s.name) WHERE hidden IN (2, 3))"
@@ -18,10 +18,10 @@ _RELATION = each(
     "  FROM sqlite_master s JOIN pragma_table_list l ON l.schema = 'main' AND l.name = s.name\n"
     "  WHERE s.name = ? AND s.type IN ('table', 'view')"
 )
-_COLUMNS = each('SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid')
-_KEYS = each('SELECT seq, name, "unique", origin, partial FROM pragma_index_list(?) ORDER BY seq DESC')
-_PARTS = each('SELECT name, "desc", coll FROM pragma_index_xinfo(?) WHERE key ORDER BY seqno')
-_FOREIGN = each('SELECT "from" FROM pragma_foreign_key_list(?)')
+_COLUMNS = query('SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid')
+_KEYS = query('SELECT seq, name, "unique", origin, partial FROM pragma_index_list(?) ORDER BY seq DESC')
+_PARTS = query('SELECT name, "desc", coll FROM pragma_index_xinfo(?) WHERE key ORDER BY seqno')
+_FOREIGN = query('SELECT "from" FROM pragma_foreign_key_list(?)')
 ROWIDS = ("rowid", "_rowid_", "oid")
 
 WORDS: Final = IndexWords("sqlite", '"', "?", resolution="OR ABORT ")

@@ -181,13 +181,7 @@ class MemcachedPlan:
         return wholes
 
     def _whole(
-        self,
-        item: str,
-        root: Item,
-        own: Log,
-        found: Mapping[str, Item],
-        only: Collection[Member] | None,
-        twice: bool,
+        self, item: str, root: Item, own: Log, found: Mapping[str, Item], only: Collection[Member] | None, twice: bool
     ) -> Work[Whole | None]:
         header = own.header
         if not header.shards:

@@ -13,25 +13,16 @@ from dataclasses import replace
 from itertools import compress
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, execute, query
 from roost.errors import Invalid
 from roost.structures.clock import SECOND
 from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation
-from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, each, same
+from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, same
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
 from roost.structures.reading import NOW, Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import (
-    UNTIL,
-    beyond,
-    change_keep_for,
-    counted,
-    has_head,
-    lasting,
-    rule,
-    sweep,
-)
+from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, rule, sweep
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.views.postgresql import newest_version
@@ -84,9 +75,9 @@ def _change_keep(plan: SetPlan, old: Facts, new: Facts) -> Generator[Wanted, Any
         raise Invalid(f"{plan.structure.name}: keep cannot change from None to {keep}: the members have no order")
     if keep <= before:
         head = plan.head_table
-        yield Statement(each(f"SELECT n FROM {head} WHERE n > {keep}{plan.dialect.for_update}"), [()])
+        yield Statement(query(f"SELECT n FROM {head} WHERE n > {keep}{plan.dialect.for_update}"), [()])
         yield beyond(plan, plan.pair, "sequence DESC", keep)
-        yield Statement(Template(f"UPDATE {head} SET n = {keep} WHERE n > {keep}"), [()])
+        yield execute(f"UPDATE {head} SET n = {keep} WHERE n > {keep}")
 
 
 class SetPlan(ProgramPlan):
@@ -130,7 +121,7 @@ class SetPlan(ProgramPlan):
         new = lambda there, _: int(there is None)  # noqa: E731
         yield Program("add", self.pair, add, [ADDED], pinned=IN_ORDER, before=before, tell=new)
         yield Program("remove", self.pair, self._removing, [REMOVED], pinned=IN_ORDER, before=before)
-        if self.dialect.row_locks:
+        if self.dialect.is_server:
             if not self.keep and (self.heads or self.dialect.family == "postgresql"):
                 gives = [ADDED if self.dialect.family == "postgresql" else NEWS]
                 yield Program("add_all", self.pair, self._adding_all, gives, many=True, pinned=BY_INDEX)
@@ -403,7 +394,7 @@ class SetPlan(ProgramPlan):
                 f"r.{self.dialect.name_of(each)} = q.column{place}" for place, each in enumerate(self.pair, 2)
             ) + (f" AND r.until > {now}" if self.expires else "")
             find = f"SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {self.rows_table} r ON {same_pair}"
-            self._find = replace(each(contains.read.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
+            self._find = replace(query(contains.read.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
 
         members = f"SELECT {self.dialect.names(member)} FROM {self.rows_table} WHERE {mine}"
         return {

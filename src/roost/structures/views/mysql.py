@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from roost.dialects.conditions import wanted
-from roost.dialects.dialect import Dialect, Statement
+from roost.dialects.dialect import Dialect, Statement, fetch
 from roost.dialects.mariadb import compared
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, may, powerless
 from roost.structures.clock import CLOCK, TRIGGER_CLOCK
-from roost.structures.plan import StructurePlan, each
+from roost.structures.plan import StructurePlan
 from roost.structures.steps import REFUSALS
 from roost.structures.views.view import NOTHING, Case, FoundView, View, ViewDialect, ViewWords
 from roost.structures.words.words import digest
@@ -42,7 +42,7 @@ OUT_OF_RANGE = "1690, 1264"
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Inlet:
     """What an inlet or a procedure does with one row: the columns that it takes, and its statements."""
 
     columns: Sequence[Column]
@@ -51,12 +51,12 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeDoors:
+class Inlets:
     """One view before its objects have their names."""
 
     view: str  # {mark}: the alias by which the view is known again
-    add: Callable[[MySQLViewWords], Door]
-    remove: Callable[[MySQLViewWords], Door]
+    add: Callable[[MySQLViewWords], Inlet]
+    remove: Callable[[MySQLViewWords], Inlet]
     counted: bool = False  # whether heads have a count, which direct deletes must keep right
 
 
@@ -73,11 +73,11 @@ class MySQLViewWords(ViewWords):
     def new(self, column: Column) -> str:
         return f"`new {column.name}`"
 
-    def door(self, columns: Sequence[Column], body: Sequence[str], declared: Sequence[str] = ()) -> Door:
-        """Return a door that first refuses what is not allowed and puts what is given into its variables."""
+    def inlet(self, columns: Sequence[Column], body: Sequence[str], declared: Sequence[str] = ()) -> Inlet:
+        """Return an inlet that first refuses what is not allowed and puts what is given into its variables."""
         made, checks = checked(self.dialect, self.name, columns, self._given)
         work = [each.replace(CLOCK["mariadb"], TRIGGER_CLOCK) for each in body]
-        return Door(columns, [*made, *declared], [*checks, *work])
+        return Inlet(columns, [*made, *declared], [*checks, *work])
 
     def call(self, verb: str, passes: Mapping[str, str] = NOTHING) -> tuple[list[str], list[str]]:
         """Return the statements of a call of a program, whose outcome may refuse the row, and their variables."""
@@ -124,7 +124,7 @@ def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) 
 
 
 def _view(plan: StructurePlan, inlets: bool = True) -> View:
-    made, name, rows = plan.views["mariadb"](plan), plan.structure.name, plan.rows_table
+    made, name, rows = plan.relation().inlets(plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{digest(made.view)}"
     objects = {name: mark}
     make = {
@@ -161,8 +161,8 @@ def _view(plan: StructurePlan, inlets: bool = True) -> View:
 
 
 def _built(
-    plan: StructurePlan, made: MadeDoors, given: str = "NEW.`{}`", add: str = "in", remove: str = "out"
-) -> Iterator[tuple[str, Door]]:
+    plan: StructurePlan, made: Inlets, given: str = "NEW.`{}`", add: str = "in", remove: str = "out"
+) -> Iterator[tuple[str, Inlet]]:
     # The inlets or procedures, by name.
     yield f"{plan.structure.name}_{add}", made.add(MySQLViewWords(plan, given))
     yield f"{plan.structure.name}_{remove}", made.remove(MySQLViewWords(plan, given))
@@ -173,17 +173,17 @@ def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any,
     wanted = _view(plan, f"{plan.structure.name}_in" in found.objects)
     if {*found.objects} != {*wanted.objects}:
         return ()
-    made, name = plan.views["mariadb"](plan), plan.structure.name
+    made, name = plan.relation().inlets(plan), plan.structure.name
     different = {each for each, text in wanted.objects.items() if found.objects[each] != text}
     changes = []
     for inlet, built in _built(plan, made):
         if inlet in different:
-            there = yield from _asked(plan, COLUMNS, inlet)
+            there = yield from _asked(COLUMNS, inlet)
             changes.append(
                 _changed_inlet(plan.dialect, inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet])
             )
         if f"roost_{inlet}" in different:
-            own = [row for row in (yield from _asked(plan, TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
+            own = [row for row in (yield from _asked(TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
             after = sorted((row[3], row[0]) for row in own if row[4:] == ("AFTER", "INSERT"))
             place = f" PRECEDES `{after[0][1]}`" if after else ""
             trigger = f"CREATE TRIGGER roost_{inlet} AFTER INSERT ON `{inlet}` FOR EACH ROW{place}"
@@ -216,9 +216,9 @@ def _changed_inlet(dialect: Dialect, inlet: str, columns: Sequence[Column], ther
     return f"ALTER TABLE `{inlet}` {', '.join(parts)}, ENGINE=BLACKHOLE, COMMENT='{comment.removeprefix('BLACKHOLE ')}'"
 
 
-def _block(door: Door, indent: str = "") -> str:
+def _block(inlet: Inlet, indent: str = "") -> str:
     return (
-        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*door.declared, *door.body]) + f"{indent}END"
+        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*inlet.declared, *inlet.body]) + f"{indent}END"
     )
 
 
@@ -254,15 +254,16 @@ BEGIN
 END"""
 
 
-ENGINES = each("SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')")
+ENGINES = "SELECT engine FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')"
 # A node of Galera may make no BLACKHOLE table (4165), nor a MySQL of a group (3161), nor one without a primary key.
 LIMITS = ("wsrep_mode", "disabled_storage_engines", "sql_require_primary_key")
-SETTINGS = each(f"SHOW VARIABLES WHERE variable_name IN {LIMITS}")
+SETTINGS = f"SHOW VARIABLES WHERE variable_name IN {LIMITS}"
 FORBIDS = re.compile("STRICT_REPLICATION|BLACKHOLE|^(ON|1)$", re.IGNORECASE)
 TABLES = """\
 SELECT table_name, IF(table_type = 'VIEW', 'VIEW', concat(engine, ' ', table_comment)) FROM information_schema.tables
   WHERE table_schema = DATABASE() AND table_name IN ({})"""
-VIEW = each("SELECT view_definition FROM information_schema.views WHERE table_schema = DATABASE() AND table_name = %s")
+VIEW = """\
+SELECT view_definition FROM information_schema.views WHERE table_schema = DATABASE() AND table_name IN ({})"""
 ROUTINES = """\
 SELECT routine_name, routine_comment FROM information_schema.routines
   WHERE routine_schema = DATABASE() AND routine_name IN ({})"""
@@ -282,20 +283,19 @@ SELECT trigger_name FROM information_schema.triggers
   WHERE event_object_schema = DATABASE() AND trigger_name IN ({})"""
 
 
-def _asked(plan: StructurePlan, sql: str, *names: str) -> Generator[Statement, Any, list[Any]]:
-    found = yield Statement(each(sql.format(plan.dialect.holes(len(names)))), [names])
-    rows: list[Any] = found[0]
-    return rows
+def _asked(sql: str, *names: str) -> Generator[Statement, Any, list[Any]]:
+    holes = ", ".join(["%s"] * len(names))
+    return fetch(sql.format(holes), *names * sql.count("{"))
 
 
 def _inlets(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     # If there are procedures already, they are kept even when the engine has been loaded since.
-    engines = yield Statement(ENGINES, [()])
-    limits = yield Statement(SETTINGS, [()])
-    procedures = yield from _asked(plan, ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
-    forbidden = any(FORBIDS.search(value) for _, value in limits[0])
+    engines = yield from fetch(ENGINES)
+    limits = yield from fetch(SETTINGS)
+    procedures = yield from _asked(ROUTINES, f"{plan.structure.name}_add", f"{plan.structure.name}_remove")
+    forbidden = any(FORBIDS.search(value) for _, value in limits)
     kept = any(comment.startswith(MARK) for _, comment in procedures)
-    return ("BLACKHOLE",) in engines[0] and not forbidden and not kept
+    return ("BLACKHOLE",) in engines and not forbidden and not kept
 
 
 def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
@@ -303,23 +303,22 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     objects: dict[str, str] = {}
     drop: list[str] = []
     unnamed = (f"roost_{name}_in", f"roost_{name}_out")  # left by a `create` that was interrupted
-    for inlet, comment in (yield from _asked(plan, TABLES, f"{name}_in", f"{name}_out", *unnamed)):
+    for inlet, comment in (yield from _asked(TABLES, f"{name}_in", f"{name}_out", *unnamed)):
         if MARK in comment:
             objects[f"table {inlet}" if inlet in unnamed else inlet] = comment
             drop.append(f"DROP TABLE `{inlet}`")  # which drops its triggers
-    for routine, comment in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+    for routine, comment in (yield from _asked(ROUTINES, f"{name}_add", f"{name}_remove")):
         if comment.startswith(MARK):
             objects[routine] = comment
             drop.append(f"DROP PROCEDURE `{routine}`")
     # A text that the account may not see is empty: if the other objects are Roost's, it is assumed to be right.
     wanted = _view(plan, f"{name}_in" in objects).objects if objects else {}
-    views = yield Statement(VIEW, [(name,)])
-    for (text,) in views[0]:
+    for (text,) in (yield from _asked(VIEW, name)):
         if mark := re.search("`(roost_view_[0-9a-f]+)`", text or f"`{wanted.get(name, '')}`"):
             objects[name] = mark[1]
             drop.append(f"DROP VIEW `{name}`")
     own: list[str] = []
-    triggers = yield from _asked(plan, TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
+    triggers = yield from _asked(TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
     if objects and not triggers and not (yield from may("TRIGGER")):  # MySQL tells nothing of them
         objects |= {each: wanted[each] for each in _trigger_names(name) if each in wanted}
     for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
@@ -328,8 +327,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
         elif table in objects:
-            made = yield Statement(each(f"SHOW CREATE TRIGGER `{trigger}`"), [()])
-            own.append(made[0][0][2])
+            ((_, _, made, *_),) = yield from fetch(f"SHOW CREATE TRIGGER `{trigger}`")
+            own.append(made)
     for lost in (yield from _powerless(plan, objects)):
         objects[lost] = ""  # so that it differs from what Roost makes, and is recreated
     return FoundView(objects, tuple(own), drop=tuple(drop))
@@ -343,9 +342,8 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     bodies = _bodies(_view(plan, f"{name}_in" in objects))
     stood_on = {f"roost_{name}_in": f"{name}_in", f"roost_{name}_out": f"{name}_out"}
     names = [each for each in bodies if each in objects]
-    found = yield Statement(each(DEFINERS.format(plan.dialect.holes(len(names)))), [tuple(names * 3)])
     needs = {}
-    for made, definer in found[0]:
+    for made, definer in (yield from _asked(DEFINERS, *names)):
         rights = needed(bodies[made])
         if made in _trigger_names(name):
             rights |= {
@@ -382,11 +380,11 @@ def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
         names = [name, f"{name}_in", f"{name}_out"]
     else:
         names = [name]
-        for routine, _ in (yield from _asked(plan, ROUTINES, f"{name}_add", f"{name}_remove")):
+        for routine, _ in (yield from _asked(ROUTINES, f"{name}_add", f"{name}_remove")):
             return f"procedure {routine}"
-    for table, kind in (yield from _asked(plan, TABLES, *names)):
+    for table, kind in (yield from _asked(TABLES, *names)):
         return f"{'view' if kind == 'VIEW' else 'table'} {table}"
-    for (trigger,) in (yield from _asked(plan, NAMED_TRIGGERS, *_trigger_names(name))):
+    for (trigger,) in (yield from _asked(NAMED_TRIGGERS, *_trigger_names(name))):
         return f"trigger {trigger}"
     return ""
 

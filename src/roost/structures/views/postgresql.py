@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from roost.dialects.dialect import Statement
+from roost.dialects.dialect import Statement, fetch
 from roost.dialects.postgresql import POSTGRESQL
-from roost.structures.plan import AT, SEQUENCE, StructurePlan, each
+from roost.structures.plan import AT, SEQUENCE, StructurePlan
 from roost.structures.steps import REFUSALS
 from roost.structures.views.view import (
     MARK,
@@ -73,15 +72,6 @@ REVOKED = """\
 SEARCHES_HERE = "p.proconfig = ARRAY['search_path=' || quote_ident(current_schema()) || ', pg_temp']"
 EXECUTED_BY_OTHERS = """\
 EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) g WHERE g.grantee <> p.proowner)"""
-# A recreated view gets the rights that the former one had, and none from ALTER DEFAULT PRIVILEGES.
-ONLY_GIVEN = """\
-DO $roost$ DECLARE other text; BEGIN
-  FOR other IN SELECT DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END
-      FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = {literal}::regclass AND g.grantee <> c.relowner LOOP
-    EXECUTE 'REVOKE ALL ON {quoted} FROM ' || other;
-  END LOOP;
-END $roost$"""
-
 GONE = "IF NOT FOUND THEN\n  RETURN NULL;\nEND IF;"
 THE_VIEW = """\
 WITH c AS (
@@ -107,43 +97,10 @@ SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgt
   FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
     JOIN pg_language l ON l.oid = p.prolang
   WHERE NOT t.tgisinternal"""
-# What is lost when the view is dropped: the statements that restore its rights, options, defaults and comments, and the
-# objects that depend on it. This is a separate statement, since each part of a query costs half a millisecond of
-# planning.
-GOES_WITH = f"""\
-{THE_VIEW}SELECT 'said', format('GRANT %%s%%s ON %%I TO %%s%%s', a.privilege_type, a.columns, c.relname,
-    CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END,
-    CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
-  FROM c, LATERAL (
-    SELECT '' AS columns, g.* FROM aclexplode(c.relacl) g
-    UNION ALL
-    SELECT format(' (%%I)', attname), g.* FROM pg_attribute, aclexplode(attacl) g WHERE attrelid = c.oid
-  ) a WHERE a.grantee <> c.relowner
-UNION ALL
-SELECT 'said', format('COMMENT ON VIEW %%I IS %%L', c.relname, obj_description(c.oid, 'pg_class'))
-  FROM c WHERE obj_description(c.oid, 'pg_class') IS NOT NULL
-UNION ALL
-SELECT 'said', format('COMMENT ON COLUMN %%I.%%I IS %%L', c.relname, a.attname, col_description(c.oid, a.attnum))
-  FROM c JOIN pg_attribute a ON a.attrelid = c.oid WHERE col_description(c.oid, a.attnum) IS NOT NULL
-UNION ALL
-SELECT 'said', format('COMMENT ON TRIGGER %%I ON %%I IS %%L', t.tgname, c.relname, obj_description(t.oid, 'pg_trigger'))
-  FROM c JOIN pg_trigger t ON t.tgrelid = c.oid
-  WHERE obj_description(t.oid, 'pg_trigger') IS NOT NULL AND t.tgname <> 'roost_' || c.relname || '_insert'
-UNION ALL
-SELECT 'said', format('ALTER VIEW %%I SET (%%s)', c.relname, array_to_string(c.reloptions, ', '))
-  FROM c WHERE c.reloptions IS NOT NULL
-UNION ALL
-SELECT 'said', format('ALTER VIEW %%I ALTER COLUMN %%I SET DEFAULT %%s', c.relname, a.attname,
-    pg_get_expr(d.adbin, d.adrelid))
-  FROM c JOIN pg_attrdef d ON d.adrelid = c.oid JOIN pg_attribute a ON (a.attrelid, a.attnum) = (c.oid, d.adnum)
-UNION ALL
-SELECT DISTINCT 'user', CASE WHEN r.oid IS NULL THEN pg_describe_object(d.classid, d.objid, d.objsubid)
-    ELSE r.ev_class::regclass::text END
-  FROM c JOIN pg_type t ON t.oid = c.reltype JOIN pg_depend d ON d.deptype = 'n' AND (
-      d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
-      OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray))
-    LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-  WHERE r.ev_class IS DISTINCT FROM c.oid"""
+# What is to be said again of a view that is replaced. All else that the application has added to it stays.
+OPTIONS = f"""\
+{THE_VIEW}SELECT format('ALTER VIEW %%I SET (%%s)', c.relname, array_to_string(c.reloptions, ', '))
+  FROM c WHERE c.reloptions IS NOT NULL"""
 
 TAKEN = """\
 SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' WHEN 'i' THEN 'index '
@@ -159,7 +116,7 @@ SELECT 'function ' || proname FROM pg_proc
 
 
 def _view(plan: StructurePlan, _: bool) -> View:
-    made = plan.views["postgresql"](plan)
+    made = plan.relation().triggers(plan, PostgreSQLViewWords(plan))
     name = plan.structure.name
     view_name, literal = plan.dialect.quoted(name), plan.dialect.literal
     view = f"CREATE VIEW {view_name} AS {MARK}\n{made.view}"
@@ -255,31 +212,38 @@ def _text(body: Sequence[str]) -> str:
 def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     name = plan.structure.name
     ours = {name, *_functions(name)}
-    found = yield Statement(each(FOUND), [(name,)])
-    objects = {name_: text for kind, name_, _, text in found[0] if kind in ("view", "trigger") and name_ in ours}
+    found = yield from fetch(FOUND, name)
+    objects = {name_: text for kind, name_, _, text in found if kind in ("view", "trigger") and name_ in ours}
     if not any(MARK in text for text in objects.values()):
         return NO_VIEW
     return FoundView(
-        objects, own=tuple(sql for kind, object_, sql, _ in found[0] if kind == "trigger" and object_ not in ours)
+        objects, own=tuple(sql for kind, object_, sql, _ in found if kind == "trigger" and object_ not in ours)
     )
 
 
-def _goes_with(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, FoundView]:
-    name = plan.structure.name
-    rows = yield Statement(each(GOES_WITH), [(name,)])
-    quoted = plan.dialect.quoted(name)
-    only_given = ONLY_GIVEN.format(literal=plan.dialect.literal(quoted), quoted=quoted)
-    return replace(
-        found,
-        said=(only_given, *(text for kind, text in rows[0] if kind == "said")),
-        users=tuple(text for kind, text in rows[0] if kind == "user"),
-    )
+def _drops(plan: StructurePlan, *events: str) -> list[str]:
+    view, name = plan.dialect.quoted(plan.structure.name), plan.structure.name
+    return [f"DROP TRIGGER IF EXISTS roost_{name}_{event} ON {view}" for event in events]
+
+
+def _lock(plan: StructurePlan) -> list[str]:
+    return _drops(plan, "insert")  # the other triggers tell that the view is Roost's
+
+
+def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, Sequence[str]]:
+    # New columns come behind the others: the database refuses another order, which would change what is made of it.
+    if not found.objects:
+        return ()
+    view, *others = _view(plan, True).make
+    options = yield from fetch(OPTIONS, plan.structure.name)
+    replaced = view.replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
+    return [*_drops(plan, *TYPES), replaced, *(sql for (sql,) in options), *others]
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     name = plan.structure.name
-    found = yield Statement(each(TAKEN), [(name, name, *_functions(name), MARK, plan.rows_table)])
-    return found[0][0][0] if found[0] else ""
+    found = yield from fetch(TAKEN, name, name, *_functions(name), MARK, plan.rows_table)
+    return found[0][0] if found else ""
 
 
 class PostgreSQLViewWords(ViewWords):
@@ -378,4 +342,4 @@ class PostgreSQLViewWords(ViewWords):
         ]
 
 
-POSTGRESQL_VIEWS = ViewDialect(_view, _found, _taken, goes_with=_goes_with)
+POSTGRESQL_VIEWS = ViewDialect(_view, _found, _taken, replace=_replace, lock=_lock)

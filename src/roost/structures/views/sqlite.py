@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Statement
+from roost.dialects.dialect import Statement, fetch
 from roost.structures.clock import SQLITE_CLOCK
-from roost.structures.plan import StructurePlan, each
+from roost.structures.plan import StructurePlan
 from roost.structures.views.view import MARK, NO_VIEW, NOTHING, Case, FoundView, View, ViewDialect, ViewWords
 from roost.types.columns import Column
 
@@ -23,7 +23,7 @@ SWEPT = 4  # expired rows that an INSERT deletes
 
 
 def _view(plan: StructurePlan, _: bool) -> View:
-    made = plan.views["sqlite"](plan)
+    made = plan.relation().triggers(plan, SQLiteViewWords(plan))
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {plan.dialect.quoted(name)} AS {MARK}\n{made.view}"}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
@@ -42,29 +42,21 @@ def _triggers(name: str) -> list[str]:
 
 
 def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
-    found = yield Statement(
-        each("SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('view', 'trigger')"),
-        [(plan.structure.name,)],
-    )
-    if not any(type_ == "view" and MARK in sql for type_, _, sql in found[0]):
+    asked = "SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('view', 'trigger')"
+    found = yield from fetch(asked, plan.structure.name)
+    if not any(type_ == "view" and MARK in sql for type_, _, sql in found):
         return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
     return FoundView(
-        {name: sql for _, name, sql in found[0] if name in ours},
-        tuple(sql for _, name, sql in found[0] if name not in ours),
+        {name: sql for _, name, sql in found if name in ours}, tuple(sql for _, name, sql in found if name not in ours)
     )
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
     names = (plan.structure.name, *_triggers(plan.structure.name))
-    found = yield Statement(
-        each(
-            "SELECT type || ' ' || name FROM sqlite_master\n"
-            f"  WHERE name COLLATE NOCASE IN ({plan.dialect.holes(len(names))})"
-        ),
-        [names],
-    )
-    return found[0][0][0] if found[0] else ""
+    named = f"name COLLATE NOCASE IN ({plan.dialect.holes(len(names))})"
+    found = yield from fetch(f"SELECT type || ' ' || name FROM sqlite_master WHERE {named}", *names)
+    return found[0][0] if found else ""
 
 
 class SQLiteViewWords(ViewWords):

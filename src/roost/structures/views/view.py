@@ -33,16 +33,11 @@ class FoundView:
     """A view in a database: its objects, as in `View.objects`; none if there is no view.
 
     own: the application's own triggers on it, as the statements that recreate them.
-        said: what else was said about it, the same way: rights, a comment.
-        users: the application's own objects that are made of it and could not be without it; on PostgreSQL these and
-            `said` are asked for by themselves (`goes_with`).
-        drop: the statements that drop what is there, where only a part of the view may be.
+    drop: the statements that drop what is there, where only a part of the view may be.
     """
 
     objects: Mapping[str, str]
     own: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
 
 
@@ -64,10 +59,10 @@ class ViewDialect:
     # Describes another object that has one of its names; "": none.
     taken: Callable[[StructurePlan], Generator[Statement, Any, str]]
     inlets: Callable[[StructurePlan], Generator[Statement, Any, bool]] = always  # whether they can be made
-    # The statements that make another view of one that is whole, where no transaction hides that it was dropped.
+    # The statements that make another view of one that is whole, where it can be replaced; none: it is made anew.
     replace: Callable[[StructurePlan, FoundView], Generator[Statement, Any, Sequence[str]]] | None = None
-    # What was found with `said` and `users`, where `found` leaves them out.
-    goes_with: Callable[[StructurePlan, FoundView], Generator[Statement, Any, FoundView]] | None = None
+    # What keeps others from writing through the view until the transaction ends, which then replaces it.
+    lock: Callable[[StructurePlan], Sequence[str]] = lambda plan: ()
 
 
 # A condition under which a row is refused; PostgreSQL's SQLSTATE; what follows the structure's name in the message.

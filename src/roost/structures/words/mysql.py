@@ -136,6 +136,11 @@ class MySQLWords(ServerWords):
         )
         return Routine(name, (*(() if replace else (drop,)), make), (drop,), comment)
 
+    def calls(self, program: Program) -> tuple[str, Template]:
+        holes = self.dialect.placeholder if program.many else self.dialect.holes(len(program.given))
+        text = f"CALL {self.routine_name(program)}({holes}{{result}})"
+        return text, calling(text, 0, len(program.gives))  # of a set form alone: it is given all rows as one value
+
     def door(self, program: Program) -> Routine | None:
         door = program.door
         if door is None:

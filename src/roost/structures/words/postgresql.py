@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from roost.dialects.conditions import refused, wanted
+from roost.dialects.dialect import Answer, Gather, Template
 from roost.structures import steps
 from roost.structures.clock import SECOND
 from roost.structures.steps import Program, Routine
@@ -305,6 +306,20 @@ class PostgreSQLWords(ServerWords):
     def routine_name(self, program: Program) -> str:
         name = super().routine_name(program)
         return name if program.many or _differs(program) else name.removeprefix("roost_")
+
+    def calls(self, program: Program) -> tuple[str, Template]:
+        name, arrays = self.routine_name(program), self.dialect.arrays(program.given)
+        text = f"{name}({self.dialect.holes(len(program.given))})"
+        if not program.many:
+            rows = (
+                f'SELECT (q."#" - 1)::integer, o.*\n'
+                f'  FROM unnest({arrays}) WITH ORDINALITY AS q ({self.names(program.given)}, "#")\n'
+                f"  CROSS JOIN LATERAL {name}({self.names(program.given, 'q.')}) AS o"
+            )
+            return text, Template(rows, Gather.ARRAYS, Answer.ORDINAL)
+        if program.gives:
+            return text, Template(f"SELECT 0, o FROM {name}({arrays}) AS o", Gather.ARRAYS, Answer.ORDINAL)
+        return text, Template(f"SELECT {name}({arrays})", Gather.ARRAYS)
 
     def _guards(self, program: Program) -> list[str]:
         # What is refused before the first step.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.dialects.dialect import Dialect
+from roost.dialects.dialect import Dialect, Template
 from roost.structures import steps
 from roost.structures.clock import SECOND
+from roost.structures.plan import write
 from roost.structures.steps import Program, Routine
 from roost.structures.words.words import MARK, Words
 from roost.types.columns import Column
@@ -103,6 +104,11 @@ class SQLiteWords(Words):
         view = f"CREATE VIEW {door} AS {MARK}\nSELECT {columns} WHERE 0"
         trigger = f"CREATE TRIGGER {door} INSTEAD OF INSERT ON {door} BEGIN\n{text}END"
         return Routine(door, (view, trigger), (f"DROP VIEW IF EXISTS {door}",), f"{view}\n{trigger}", refusals)
+
+    def calls(self, program: Program) -> tuple[str, Template]:
+        holes = f"{self.dialect.holes(len(program.given))}, ?"
+        text = f"INSERT INTO {self.routine_name(program)} VALUES ({holes})"
+        return text, write(text, holes)
 
     def _store_time(self) -> str:
         at = f"{self.clock} + ahead"

@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from roost.dialects.dialect import Dialect
+from roost.dialects.dialect import Dialect, Template
 from roost.structures import steps
 from roost.structures.clock import SECOND
 from roost.structures.steps import Do, Program, Routine, Step, number
@@ -178,6 +178,14 @@ class Words(ABC):
     @abstractmethod
     def routine(self, program: Program) -> Routine:
         """Return a program as this database stores it."""
+
+    @abstractmethod
+    def calls(self, program: Program) -> tuple[str, Template]:
+        """Return the text of a call of a program for one row, and the statement that calls it for many.
+
+        The text has a placeholder for each value; on PostgreSQL it is an expression, on MariaDB and MySQL it has
+        `{result}` for the variables of the outcome.
+        """
 
     def door(self, program: Program) -> Routine | None:
         """Return what SQL clients call in place of a program; None where they call it directly."""
