@@ -185,7 +185,7 @@ def test_every_query_of_every_plan_is_named_here(database: sqlite3.Connection) -
     for structure in STRUCTURES:
         plan = plan_for(structure, SQLITE)
         for name, template in vars(plan).items():
-            if not isinstance(template, Template):
+            if not isinstance(template, Template) or name == "_time":  # the one row of a structure whose rows expire
                 continue
             row = [1] * template.sql.count("?")
             found = explained(database, template, *row)
