@@ -266,7 +266,8 @@ class RowsPlan(ProgramPlan):
         self._at_in = dialect.decoder([AT]) or same
         self.at_out = dialect.encoder([AT]) or same
         super().__init__(structure, dialect)
-        self._time = query(f"SELECT {self.words.now.replace(self.words.clock, '?')}")
+        if self.expires and not dialect.is_server:
+            self._time = query(f"SELECT {self.words.now.replace(self.words.clock, '?')}")
 
     def rows_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the rows that an operation adds, as its program is given them."""
