@@ -667,6 +667,32 @@ def database(name: str) -> Iterator[str]:
     server.drop(url)
 
 
+@functools.cache
+def _killable(name: str) -> tuple[Daemon, Server]:
+    makes: dict[str, Callable[[], Daemon]] = {"mysql": mysql_daemon, "postgresql": postgresql_daemon}
+    daemon = makes.get(name, mariadb_daemon)()
+    return daemon, (postgresql_server if name == "postgresql" else mariadb_server)(daemon.url)
+
+
+@contextlib.contextmanager
+def killable(name: str) -> Iterator[tuple[Daemon, Server, str]]:
+    """Make a database on a server that tests may kill, pause and start again: one of each process, which then runs on.
+
+    Where the server cannot be had, the test is reported as not run.
+    """
+    try:
+        daemon, server = _killable(name)
+    except NotHere as error:
+        not_run(error)
+    url = server.database(f"killed_{next(_numbers)}")
+    try:
+        yield daemon, server, url
+    finally:
+        if not daemon.is_running:
+            daemon.start()
+    server.drop(url)
+
+
 @contextlib.contextmanager
 def own_database(name: str, file: str | None = None) -> Iterator[str]:
     """Make a database of a test's own; where the server cannot be had, the test is reported as not run.

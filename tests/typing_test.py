@@ -248,17 +248,18 @@ def use(runner: roost.Runner) -> None:
         2,
         [VISIT, VISIT],
     )
+    assert assert_type(run_all(one, two, three, four, five), tuple[None, int, int, list[Visit], None]) == (
+        None,
+        5,
+        3,
+        [VISIT] * 3,
+        None,
+    )
     assert assert_type(
-        run_all(one, two, three, four, five),
-        tuple[None, int, int, list[Visit], None],
-    ) == (None, 5, 3, [VISIT] * 3, None)
-    assert assert_type(
-        run_all(one, two, three, four, five, six),
-        tuple[None, int, int, list[Visit], None, Visit | None],
+        run_all(one, two, three, four, five, six), tuple[None, int, int, list[Visit], None, Visit | None]
     ) == (None, 6, 4, [VISIT] * 4, None, VISIT)
     assert assert_type(
-        run_all(one, two, three, four, five, six, seven),
-        tuple[None, int, int, list[Visit], None, Visit | None, int],
+        run_all(one, two, three, four, five, six, seven), tuple[None, int, int, list[Visit], None, Visit | None, int]
     ) == (None, 7, 5, [VISIT] * 5, None, VISIT, 1)
     assert assert_type(
         run_all(one, two, three, four, five, six, seven, eight),
@@ -312,18 +313,9 @@ async def use_async(runner: roost.AsyncRunner) -> None:
     assert assert_type(await run_all(one), tuple[None]) == (None,)
     assert assert_type(await run_all(one, two), tuple[None, int]) == (None, 2)
     assert assert_type(await run_all(one, two, three), tuple[None, int, int]) == (None, 3, 1)
-    assert_type(
-        await run_all(one, two, three, four),
-        tuple[None, int, int, list[Visit]],
-    )
-    assert_type(
-        await run_all(one, two, three, four, five),
-        tuple[None, int, int, list[Visit], None],
-    )
-    assert_type(
-        await run_all(one, two, three, four, five, six),
-        tuple[None, int, int, list[Visit], None, Visit | None],
-    )
+    assert_type(await run_all(one, two, three, four), tuple[None, int, int, list[Visit]])
+    assert_type(await run_all(one, two, three, four, five), tuple[None, int, int, list[Visit], None])
+    assert_type(await run_all(one, two, three, four, five, six), tuple[None, int, int, list[Visit], None, Visit | None])
     assert_type(
         await run_all(one, two, three, four, five, six, seven),
         tuple[None, int, int, list[Visit], None, Visit | None, int],

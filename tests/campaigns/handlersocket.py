@@ -52,8 +52,8 @@ def main() -> None:
             original = Original(servers.plugin())
             if options.what == "twin":
                 twin = Twin(servers.plugin())
-                with served_at(twin.url) as server:
-                    found = compare(options.seed, options.requests, original, twin.at(server), enough=20, types=MARIADB)
+                with served_at(twin.url) as twin.ports:
+                    found = compare(options.seed, options.requests, original, twin, enough=20, types=MARIADB)
             else:
                 with served(file) as server:
                     found = compare(options.seed, options.requests, original, Lite(file, server), enough=20)

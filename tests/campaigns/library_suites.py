@@ -24,16 +24,7 @@ from typing import NamedTuple
 from tests import mysql_server, servers
 
 DATABASES = ("sqlite", *servers.SERVERS)
-TOOLS = (
-    "flaky",
-    "pytest-asyncio",
-    "pytest-mock",
-    "pytest-httpbin",
-    "pytest-xprocess",
-    "requests-mock",
-    "time-machine",
-    "pyyaml",
-)
+TOOLS = "flaky pytest-asyncio pytest-mock pytest-httpbin pytest-xprocess requests-mock time-machine pyyaml"
 
 
 class Suite(NamedTuple):
@@ -118,7 +109,7 @@ def tools() -> Path:
     """Return a folder with what the tests of libraries need beside what Roost's own do."""
 
     def install(folder: Path) -> Path:
-        pip("install", "--target", f"{folder}/tools", *TOOLS)
+        pip("install", "--target", f"{folder}/tools", *TOOLS.split())
         for name in ("pytest", "_pytest", "pluggy", "requests", "greenlet", "flask", "click"):  # which are here already
             for each in [folder / "tools" / name, *folder.glob(f"tools/{name}-*.dist-info")]:
                 shutil.rmtree(each, ignore_errors=True)

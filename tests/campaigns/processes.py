@@ -23,6 +23,19 @@ PATIENCE = 180.0  # seconds after which something that should have happened is t
 PIPE_BYTES = 2**20  # so that a child need not wait for a parent that is busy
 
 
+def started(*threads: threading.Thread) -> list[threading.Thread]:
+    """Start threads, and return them."""
+    for thread in threads:
+        thread.start()
+    return [*threads]
+
+
+def run_threads(*threads: threading.Thread) -> None:
+    """Let threads run at the same time, and return when all have ended."""
+    for thread in started(*threads):
+        thread.join()
+
+
 class Gone(Exception):
     """The other side has ended."""
 

@@ -125,10 +125,7 @@ def test_a_declaration_that_is_refused_is_told_with_the_line_of_the_user(shell: 
             ("counter", "--key", "site:int", "--key", "path:text(200)"),
             {"key": [["site", "int"], ["path", "text(200)"]], "slots": None},
         ),
-        (
-            ("counter", "--key", 'enum("a:b", "c")'),
-            {"key": [["key", 'enum("a:b","c")']], "slots": None},
-        ),
+        (("counter", "--key", 'enum("a:b", "c")'), {"key": [["key", 'enum("a:b","c")']], "slots": None}),
         (("set",), {"key": [["key", "text(255)"]], "member": [["member", "text(255)"]]}),
         (
             ("set", "--key", "uuid", "--member", "day:date", "--member", "hour:int"),

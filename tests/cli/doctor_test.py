@@ -75,13 +75,7 @@ def test_memcached(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["list"],
-        ["show", "likes"],
-        ["check"],
-        ["create", "set", "likes"],
-        ["clear", "likes", "7"],
-    ],
+    [["list"], ["show", "likes"], ["check"], ["create", "set", "likes"], ["clear", "likes", "7"]],
     ids=" ".join,
 )
 def test_what_needs_a_catalog_says_that_memcached_has_none(shell: Shell, command: list[str]) -> None:

@@ -145,24 +145,10 @@ def test_a_counter_has_the_fields_key_and_total(shell: Shell) -> None:
     shell("import", "hits", "-", "--format", "csv", stdin="key\n/home\n/home\n")
     shell("import", "hits", "-", "--format", "csv", stdin="total,key\n5,/home\n-2,/home\n,/home\n0,/none\n")
     shell("import", "hits", "-", "--format", "jsonl", stdin='{"key": "/a"}\n{"key": "/a", "total": 41}')
-    shell(
-        "import",
-        "hits",
-        "-",
-        "--format",
-        "csv",
-        "--map",
-        "key=path",
-        "--map",
-        "total=times",
-        stdin="path,times\n/b,7\n",
-    )
-    assert {each["key"]: each["total"] for each in shell.json("show", "hits")} == {
-        "/home": 6,
-        "/none": 0,
-        "/a": 42,
-        "/b": 7,
-    }
+    mapped = ("--map", "key=path", "--map", "total=times")
+    shell("import", "hits", "-", "--format", "csv", *mapped, stdin="path,times\n/b,7\n")
+    totals = {each["key"]: each["total"] for each in shell.json("show", "hits")}
+    assert totals == {"/home": 6, "/none": 0, "/a": 42, "/b": 7}
     shell("import", "hits", "-", "--format", "csv", stdin="key,n\n/c,7\n")
     assert "not in the file: total; it has key, n" in shell.error
 
@@ -177,19 +163,8 @@ def test_a_window_of_the_past_cannot_be_imported(shell: Shell) -> None:
 
 def test_keys_and_members_of_several_columns(shell: Shell) -> None:
     shell("create", "counter", "hits", "--key", "site:int", "--key", "path:text")
-    shell(
-        "create",
-        "set",
-        "likes",
-        "--key",
-        "site:int",
-        "--key",
-        "day:date",
-        "--member",
-        "who:int",
-        "--member",
-        "what:text",
-    )
+    members = ("--member", "who:int", "--member", "what:text")
+    shell("create", "set", "likes", "--key", "site:int", "--key", "day:date", *members)
     shell("import", "hits", "-", "--format", "csv", stdin='path,site\n"/a,b",7\n')
     shell("import", "likes", "-", "--format", "csv", stdin="site,day,who,what\n7,2008-01-01,5,x\n7,2008-01-01,4,x\n")
     assert shell.json("show", "hits") == [{"key": [7, "/a,b"], "total": 1}]

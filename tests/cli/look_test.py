@@ -44,16 +44,7 @@ class Thing:
     note: str | None = None
 
 
-THING = Thing(
-    7,
-    "/a,b",
-    NOW,
-    Decimal("0.0000005"),
-    b"\x00\xff",
-    uuid.UUID(int=5),
-    Colour.DARK_BLUE,
-    True,
-)
+THING = Thing(7, "/a,b", NOW, Decimal("0.0000005"), b"\x00\xff", uuid.UUID(int=5), Colour.DARK_BLUE, True)
 THING_AS_JSON = {
     "site": 7,
     "path": "/a,b",

@@ -10,12 +10,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import pytest
 
 from roost import Error
 from roost.client import AsyncHandlerSocket, HandlerSocket, Index, Request
 from tests import servers
+from tests.lengths import WHOLE
 from tests.server.serving import serving
 
 T = TypeVar("T")
@@ -87,7 +89,7 @@ Client = Sync | Async
 Connect = Callable[..., Client]
 
 
-@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+@pytest.fixture
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Make clients of each kind in turn; they are closed at the end."""
     made: list[Client] = []
@@ -142,7 +144,25 @@ def served(request: pytest.FixtureRequest) -> Iterator[Server]:
         sql(f'DROP {kind} "{name}"')
 
 
-@pytest.fixture(params=[_plugin, served], ids=["mariadb-plugin", "roost"])
+SERVERS = {"mariadb-plugin": _plugin, "roost": served}
+KINDS = {"sync": Sync, "async": Async}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each server has each kind of client in turn; in the short form one of them, the other server the other."""
+    named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in mark.args[:1]}
+    names = [name for name in ("server", "connect") if name in metafunc.fixturenames and name not in named]
+    chosen = [[*(SERVERS if name == "server" else KINDS)] for name in names]
+    cases = [*itertools.product(*chosen)]
+    if len(names) == 2 and not WHOLE:
+        turn = crc32(metafunc.function.__name__.encode()) % 2
+        cases = [cases[turn], cases[3 - turn]]
+    values = [tuple([(SERVERS | KINDS)[each] for each in case]) for case in cases]
+    if names:
+        metafunc.parametrize(names, values, indirect=True, ids=["-".join(case) for case in cases])
+
+
+@pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A database of the test's own on each kind of server, with a table of fruit."""
     try:

@@ -27,7 +27,7 @@ from tests.client.middle import Middle
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
-SHORT = 5.0  # a timeout that is met, and no answer of a busy machine is as late
+SHORT = 2.0  # a timeout that is met, and no answer of a busy machine is as late
 
 
 @pytest.fixture

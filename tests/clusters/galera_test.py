@@ -45,17 +45,6 @@ def more(store: roost.Store, what: str) -> None:
     until(lambda: store.run(load.hot.total(1)) > before + 10, what)
 
 
-def killed(cluster: Galera, urls: list[str]) -> None:
-    """Kill a node, and start it again."""
-    with roost.Store(urls[0], timeout=PATIENCE) as store:  # a node that gives another one its data locks its tables
-        more(store, "some operations")
-        cluster.nodes[2].kill()
-        more(store, "some more, on the other nodes")
-    cluster.nodes[2].start()
-    with roost.Store(urls[2], timeout=PATIENCE) as store:
-        more(store, "some more, on the node that came back")
-
-
 def killed_one_by_one(cluster: Galera, urls: list[str]) -> None:
     """Kill a node, and another one while the first comes back."""
     with roost.Store(urls[0], timeout=PATIENCE) as store, ThreadPoolExecutor() as threads:
@@ -80,8 +69,7 @@ def cut_off(cluster: Galera, urls: list[str]) -> None:
         more(store, "some more, on all nodes")
 
 
-# The first is half of the second.
-@pytest.mark.parametrize("happens", [*length([], [killed]), killed_one_by_one, cut_off])
+@pytest.mark.parametrize("happens", [killed_one_by_one, cut_off])
 def test_f73_nodes_go_and_come_back_under_load(
     cluster: Galera, urls: list[str], happens: Callable[[Galera, list[str]], None]
 ) -> None:
@@ -182,10 +170,7 @@ def test_the_error_of_triggers_that_a_node_takes_for_broken_names_what_mends_the
     cluster: Galera, urls: list[str], good: str | re.Pattern[str], bad: str
 ) -> None:
     node, name = cluster.nodes[0], urls[0].rpartition("/")[2]
-    with (
-        roost.Store(urls[0]) as store,
-        contextlib.closing(pymysql.connect(**arguments(urls[0])[0])) as raw,
-    ):
+    with roost.Store(urls[0]) as store, contextlib.closing(pymysql.connect(**arguments(urls[0])[0])) as raw:
         store.create(load.members)
         (file,) = (node.folder / "data" / name).glob("roost_members_rows.TRG")
         text = file.read_text()
@@ -449,11 +434,7 @@ def test_f104_what_finds_nothing_to_do_has_what_was_answered_on_other_nodes(clus
 
 def test_f105_behind_a_proxy_a_store_reads_its_own_writes_on_another_node(cluster: Galera, urls: list[str]) -> None:
     first, second = [urlsplit(url).port or 0 for url in urls[:2]]
-    with (
-        Proxy(first) as proxy,
-        behind(cluster, urls) as leave,
-        roost.Store(proxy.url(urls[0]), timeout=60) as store,
-    ):
+    with Proxy(first) as proxy, behind(cluster, urls) as leave, roost.Store(proxy.url(urls[0]), timeout=60) as store:
         store.create(pageviews)
         store.run(pageviews.add("/"))
         cluster.wait()

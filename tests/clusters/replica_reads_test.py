@@ -15,14 +15,7 @@ from roost.databases.replicas import Replicas
 from roost.dialects import Control
 from tests import servers
 from tests.clusters.conftest import PAIRS
-from tests.clusters.replicas import (
-    Pair,
-    mariadb_follow,
-    mariadb_pair,
-    mariadb_replicating,
-    run_as_standby,
-    wait_for,
-)
+from tests.clusters.replicas import Pair, mariadb_follow, mariadb_pair, mariadb_replicating, run_as_standby, wait_for
 from tests.lengths import WHOLE
 from tests.suite.shapes import likes, pageviews, visits
 

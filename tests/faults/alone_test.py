@@ -37,7 +37,7 @@ measures = roost.Ring("measures", Measure, per="place", keep=5)
 def store(server_url: str) -> Iterator[roost.Store]:
     """One that has found its declarations in the catalog."""
     with roost.Store(server_url, timeout=60) as store:
-        store.create(pageviews, visits, baskets, likes, measures)
+        store.create(pageviews, visits, baskets, likes, measures, view=False)
         for n in range(6):
             store.run(pageviews.add("/home"))
             store.run(visits.push(Visit(1, n)))
@@ -134,7 +134,7 @@ def test_a_table_that_is_gone_is_missing_and_costs_nobody_else_anything(server_u
 def test_a_sum_that_leaves_64_bits_is_refused(server_url: str) -> None:
     counter = roost.Counter("counter", key=int, slots=1)
     with roost.Store(server_url) as store:
-        store.create(counter)
+        store.create(counter, view=False)
         store.run(counter.add(1))
         store.run(counter.add(1, 2**63 - 2))
         with pytest.raises(roost.Overflow):

@@ -13,7 +13,7 @@ import pytest
 import roost
 from roost.batching import atoms
 from roost.batching import batch as batches
-from tests.campaigns.processes import PATIENCE
+from tests.campaigns.processes import PATIENCE, started
 from tests.faults.slow_transaction_test import held
 from tests.suite.shapes import Visit, likes, pageviews, visits
 
@@ -51,7 +51,7 @@ def test_f9_an_error_that_cannot_be_copied_is_told_to_all(url: str, failing: str
     async def main() -> None:
         nonlocal fails
         async with roost.AsyncStore(url, trace=trace) as store:
-            await store.create(pageviews)
+            await store.create(pageviews, view=False)
             fails = True
             calls = [store.run(pageviews.add(f"/{n}")) for n in range(5)]
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -71,7 +71,7 @@ def test_f9_an_error_that_cannot_be_copied_is_told_to_all(url: str, failing: str
 def test_f12_close_answers_who_waits_aside(server_url: str) -> None:
     async def main() -> None:
         store = roost.AsyncStore(server_url, timeout=PATIENCE)
-        await store.create(visits)
+        await store.create(visits, view=False)
         await store.run(visits.push(Visit(1, 0)))
         with held(server_url, HEAD):
             waiting = [asyncio.create_task(store.run(visits.push(Visit(1, n)))) for n in range(1, 4)]
@@ -95,7 +95,7 @@ def test_f12_close_answers_who_waits_aside(server_url: str) -> None:
 def test_f12_close_answers_who_is_about_to_be_sent_aside(server_url: str) -> None:
     async def main() -> None:
         store = roost.AsyncStore(server_url, timeout=PATIENCE)
-        await store.create(visits)
+        await store.create(visits, view=False)
         await store.run(visits.push(Visit(1, 0)))
         with held(server_url, HEAD):
             waiting = asyncio.create_task(store.run(visits.push(Visit(1, 1))))
@@ -127,7 +127,7 @@ def test_f13_the_limits_of_a_batch_hold_in_asyncio(
 
     async def main() -> list[int]:
         async with roost.AsyncStore(url) as store:
-            await store.create(likes, pageviews)
+            await store.create(likes, pageviews, view=False)
             await asyncio.gather(*[store.run(likes.add(n % 7, f"{n}{'x' * 200}")) for n in range(500)])
             assert sum(await store.run_all(*[likes.size(n) for n in range(7)])) == 500
             reads = await asyncio.gather(*[store.run(likes.contains(n % 7, f"{n}{'x' * 200}")) for n in range(500)])
@@ -142,7 +142,7 @@ def test_f13_the_limits_of_a_batch_hold_in_asyncio(
 def test_f22_a_task_that_is_cancelled_blocks_no_key(server_url: str) -> None:
     async def main() -> None:
         async with roost.AsyncStore(server_url, timeout=PATIENCE) as store:
-            await store.create(visits)
+            await store.create(visits, view=False)
             await store.run(visits.push(Visit(1, 0)))
             with held(server_url, HEAD):
                 sent = asyncio.create_task(store.run(visits.push(Visit(1, 1))))
@@ -161,7 +161,7 @@ def test_f22_a_task_that_is_cancelled_blocks_no_key(server_url: str) -> None:
 def test_f22_what_many_threads_do_is_counted(server_url: str) -> None:
     """Readers, the writer, and those aside count at the same time."""
     with roost.Store(server_url, timeout=PATIENCE) as store:
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         before = store.stats().operations
 
         def work() -> None:
@@ -169,9 +169,7 @@ def test_f22_what_many_threads_do_is_counted(server_url: str) -> None:
                 store.run_all(pageviews.add("/home"), pageviews.add("/about"))
                 store.run(pageviews.total("/home"))
 
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
+        threads = started(*[threading.Thread(target=work) for _ in range(8)])
         for thread in threads:
             thread.join(PATIENCE)
         assert store.stats().operations - before == 8 * 50 * 3

@@ -42,7 +42,7 @@ def test_f80_a_commit_of_which_nothing_can_be_known_is_not_done_again(
         Proxy(urlsplit(server_url).port or 0) as proxy,
         roost.Store(proxy.url(server_url), random=random.Random(3), timeout=2) as store,
     ):
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         store.run(pageviews.add("/home"))
         proxy.arm(committing(server_url), Cut.AFTER, meanwhile=hold)
         with pytest.raises(roost.OutcomeUnknown):
@@ -62,7 +62,7 @@ def test_a_commit_that_nobody_answers_for_is_unknown_and_not_done_again(
         Proxy(urlsplit(server_url).port or 0) as proxy,
         roost.Store(proxy.url(server_url), random=random.Random(3), timeout=2) as store,
     ):
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         store.run(pageviews.add("/home"))
         proxy.arm(1, Cut.AFTER, again=1, endless=True)
         with pytest.raises(roost.OutcomeUnknown, match="whether it was committed cannot be asked"):
@@ -73,7 +73,7 @@ def test_a_commit_that_nobody_answers_for_is_unknown_and_not_done_again(
 
 def test_f84_who_still_has_time_is_not_refused_with_the_late(server_url: str) -> None:
     with roost.Store(server_url, timeout=2 * PATIENCE) as store:
-        store.create(visits)
+        store.create(visits, view=False)
         store.run(visits.push(Visit(1, 0)))
         late, patient = Atom([visits.push(Visit(1, 1))]), Atom([visits.push(Visit(1, 2))])
         now = time.monotonic()
@@ -105,7 +105,7 @@ def test_who_still_has_time_when_that_of_the_batch_is_over_waits_on(server_url: 
         return len([sql for sql in alone if "roost_visits_head" in sql])
 
     with holds, roost.Store(server_url, timeout=2 * PATIENCE, trace=trace) as store:
-        store.create(visits, baskets)
+        store.create(visits, baskets, view=False)
         store.run(visits.push(Visit(1, 0)))
         twice = [baskets.add(Egg(1, 1)), baskets.add(Egg(1, 1))]
         late, patient = Atom(twice), Atom([visits.push(Visit(1, 2))])
@@ -133,7 +133,7 @@ def test_who_waits_for_locks_is_not_refused_for_conflicts_while_there_is_time(se
             raise roost.Conflict("others were in the way")
 
     with roost.Store(server_url, timeout=2 * PATIENCE, trace=trace) as store:
-        store.create(visits)
+        store.create(visits, view=False)
         left = 3 * batches.MAX_CONFLICTS
         store.run_all(visits.push(Visit(1, 1)), visits.push(Visit(1, 2)))
         assert left == 0
@@ -142,7 +142,7 @@ def test_who_waits_for_locks_is_not_refused_for_conflicts_while_there_is_time(se
 
 def test_f84_a_lock_is_waited_for_no_longer_than_the_timeout(server_url: str) -> None:
     with roost.Store(server_url) as store:
-        store.create(visits)
+        store.create(visits, view=False)
         store.run(visits.push(Visit(1, 0)))
     with roost.Store(server_url, timeout=0.5, lock_wait=10 * PATIENCE) as store:
         with held(server_url, HEAD):
@@ -156,7 +156,7 @@ def test_f84_a_lock_is_waited_for_no_longer_than_the_timeout(server_url: str) ->
 
 def test_f84_a_key_that_was_blocked_goes_the_usual_way_again(server_url: str) -> None:
     with roost.Store(server_url, timeout=PATIENCE) as store:
-        store.create(visits)
+        store.create(visits, view=False)
         store.run(visits.push(Visit(1, 0)))
         with held(server_url, HEAD):
             waiting, answers = in_thread(lambda: store.run(visits.push(Visit(1, 1))))
@@ -196,7 +196,7 @@ def test_f84_a_batch_of_several_atoms_is_bounded_in_bytes(url: str, monkeypatch:
 
     armed = False
     with roost.Store(url, trace=trace, timeout=PATIENCE) as store:
-        store.create(likes)
+        store.create(likes, view=False)
         armed = True
         before = store.stats().batches
         adds = [[likes.add(key, f"{n}{'x' * 200}") for n in range(70)] for key in range(10)]
@@ -217,7 +217,7 @@ def test_f84_close_waits_for_a_check(url: str) -> None:
             found.append(closed.wait(1))  # as long as it is not closed
 
     store = roost.Store(url, trace=trace)
-    store.create(likes)
+    store.create(likes, view=False)
     store.run(likes.add(1, "a"))
     checker = threading.Thread(target=lambda: found.append(store.check()), name="checker")
 
@@ -246,7 +246,7 @@ def test_a_batch_is_given_up_after_so_many_conflicts_and_not_before(url: str, mo
             raise roost.Conflict("others were in the way")
 
     with roost.Store(url, trace=trace) as store:
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         store.run(pageviews.add("/other"))
         twice = [pageviews.add("/home"), pageviews.add("/home")]  # one by itself would begin without a batch
         left = batches.MAX_CONFLICTS + more

@@ -17,7 +17,7 @@ import roost
 from tests.campaigns.cancel import cancelled, likes, pageviews
 from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, recent
-from tests.campaigns.processes import until
+from tests.campaigns.processes import run_threads, until
 
 SOON = 30.0  # seconds after which a task that is not done is taken for one that never will be
 
@@ -158,25 +158,16 @@ def test_close_answers_what_waits(url: str, path: Path) -> None:
         assert store.run(counts.totals([1, 2])) == {1: 40, 2: 0}
 
 
-def test_closed_twice_one_after_the_other(url: str, path: Path) -> None:
-    async def main() -> None:
-        store = roost.AsyncStore(url)
-        await store.run(counts.add(1))
-        await store.close()
-        await asyncio.wait_for(store.close(), SOON)
-        with pytest.raises(roost.Closed):
-            await store.run(counts.add(1))
-
-    _run(main())
-
-
-def test_closed_twice_at_once(url: str, path: Path) -> None:
+def test_closed_twice_at_once_and_once_more(url: str, path: Path) -> None:
     async def main() -> None:
         store = roost.AsyncStore(url)
         tasks = [asyncio.create_task(store.run(counts.add(1))) for _ in range(50)]
         await asyncio.sleep(0)
         await asyncio.wait_for(asyncio.gather(store.close(), store.close()), SOON)
         assert await asyncio.gather(*tasks) == [None] * 50
+        await asyncio.wait_for(store.close(), SOON)
+        with pytest.raises(roost.Closed):
+            await store.run(counts.add(1))
 
     _run(main())
 
@@ -285,11 +276,7 @@ def test_loops_of_two_threads_at_once(url: str, path: Path) -> None:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=live, args=(mine,)) for mine in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(*[threading.Thread(target=live, args=(mine,)) for mine in range(2)])
     assert errors == []
 
     async def end() -> None:

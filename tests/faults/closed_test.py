@@ -19,7 +19,7 @@ import pytest
 import roost
 from tests.campaigns.foreign import held, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
-from tests.campaigns.processes import Child, Line, until
+from tests.campaigns.processes import Child, Line, started, until
 from tests.conftest import MakeStore
 from tests.lengths import length
 
@@ -136,13 +136,9 @@ def _closed_at_work(store: roost.Store) -> int:
         except roost.Closed as error:
             refused.append(error)
 
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
+    workers = started(*[threading.Thread(target=work) for _ in range(4)])
     until(lambda: store.stats().operations > 10, "some work")
-    closers = [threading.Thread(target=store.close) for _ in range(3)]
-    for each in closers:
-        each.start()
+    closers = started(*[threading.Thread(target=store.close) for _ in range(3)])
     for each in [*closers, *workers]:
         each.join()
     return len(refused)

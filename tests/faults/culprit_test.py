@@ -30,7 +30,7 @@ from tests.campaigns.culprit import (
     tills,
 )
 from tests.campaigns.foreign import held
-from tests.campaigns.processes import until
+from tests.campaigns.processes import run_threads, started, until
 
 
 @pytest.fixture
@@ -80,9 +80,7 @@ def test_a_crowd_that_waited_together_with_a_culprit_among_them(prepared: str) -
             except roost.Error as error:
                 outcomes[n] = error
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(len(cases))]
-        for thread in threads:
-            thread.start()
+        threads = started(*[threading.Thread(target=work, args=(n,)) for n in range(len(cases))])
         until(lambda: store.stats().waits, "a batch that waits")
         holder.release()
         for thread in threads:
@@ -163,11 +161,7 @@ def test_a_trace_function_that_fails_harms_only_its_own_statements(prepared: str
             except ZeroDivisionError:
                 results.append("failed")
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(70, 90)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[threading.Thread(target=work, args=(n,)) for n in range(70, 90)])
         assert results.count("failed") == 1
         assert results.count((1, None)) == 19
         assert store.run(marks.size(77)) == 0

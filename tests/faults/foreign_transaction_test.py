@@ -12,7 +12,7 @@ import pytest
 import roost
 from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent, tags
-from tests.campaigns.processes import Child, Line, until
+from tests.campaigns.processes import Child, Line, run_threads, started, until
 from tests.conftest import MakeStore
 
 TRANSACTIONS = {
@@ -38,11 +38,7 @@ def test_readers_go_on(make_store: MakeStore, path: Path, kind: str) -> None:
         assert store.run(counts.total(1)) == 1
         assert store.run_all(events.latest(1), recent.count(1), tags.members(1)) == ([Event(1, 1)], 1, {1})
         answers: list[int] = []
-        threads = [threading.Thread(target=lambda: answers.append(store.run(counts.total(1)))) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[threading.Thread(target=lambda: answers.append(store.run(counts.total(1)))) for _ in range(8)])
         assert answers == [1] * 8
         assert store.check() == []
         assert {each.name for each in store.structures()} == {each.name for each in STRUCTURES}
@@ -75,9 +71,7 @@ def test_writers_wait_and_succeed_after_the_release(make_store: MakeStore, path:
         def write(n: int) -> None:
             answers.append(store.run_all(counts.add(2), tags.add(2, n), recent.add(Event(2, n))))
 
-        threads = [threading.Thread(target=write, args=(n,)) for n in range(6)]
-        for thread in threads:
-            thread.start()
+        threads = started(*[threading.Thread(target=write, args=(n,)) for n in range(6)])
         until(lambda: store.stats().waits, "a writer that waits")
         assert store.run(counts.total(2)) == 0
         assert is_locked(path)
@@ -106,11 +100,7 @@ def test_a_wait_that_is_too_long_is_busy_and_nothing_is_done(make_store: MakeSto
             except roost.Error as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=write) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[threading.Thread(target=write) for _ in range(5)])
         assert [type(error) for error in errors] == [roost.Busy] * 5
         assert len({id(error) for error in errors}) == 5
         for change in (
@@ -172,11 +162,7 @@ def test_a_busy_foreign_writer_and_the_store_both_lose_nothing(make_store: MakeS
             for _ in range(25):
                 store.run(counts.add(1))
 
-        threads = [threading.Thread(target=write) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[threading.Thread(target=write) for _ in range(4)])
         assert child.wait() == 0
     assert store.run(counts.total(1)) == 1 + 100 + 100
     raw = sqlite3.connect(path)

@@ -18,7 +18,7 @@ from roost.store import links
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
-from tests.campaigns.processes import Child, Gone, Line, fork, until
+from tests.campaigns.processes import Child, Gone, Line, fork, run_threads, until
 from tests.conftest import MakeStore
 from tests.lengths import length
 
@@ -147,11 +147,7 @@ def test_fork_while_another_thread_is_in_the_middle_of_a_batch(make_store: MakeS
         for n in range(1, 4):
             assert store.run_all(counts.add(2), counts.total(2)) == (None, n)
         assert store.run(counts.total(2)) == 3
-        threads = [threading.Thread(target=store.run, args=(counts.add(3),)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[threading.Thread(target=store.run, args=(counts.add(3),)) for _ in range(4)])
         store.close()
 
     with Child(work) as child:

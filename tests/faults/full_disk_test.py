@@ -18,7 +18,7 @@ import pytest
 import roost
 from tests.campaigns.hostile import OPEN, a_server
 from tests.campaigns.ledger import STRUCTURES, counts, tags
-from tests.campaigns.processes import Child, Line
+from tests.campaigns.processes import Child, Line, run_threads
 
 MIB = 2**20
 
@@ -111,11 +111,7 @@ def test_threads_on_a_disk_that_runs_full(small_disk: Path) -> None:
             answered[site], error = _add_until_full(store, site)
             errors.append(error)
 
-        threads = [threading.Thread(target=work, args=(site,)) for site in range(1, 7)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[threading.Thread(target=work, args=(site,)) for site in range(1, 7)])
         assert [type(error) for error in errors] == [roost.DiskFull] * 6
         assert len({id(error) for error in errors}) == 6
         for site, count in answered.items():

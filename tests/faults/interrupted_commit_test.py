@@ -41,7 +41,7 @@ def commits_anothers(url: str, monkeypatch: pytest.MonkeyPatch, after: type[Base
             found[name] = error
 
     with roost.Store(url, random=random.Random(1), trace=trace) as store:
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         holder = threading.Thread(target=add, args=("holder",), name="holder")
         other = threading.Thread(target=add, args=("other",))
         waiting = store._core.writers._waiting

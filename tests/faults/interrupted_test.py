@@ -16,7 +16,7 @@ import roost
 from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.interrupt import interrupted
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, tags
-from tests.campaigns.processes import Child, Line, until
+from tests.campaigns.processes import Child, Line, started, until
 from tests.lengths import length
 
 INTERRUPTS = length(120, 1000)
@@ -36,12 +36,7 @@ def test_hundreds_of_them_on_a_server(server_url: str) -> None:
     assert found.answers > 0
 
 
-BEFORE = [
-    "BEGIN IMMEDIATE",
-    "INSERT INTO roost_counts_add",
-    "INSERT INTO roost_tags_add",
-    "COMMIT",
-]
+BEFORE = ["BEGIN IMMEDIATE", "INSERT INTO roost_counts_add", "INSERT INTO roost_tags_add", "COMMIT"]
 
 
 @pytest.mark.parametrize("before", BEFORE)
@@ -208,9 +203,7 @@ def test_a_follower_is_interrupted_and_nobody_else_notices(url: str) -> None:
             leader = threading.Thread(target=store.run, args=(counts.add(2),), name="leader")
             leader.start()
             inside.wait()
-            others = [threading.Thread(target=store.run, args=(counts.add(3),)) for _ in range(3)]
-            for other in others:
-                other.start()
+            others = started(*[threading.Thread(target=store.run, args=(counts.add(3),)) for _ in range(3)])
             with pytest.raises(KeyboardInterrupt):
                 call_interrupted(0.005, lambda: store.run(counts.add(1)))
             go_on.set()

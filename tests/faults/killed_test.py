@@ -12,7 +12,7 @@ import pytest
 import roost
 from tests.campaigns.kill import alone, crowd
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent, tags
-from tests.campaigns.processes import Child, Line, until
+from tests.campaigns.processes import Child, Line, started, until
 from tests.lengths import length
 from tests.servers import wait_for_silence
 
@@ -114,9 +114,7 @@ def test_a_killed_process_lets_go_of_the_lock_that_others_wait_for(url: str, sto
         waiting.run(counts.add(2))
         child.say("go")
         assert child.hear() == "inside"
-        others = [threading.Thread(target=waiting.run, args=(counts.add(2),)) for _ in range(4)]
-        for other in others:
-            other.start()
+        others = started(*[threading.Thread(target=waiting.run, args=(counts.add(2),)) for _ in range(4)])
         until(lambda: waiting.stats().waits, "a thread that waits for the lock")
         child.kill()
         for other in others:

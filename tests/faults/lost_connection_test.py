@@ -118,7 +118,7 @@ def test_connections_that_are_all_lost_end_in_an_error(server_url: str, proxy: P
             found.append(error)
 
     with through(proxy, server_url, timeout=1) as store:
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         assert store.run(pageviews.total("/home")) == 0
         proxy.arm(0, Cut.BEFORE, again=again, endless=True)
         caller = threading.Thread(target=call, args=(store,), daemon=True)
@@ -141,7 +141,7 @@ def test_an_alter_whose_answer_was_lost_may_be_done(server_url: str, proxy: Prox
             proxy.arm(0, Cut.AFTER)
 
     with through(proxy, server_url, trace=trace) as store:
-        store.create(visits)
+        store.create(visits, view=False)
         armed = True
         with pytest.raises(roost.OutcomeUnknown):
             store.alter(larger)

@@ -15,7 +15,7 @@ from roost.databases.engine import Wait
 from roost.databases.sqlite.filelock import FileLock
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, recent
-from tests.campaigns.processes import Child, Line, Start, children, until
+from tests.campaigns.processes import Child, Line, Start, children, run_threads, started, until
 from tests.campaigns.shares import together
 from tests.conftest import MakeStore
 
@@ -112,11 +112,7 @@ def test_a_process_that_stands_still_with_the_lock_is_waited_for(
             except roost.Busy as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=try_it) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[threading.Thread(target=try_it) for _ in range(3)])
         assert len(errors) == 3
         assert store.run_all(counts.totals([2, 3]), recent.count(3)) == ({2: 0, 3: 1}, 0)  # reading goes on
         assert store.stats().waits >= 3
@@ -145,12 +141,12 @@ def test_a_waiting_thread_goes_on_when_the_process_does(make_store: MakeStore, u
         child.say("go")
         child.stopped()
         answers: list[tuple[None, int]] = []
-        threads = [
-            threading.Thread(target=lambda: answers.append(store.run_all(counts.add(2), counts.total(1))))
-            for _ in range(5)
-        ]
-        for thread in threads:
-            thread.start()
+        threads = started(
+            *[
+                threading.Thread(target=lambda: answers.append(store.run_all(counts.add(2), counts.total(1))))
+                for _ in range(5)
+            ]
+        )
         until(lambda: store.stats().waits, "a thread that waits")
         child.kill(signal.SIGCONT)
         for thread in threads:

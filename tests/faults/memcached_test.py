@@ -216,34 +216,6 @@ def test_trap_noreply_is_its_default_and_true_its_answer(plain: Any) -> None:
     store.close()
 
 
-def test_trap_full_and_missing_are_both_a_silent_false(plain: Any) -> None:
-    assert plain.append("missing", b"x", noreply=False) is False
-    plain.set("full", b"x" * (2**20 - 300), noreply=False)
-    assert plain.append("full", b"x" * 300, noreply=False) is False
-    assert plain.add("full", b"x", noreply=False) is False
-
-
-def test_trap_compaction_by_cas_drops_expiry_and_flags_unless_told(plain: Any) -> None:
-    plain.set("k", b"x", expire=100, flags=7, noreply=False)
-    _, cas = plain.gets("k")
-    assert plain.cas("k", b"y", cas) is True
-    assert plain.raw_command("mg k t f") == b"HD t-1 f0"
-
-
-def test_trap_a_set_that_is_too_large_removes_what_was_there(plain: Any) -> None:
-    plain.set("k", b"x", noreply=False)
-    with pytest.raises(Exception, match="too large"):
-        plain.set("k", b"x" * 2**20, noreply=False)
-    assert plain.get("k") is None
-
-
-def test_trap_raw_command_forgets_the_beginning_of_an_answer(plain: Any) -> None:
-    for n in range(200):
-        plain.set(f"key-{n}", b"x", noreply=False)
-    found = plain.raw_command("lru_crawler metadump all", end_tokens="END\r\n")
-    assert not found.startswith(b"key=")
-
-
 def test_trap_an_exception_may_be_taken_for_a_miss(plain: Any) -> None:
     careless = Client(("127.0.0.1", 1), ignore_exc=True)
     assert careless.get("k") is None

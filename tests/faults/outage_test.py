@@ -22,46 +22,49 @@ from tests.suite import clients
 from tests.suite.shapes import pageviews
 
 
-@pytest.mark.parametrize("name", DAEMONS)
-def test_what_was_answered_before_the_server_was_killed_is_there_once(name: str) -> None:
+@pytest.fixture(params=DAEMONS)
+def own_server(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_what_was_answered_before_the_server_was_killed_is_there_once(own_server: str) -> None:
     try:
         try:
-            found = outage(name, rounds=2, seed=1)
+            found = outage(own_server, rounds=2, seed=1)
         except servers.Died:  # a MariaDB whose files did not survive the kill (about one in 600) tells nothing of Roost
-            found = outage(name, rounds=2, seed=2)
+            found = outage(own_server, rounds=2, seed=2)
     except servers.NotHere as error:
         servers.not_run(error)
     assert found.kills == 2
     assert found.answers > 0
 
 
-@pytest.mark.parametrize("name", DAEMONS)
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER], ids=["lost", "committed"])
-def test_a_commit_is_not_taken_for_that_of_another_which_came_after_the_crash(name: str, cut: Cut) -> None:
+def test_a_commit_is_not_taken_for_that_of_another_which_came_after_the_crash(own_server: str, cut: Cut) -> None:
     """PostgreSQL gives the number of a transaction that died with it, and had nothing on disk, to another one."""
-    make, server = DAEMONS[name]
-    try:
-        daemon = make(*(["-c", "wal_writer_delay=10s"] if name == "postgresql" else []))
-    except servers.NotHere as error:
-        servers.not_run(error)
-    url = server(daemon.url).database("crash")
+    with servers.killable(own_server) as (daemon, server, url):
+        if own_server == "postgresql":
+            server.run("ALTER SYSTEM SET wal_writer_delay = '10s'")
+            server.run("SELECT pg_reload_conf()")
 
-    def crash() -> None:
-        daemon.kill()
-        daemon.start()
-        with roost.Store(url) as other:
-            for _ in range(20):
-                other.run(pageviews.add("/other"))
+        def crash() -> None:
+            daemon.kill()
+            daemon.start()
+            with roost.Store(url) as other:
+                for _ in range(20):
+                    other.run(pageviews.add("/other"))
 
-    with Proxy(urlsplit(url).port or 0) as proxy, roost.Store(proxy.url(url), timeout=60) as store:
-        store.create(pageviews)
-        for _ in range(3):
+        with Proxy(urlsplit(url).port or 0) as proxy, roost.Store(proxy.url(url), timeout=60) as store:
+            store.create(pageviews)
+            for _ in range(3):
+                store.run(pageviews.add("/home"))
+            proxy.arm(0, cut, crash)
             store.run(pageviews.add("/home"))
-        proxy.arm(0, cut, crash)
-        store.run(pageviews.add("/home"))
-        assert not proxy.disarm()
-        assert store.run_all(pageviews.total("/home"), pageviews.total("/other")) == (4, 20)
-    daemon.kill()
+            assert not proxy.disarm()
+            assert store.run_all(pageviews.total("/home"), pageviews.total("/other")) == (4, 20)
+        if own_server == "postgresql":
+            server.run("ALTER SYSTEM RESET wal_writer_delay")
+            server.run("SELECT pg_reload_conf()")
 
 
 @pytest.mark.parametrize("keys", [1, 10])

@@ -17,6 +17,7 @@ import pytest
 import roost
 from tests.campaigns.foreign import held
 from tests.campaigns.ledger import STRUCTURES, Event, counts, recent
+from tests.campaigns.processes import run_threads
 from tests.conftest import MakeStore
 
 TOLD = r"this process has a transaction open .*store\.on\(connection\)"
@@ -133,11 +134,7 @@ def test_of_several_threads_each_is_told_and_may_go_on(make_store: MakeStore, ow
         except roost.Busy as error:
             told.append(str(error))
 
-    others = [threading.Thread(target=add) for _ in range(4)]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join()
+    run_threads(*[threading.Thread(target=add) for _ in range(4)])
     assert len(told) == 4
     assert any("store.on(connection)" in each for each in told)  # who led; the others waited for it
     own.commit()

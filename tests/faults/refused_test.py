@@ -13,6 +13,7 @@ import pytest
 import roost
 from roost.batching.atoms import Atom
 from tests import servers
+from tests.campaigns.processes import run_threads
 from tests.suite import clients
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -26,13 +27,7 @@ MARIADB = {
             f" SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'not on my watch'; END IF"
         ]
         for number in (
-            30001,
-            1030,
-            500,
-            1114,
-            1021,
-            1290,
-            1044,
+            *(30001, 1030, 500, 1114, 1021, 1290, 1044),
         )  # the last ones as a full disk and a missing right have
     },
     "a missing table of a trigger's": [
@@ -238,11 +233,7 @@ def test_f8_who_shares_the_key_of_one_that_is_told_busy_is_not(name: str) -> Non
                 found[member] = error
 
         for _ in range(3):
-            threads = [threading.Thread(target=ask, args=(each,)) for each in ("no", *map(str, range(9)))]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            run_threads(*[threading.Thread(target=ask, args=(each,)) for each in ("no", *map(str, range(9)))])
             assert isinstance(found.pop("no"), roost.Busy)
             assert [each for each in found.values() if isinstance(each, Exception)] == []
         assert store.run(likes.members(1)) == {*map(str, range(9))}

@@ -48,7 +48,7 @@ HEADS = [
 @pytest.fixture
 def store(server_url: str) -> Iterator[roost.Store]:
     with roost.Store(server_url, timeout=60) as store:
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
         store.run_all(visits.push(Visit(1, 0)), baskets.add(Egg(1, 0)), likes.add(1, "a"))
         yield store
         assert store.check() == []
@@ -161,7 +161,7 @@ def test_what_mysql_is_asked_with_tells_at_once_on_mariadb_that_somebody_holds_a
     except servers.NotHere as error:
         servers.not_run(error)
     with servers.database("mariadb") as url, roost.Store(url) as store:
-        store.create(*STRUCTURES)
+        store.create(*STRUCTURES, view=False)
         store.run_all(visits.push(Visit(1, 0)), baskets.add(Egg(1, 0)), likes.add(1, "a"))
         store.run(pageviews.add("a"))
         connection: Any = open_engine(url, timeout=5, trace=None, random=random.Random()).connect(

@@ -30,7 +30,7 @@ def rows(url: str) -> int:
 def test_a_writer_has_one_row_and_leaves_none(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MOST_BATCHES", 3)
     with roost.Store(server_url) as store:
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         assert rows(server_url) == 0
         for _ in range(10):
             store.run(pageviews.add("/home"))
@@ -46,7 +46,7 @@ def make_old(url: str) -> None:
 
 def test_those_of_who_was_killed_go_after_a_day(server_url: str) -> None:
     with roost.Store(server_url) as store, roost.Store(server_url) as killed:
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         killed.run(pageviews.add("/home"))
         make_old(server_url)
         store.run(pageviews.add("/home"))
@@ -63,7 +63,7 @@ def test_one_that_was_idle_for_a_day_keeps_the_row_that_it_writes(server_url: st
             assert leave.wait(60)
 
     with roost.Store(server_url) as idle, roost.Store(server_url, trace=trace) as other:
-        idle.create(pageviews)
+        idle.create(pageviews, view=False)
         idle.run(pageviews.add("/home"))
         make_old(server_url)
         threads = [threading.Thread(target=store.run, args=(pageviews.add("/home"),)) for store in (other, idle)]
@@ -97,7 +97,7 @@ def test_the_first_batch_waits_until_its_row_can_be_written() -> None:
         ThreadPoolExecutor() as threads,
         roost.Store(url, timeout=PATIENCE, trace=trace) as first,
     ):
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         sql.execute("BEGIN")
         sql.execute("SELECT * FROM roost_writers FOR UPDATE")
         answer = threads.submit(first.run_all, pageviews.add("/home"), pageviews.add("/away"))
@@ -113,7 +113,7 @@ def test_what_is_said_outside_of_transactions_waits_for_locks_no_longer_than_the
     except servers.NotHere as error:
         servers.not_run(error)
     with servers.database("mariadb") as url, roost.Store(url) as store:
-        store.create(pageviews)
+        store.create(pageviews, view=False)
         store.run(pageviews.add("/home"))
         engine = open_engine(url, timeout=1, trace=None, random=random.Random())
         connection: Any = engine.connect(Wait(time.monotonic() + 1))

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from tests import servers
 from tests.handlersocket.wire import Address
 from tests.server.serving import Serving, serving
@@ -47,16 +45,3 @@ def served_at(
             Address(host, int(port), secret) for (host, _, port), secret in zip(places, secrets, strict=True)
         )
         yield Served(found, file, read, write)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A file that the recordings' name of the database fits."""
-    return tmp_path / "hst.db"
-
-
-@pytest.fixture
-def served_file(file: Path) -> Iterator[Served]:
-    """A running server on an empty file."""
-    with served(file) as server:
-        yield server

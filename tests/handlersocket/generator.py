@@ -19,40 +19,11 @@ ODD_OPS = (b"==", b"!=", b"<>", b"=<", b"=>", b"", b"S", b"U", b"@", b"\0", b"LI
 ODD_FILTER_OPS = (b"==", b"<>", b"", b"x", b"LIKE", b"=<", b"\0", b"===")
 ODD_MOPS = (b"Ux", b"U?x", b"DROP", b"++", b"u", b"X", b"?", b"FOO", b"\0", b"W", b"D?", b"", b"UU", b"-?", b"+?")
 JUNK = (
-    b"",
-    b"\0",
-    b"x",
-    b"\x01",
-    b"a\x01?b",
-    b"\x01@",
-    b"@",
-    b"F",
-    b"W",
-    b"0",
-    b"1",
-    b"-1",
-    b"\xff",
-    b" ",
-    b"\r",
+    *(b"", b"\0", b"x", b"\x01", b"a\x01?b", b"\x01@", b"@", b"F", b"W", b"0", b"1", b"-1", b"\xff", b" ", b"\r"),
     b"a\x0bb",
 )
 COMMANDS = (
-    b"",
-    b"p",
-    b"PP",
-    b" P",
-    b"-1",
-    b"+0",
-    b"\0",
-    b"X",
-    b"quit",
-    b"a",
-    b"AA",
-    b"A",
-    b"A\t2\tx",
-    b"\x01",
-    b"@",
-    b"\r",
+    *(b"", b"p", b"PP", b" P", b"-1", b"+0", b"\0", b"X", b"quit", b"a", b"AA", b"A", b"A\t2\tx", b"\x01", b"@", b"\r"),
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,11 +31,3 @@ def test_noise_is_read() -> None:
 def test_noise_is_answered_line_by_line(tmp_path: Path) -> None:
     found = noise.serve(2, LINES, tmp_path / "hst.db")
     assert int(found.split()[0]) >= LINES
-
-
-def test_noise_is_of_many_kinds_and_the_same_for_a_seed() -> None:
-    table = noise.table(Random(1))
-    one, other = (b"".join(noise.Noise(Random(5), table, []).buffers("read", 5000)) for _ in range(2))
-    assert one == other
-    assert set(one) == set(range(256))
-    assert one.count(b"\nP\t") > 50

@@ -47,13 +47,6 @@ def value(token: bytes) -> bytes | None:
     return re.sub(rb"\x01([\x40-\xff])", lambda found: bytes([found[1][0] - 0x40]), whole, flags=re.DOTALL)
 
 
-def token(given: bytes | None) -> bytes:
-    """Return a value as the token of an answer."""
-    if given is None:
-        return NULL
-    return re.sub(rb"[\x00-\x0f]", lambda found: bytes([1, found[0][0] + 0x40]), given)
-
-
 @dataclass(frozen=True)
 class Filter:
     """One filter of a request."""

@@ -34,9 +34,6 @@ class Kind:
     lite: Callable[[bytes], bool]  # whether Roost can hold it: on SQLite, or in `MARIADB`
     can_be_key: bool = True
     is_number: bool = False
-    is_numeric: bool = False  # of SQLite's affinity: numbers become numbers, other text stays
-    compares: Callable[[bytes], bool] | None = None  # what a filter of a number can be compared with
-    written: Callable[[bytes], bytes] = bytes  # how what it holds is read again, where it is no number
 
     def __repr__(self) -> str:
         return self.name
@@ -177,9 +174,8 @@ KINDS = (
     Kind(
         *("decimal", "DECIMAL(12,2)", "DECIMAL(12,2)", _quarter, (*ODD_NUMBERS, b"\xff"), _is_quarter, _is_numeric),
         is_number=True,
-        is_numeric=True,
     ),
-    Kind("date", "DATE", "DATE", _date, ODD_DATES, _is_date, _is_numeric, is_numeric=True),
+    Kind("date", "DATE", "DATE", _date, ODD_DATES, _is_date, _is_numeric),
     Kind(
         "long",
         "LONGTEXT COLLATE utf8mb4_nopad_bin",
@@ -221,10 +217,6 @@ def _is_day(*parts: int) -> bool:
     return True
 
 
-def _iso(value: bytes) -> bytes:
-    return b"%04d-%02d-%02d" % tuple(map(int, value.split(b"-")))
-
-
 _ON_MARIADB: dict[str, Callable[[bytes], bool]] = {
     "int": _reads_within(INT),
     "bigint": _reads_within(BIGINT),
@@ -240,9 +232,6 @@ MARIADB = tuple(
         replace(
             each,
             lite=_ON_MARIADB.get(each.name, each.lite),
-            is_numeric=False,
-            compares=reads_as_number,  # however great it is
-            written=_iso if each.name == "date" else each.written,
         )
         for each in KINDS
     ]

@@ -37,8 +37,8 @@ class Closed(Exception):
 class Wire:
     """One connection. It is closed at the end of a `with`."""
 
-    def __init__(self, address: Address, authenticate: bool = True, patience: float = PATIENCE) -> None:
-        self._socket = socket.create_connection((address.host, address.port), timeout=patience)
+    def __init__(self, address: Address, authenticate: bool = True) -> None:
+        self._socket = socket.create_connection((address.host, address.port), timeout=PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         if authenticate and address.secret:
@@ -54,10 +54,6 @@ class Wire:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
-
-    def half_close(self) -> None:
-        """Tell the server that nothing more comes."""
-        self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, request: bytes) -> None:
         """Send bytes, all of them."""

@@ -149,6 +149,13 @@ def test_every_row_is_modified_once_although_it_moves_along_the_index(store: roo
     assert sql(path, "SELECT id FROM item ORDER BY id") == [(12,), (13,), (14,), (15,)]
 
 
+def test_a_row_that_is_listed_twice_is_modified_once(store: roost.Store, path: Database) -> None:
+    assert store.run(items.increment("=", 0, (None, None, 1), limit=9, in_=(0, [1, 1, 2]))) == 2
+    assert sql(path, "SELECT id, n FROM item WHERE id < 3 ORDER BY id") == [(1, 2), (2, 3)]
+    assert store.run(items.delete("=", 0, limit=2, in_=(0, [2, 2, 3]))) == 2  # the limit is that of different rows
+    assert sql(path, "SELECT id FROM item ORDER BY id") == [(1,), (4,)]
+
+
 def test_an_error_on_the_third_row_undoes_the_first_two(store: roost.Store, path: Database) -> None:
     before = sql(path, "SELECT * FROM item ORDER BY id"), sql(path, "SELECT * FROM part")
     with pytest.raises(roost.StatementFailed) as refused:

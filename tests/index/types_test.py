@@ -21,6 +21,9 @@ CREATE TYPE pair AS (a varchar(3), b numeric(4, 1))"""
 CASES = [
     ("bit(3)", ["1", "1111", "101"]),
     ("bit", ["1", "11"]),
+    ("numeric(4, 1)", ["1.05", "12345", "1.5"]),
+    ("int2", ["40000", "1.5", "7"]),
+    ("varchar(3)", ["abcdef", "abc"]),
     ("varbit(3)", ["1111", "1"]),
     ("varchar(3)[]", ["{abcdef}", "{abc}"]),
     ("char(3)[]", ["{abcdef}", "{ab}"]),
@@ -53,12 +56,18 @@ def postgresql() -> Iterator[Database]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def store(postgresql: Database) -> Iterator[roost.Store]:
+    with roost.Store(postgresql.url) as made:
+        yield made
+
+
 @pytest.mark.parametrize(("kind", "values"), CASES, ids=[kind for kind, _ in CASES])
-def test_no_value_is_changed(postgresql: Database, kind: str, values: list[str]) -> None:
+def test_no_value_is_changed(postgresql: Database, store: roost.Store, kind: str, values: list[str]) -> None:
     postgresql.script("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id int PRIMARY KEY, v {kind})")
     rows = roost.Index("t", "PRIMARY", ["id", "v"])
     taken = 0
-    with roost.Store(postgresql.url) as store, psycopg.connect(postgresql.url, autocommit=True) as sql:
+    with psycopg.connect(postgresql.url, autocommit=True) as sql:
         for value in values:
             sql.execute("TRUNCATE t")
             try:
@@ -86,15 +95,14 @@ def test_no_value_is_changed(postgresql: Database, kind: str, values: list[str])
 
 
 @pytest.mark.parametrize("kind", ["bit(3)", "bits", "few"])
-def test_no_key_is_changed(postgresql: Database, kind: str) -> None:
+def test_no_key_is_changed(postgresql: Database, store: roost.Store, kind: str) -> None:
     postgresql.script(
         "DROP TABLE IF EXISTS t", f"CREATE TABLE t (v {kind} PRIMARY KEY)", "INSERT INTO t VALUES ('100')"
     )
     rows = roost.Index("t", "PRIMARY", ["v"])
-    with roost.Store(postgresql.url) as store:
-        assert store.run(rows.find("=", ("100",))) == [("100",)]
-        assert store.run(rows.find("=", ("1",))) == []
-        assert store.run(rows.delete("=", ("1001",))) == 0
+    assert store.run(rows.find("=", ("100",))) == [("100",)]
+    assert store.run(rows.find("=", ("1",))) == []
+    assert store.run(rows.delete("=", ("1001",))) == 0
 
 
 @pytest.mark.parametrize(("collation", "taken"), [("utf8mb4_bin", False), ("utf8mb4_general_ci", True)])

@@ -20,14 +20,22 @@ from tests.memcached.player import MOST, NOW, Player, memcached_answers, pieces,
 pages = roost.Cache("pages")
 blobs = roost.Cache("blobs", key=roost.binary(250), value=roost.binary(100))
 texts = roost.Cache("texts", value=roost.text(10))
+bounded = roost.Cache("bounded", max_items=1000, max_bytes=10**7)
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[roost.Store]:
+    with roost.Store("sqlite://") as store:
+        store.create(pages, blobs, texts, bounded, view=False)
+        yield store
 
 
 @pytest.fixture
-def store() -> Iterator[roost.Store]:
-    with roost.Store("sqlite://") as made:
-        made.create(pages, blobs, texts)
-        yield made
-        assert made.check() == []
+def store(made: roost.Store) -> Iterator[roost.Store]:
+    """A database that the tests share, with empty caches."""
+    made.run_all(*[cache.clear() for cache in (pages, blobs, texts, bounded)])
+    yield made
+    assert made.check() == []
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
@@ -141,11 +149,7 @@ def test_a_block_behind_a_line_that_is_wrong_is_no_request(store: roost.Store) -
     # memcached takes the block for requests; whoever can choose a value could send what he likes.
     player = Player(store, pages)
     for line in (
-        b"set a x 0 11",
-        b"set a 0 x 11",
-        b"set a -1 0 11",
-        b"set " + b"k" * 251 + b" 0 0 11",
-        b"cas a 0 0 11 x",
+        *(b"set a x 0 11", b"set a 0 x 11", b"set a -1 0 11", b"set " + b"k" * 251 + b" 0 0 11", b"cas a 0 0 11 x"),
     ):
         assert player.one(line + b"\r\nflush_all\r\n\r\nmn\r\n") == b"CLIENT_ERROR bad command line format\r\nMN\r\n"
         assert player.one(line + b" noreply\r\nflush_all\r\n\r\nmn\r\n") == b"MN\r\n"
@@ -203,8 +207,6 @@ def test_keys_and_values_of_other_types(store: roost.Store) -> None:
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 def test_a_cache_with_bounds_answers_alike(conversation: list[bytes], store: roost.Store) -> None:
-    bounded = roost.Cache("bounded", max_items=1000, max_bytes=10**7)
-    store.create(bounded)
     sent = b"".join(conversation)
     assert without_tokens(Player(store, bounded).one(sent)) == without_tokens(Player(store, pages).one(sent))
 
@@ -230,22 +232,8 @@ def test_f138_any_bytes_are_framed_alike_in_any_pieces_and_parsed_as_they_are_fr
     generator = random.Random(7)
     requests = Requests(Values(pages, lambda: NOW))
     words = [
-        b"set a 0 0 ",
-        b"ms k ",
-        b"cas a 0 0 3 4",
-        b"cas a 0 0 1 \r\nx\r\n",
-        b"get a",
-        b"\r\n",
-        b"\n",
-        b" ",
-        b"3",
-        b"12",
-        b"xyz",
-        b"\r",
-        b"\t",
-        b"noreply",
-        b"\0",
-        b"1000",
+        *(b"set a 0 0 ", b"ms k ", b"cas a 0 0 3 4", b"cas a 0 0 1 \r\nx\r\n", b"get a", b"\r\n", b"\n", b" ", b"3"),
+        *(b"12", b"xyz", b"\r", b"\t", b"noreply", b"\0", b"1000"),
     ]
     for _ in range(3_000):
         data = b"".join(generator.choices(words, k=generator.randrange(1, 30)))

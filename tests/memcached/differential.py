@@ -22,29 +22,15 @@ NUMBERS = [b"n%d" % n for n in range(3)]  # keys of numbers
 # What is wrong in itself, whatever is there.
 WRONG = [each for conversation in CONVERSATIONS[:1] for each in conversation] + [
     *(
-        b"set a\r\n",
-        b"set a 0 0 x\r\n",
-        b"incr s0\r\n",
-        b"incr s0 x\r\n",
-        b"touch s0\r\n",
-        b"touch s0 x\r\n",
+        *(b"set a\r\n", b"set a 0 0 x\r\n", b"incr s0\r\n", b"incr s0 x\r\n", b"touch s0\r\n", b"touch s0 x\r\n"),
         b"gat\r\n",
     ),
     *(
-        b"gat 0\r\n",
-        b"gat x s0\r\n",
-        b"delete\r\n",
-        b"delete s0 x\r\n",
-        b"flush_all x\r\n",
-        b"verbosity\r\n",
+        *(b"gat 0\r\n", b"gat x s0\r\n", b"delete\r\n", b"delete s0 x\r\n", b"flush_all x\r\n", b"verbosity\r\n"),
         b"mn\r\n",
     ),
     *(
-        b"ms s0 1 MX\r\na\r\n",
-        b"ms s0 1 T\r\na\r\n",
-        b"ms s0 1 v v\r\na\r\n",
-        b"mg s0 z\r\n",
-        b"md s0 x\r\n",
+        *(b"ms s0 1 MX\r\na\r\n", b"ms s0 1 T\r\na\r\n", b"ms s0 1 v v\r\na\r\n", b"mg s0 z\r\n", b"md s0 x\r\n"),
         b"ma n0 MX\r\n",
     ),
     *(b"set s0 0 0 1\r\nzz\r\n", b"ms s0 x\r\n", b"me\r\n", b"mg !!! b\r\n"),

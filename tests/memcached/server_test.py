@@ -17,7 +17,7 @@ from pymemcache.client.base import Client as Pymemcache  # type: ignore[import-u
 
 import roost
 from tests import servers
-from tests.campaigns.processes import until
+from tests.campaigns.processes import started, until
 from tests.index.databases import Database
 from tests.lengths import length
 from tests.memcached.cases import CONVERSATIONS
@@ -130,6 +130,7 @@ def test_the_append_recipe_for_sets(common: Common) -> None:
         assert store.run(likes.members(7)) == set()
 
 
+@on("mariadb")
 def test_it_is_served_beside_handlersocket(serve: Serve, db: Database) -> None:
     served = serve("--read", "127.0.0.1:0", "--write", "127.0.0.1:0", "--http", "127.0.0.1:0", listeners=4)
     name = db.url.rpartition("/")[2].partition("?")[0].removesuffix(".db") if db.name != "sqlite" else "main"
@@ -226,6 +227,7 @@ def test_f132_values_that_writes_return_are_bounded(serve: Serve) -> None:
         assert peak(served) < before + 60
 
 
+@on("postgresql", fixture="made_common")
 def test_f139_many_keys_are_looked_up_in_lots(common: Common) -> None:
     with raw(common.served) as client:
         names = [b"%0200d" % n for n in range(10_000)]
@@ -251,10 +253,8 @@ def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: 
                         break
                     answered[owner].add(number)
 
-    threads = [threading.Thread(target=write, args=(owner,)) for owner in answered]
-    for thread in threads:
-        thread.start()
-    for _ in range(3):
+    threads = started(*[threading.Thread(target=write, args=(owner,)) for owner in answered])
+    for _ in range(length(1, 3)):
         before = sum(map(len, answered.values()))
         until(lambda before=before: sum(map(len, answered.values())) > before + 20, "nothing is answered")  # type: ignore[misc]
         (pid,) = served.pids("write")
@@ -273,7 +273,7 @@ def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: 
 def test_a_lock_costs_those_alone_who_need_it(db: Database, serve: Serve) -> None:
     with roost.Store(db.url) as store:
         store.run(pages.set("locked", b"1"))
-    served = serve("--timeout", "4", "--connections", "2")
+    served = serve("--timeout", "1", "--connections", "2")
     key = "`key`" if db.name == "mariadb" else '"key"'
     with contextlib.closing(db.connect()) as holder, raw(served) as waiting, raw(served) as other, raw(served) as late:
         holder.cursor().execute(f"SELECT token FROM roost_pages_rows WHERE {key} = 'locked' FOR UPDATE")
@@ -338,6 +338,7 @@ def test_a_cache_that_is_made_anew_is_served_as_it_is(db: Database, serve: Serve
     assert "Traceback" not in served.log, served.log
 
 
+@on("sqlite", fixture="made_common")
 def test_who_sends_much_has_a_share_like_the_others(common: Common) -> None:
     with raw(common.served) as much, raw(common.served) as little:
         much.ask(b"set big 0 0 200000\r\n" + b"x" * 200_000 + b"\r\n")
@@ -347,6 +348,7 @@ def test_who_sends_much_has_a_share_like_the_others(common: Common) -> None:
         assert much.ask(b"", 300 * 3 + 1).endswith(b"END\r\nSTORED\r\n")
 
 
+@on("mariadb", fixture="made_common")
 def test_a_pipeline_is_answered_in_its_order(common: Common) -> None:
     number = length(600, 2_000)
     side = Side(place(common.served))
@@ -363,6 +365,7 @@ def test_a_pipeline_is_answered_in_its_order(common: Common) -> None:
     side.close()
 
 
+@on("postgresql", fixture="made_common")
 def test_many_requests_that_want_no_answer(common: Common) -> None:
     number = length(1_500, 5_000)
     with contextlib.closing(Side(place(common.served))) as side:
@@ -432,41 +435,40 @@ def test_by_a_unix_socket(serve: Serve, tmp_path: Path) -> None:
         assert client.recv(100) == b"MN\r\n"
 
 
-@pytest.mark.parametrize("db", DATABASES[1:], indirect=True)
-def test_what_was_answered_is_there_when_the_database_is_killed(db: Database, tmp_path: Path) -> None:
-    daemon = servers.mariadb_daemon() if db.name == "mariadb" else servers.postgresql_daemon()
-    make = servers.mariadb_server if db.name == "mariadb" else servers.postgresql_server
-    url = make(daemon.url).database("killed")
-    with roost.Store(url) as store:
-        store.create(pages)
-    given = ("--read", "none", "--write", "none", "--memcached", "127.0.0.1:0", "--cache", "pages", "--timeout", "60")
-    with serving(tmp_path, url, "--workers", "1", *given, module="roost.cli", listeners=1) as served:
-        answered: list[int] = []
-        ended = threading.Event()
+@pytest.mark.parametrize("name", DATABASES[1:])
+def test_what_was_answered_is_there_when_the_database_is_killed(name: str, tmp_path: Path) -> None:
+    with servers.killable(name) as (daemon, _, url):
+        with roost.Store(url) as store:
+            store.create(pages)
+        given = (
+            *("--read", "none", "--write", "none", "--memcached", "127.0.0.1:0", "--cache", "pages", "--timeout", "60"),
+        )
+        with serving(tmp_path, url, "--workers", "1", *given, module="roost.cli", listeners=1) as served:
+            answered: list[int] = []
+            ended = threading.Event()
 
-        def write() -> None:
-            with raw(served) as client:
-                for number in range(10**6):
-                    if ended.is_set():
-                        return
-                    if client.ask(b"set %d 0 0 1\r\nx\r\n" % number) == b"STORED\r\n":
-                        answered.append(number)
+            def write() -> None:
+                with raw(served) as client:
+                    for number in range(10**6):
+                        if ended.is_set():
+                            return
+                        if client.ask(b"set %d 0 0 1\r\nx\r\n" % number) == b"STORED\r\n":
+                            answered.append(number)
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        for _ in range(2):
+            thread = threading.Thread(target=write)
+            thread.start()
+            for _ in range(2):
+                before = len(answered)
+                until(lambda before=before: len(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
+                daemon.kill()
+                daemon.start()
             before = len(answered)
-            until(lambda before=before: len(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
-            daemon.kill()
-            daemon.start()
-        before = len(answered)
-        until(lambda: len(answered) > before + 5, "nothing is answered")
-        ended.set()
-        thread.join()
-    with roost.Store(url) as store:
-        assert len(store.run(pages.get_many([str(number) for number in answered]))) == len(answered)
-        assert store.check() == []
-    daemon.end()
+            until(lambda: len(answered) > before + 5, "nothing is answered")
+            ended.set()
+            thread.join()
+        with roost.Store(url) as store:
+            assert len(store.run(pages.get_many([str(number) for number in answered]))) == len(answered)
+            assert store.check() == []
 
 
 def test_a_nul_in_a_key_is_refused_where_texts_can_hold_none(common: Common) -> None:

@@ -192,20 +192,8 @@ def test_every_kind_of_column_has_a_type_everywhere(dialect: Dialect) -> None:
 
 
 def test_the_array_of_a_type_has_neither_limits_nor_a_collation() -> None:
-    specs = [
-        "int",
-        "float",
-        "bool",
-        "text(5)",
-        "binary(5)",
-        "datetime",
-        "date",
-        "decimal(12,2)",
-        "uuid",
-        'enum("a")',
-        "enum(1)",
-    ]
-    columns = [parse_column("s", f"c{i}", spec) for i, spec in enumerate(specs)]
+    specs = 'int float bool text(5) binary(5) datetime date decimal(12,2) uuid enum("a") enum(1)'
+    columns = [parse_column("s", f"c{i}", spec) for i, spec in enumerate(specs.split())]
     assert POSTGRESQL.arrays(columns) == (
         "%s::bigint[], %s::double precision[], %s::boolean[], %s::text[], %s::bytea[], %s::timestamptz[], %s::date[], "
         "%s::numeric[], %s::uuid[], %s::text[], %s::bigint[]"

@@ -131,10 +131,7 @@ READS: list[tuple[roost.Operation[Any], list[str]]] = [
     (ranking.top("a", 3), ["SEARCH roost_ranking_rows USING INDEX roost_ranking_best (board=?)"]),
     (
         ranking.rank("a", 7),
-        [
-            f"SEARCH r {PK} (board=? AND player=?)",
-            "SEARCH b USING INDEX roost_ranking_best (board=? AND points>?)",
-        ],
+        [f"SEARCH r {PK} (board=? AND player=?)", "SEARCH b USING INDEX roost_ranking_best (board=? AND points>?)"],
     ),
     (
         hourly.total("/a", last=3),
@@ -188,7 +185,7 @@ def test_every_query_of_every_plan_is_named_here(database: sqlite3.Connection) -
     for structure in STRUCTURES:
         plan = plan_for(structure, SQLITE)
         for name, template in vars(plan).items():
-            if not isinstance(template, Template):
+            if not isinstance(template, Template) or name == "_time":  # the one row of a structure whose rows expire
                 continue
             row = [1] * template.sql.count("?")
             found = explained(database, template, *row)

@@ -305,10 +305,7 @@ def test_a_fetch_of_one_whose_shards_are_not_known_is_two(stale: tuple[int, int]
     plan = plan_of(likes, fate=0.0, hints=stale and {"likes:7": stale})
     first = ROOT_ONLY if stale is None else ("likes:7", "likes:7%%5%0")
     everything = kept(ROOT + ADA * 300)  # also where compaction would be worth it: never three
-    script = [
-        (Get(first), {"likes:7": everything["likes:7"]}),
-        (Get(TWO), {name: everything[name] for name in TWO}),
-    ]
+    script = [(Get(first), {"likes:7": everything["likes:7"]}), (Get(TWO), {name: everything[name] for name in TWO})]
     assert play(plan.read([likes.members(7)]), script) == [{*MANY, "ada"}]
     assert plan.memory.hints == KNOWN
 

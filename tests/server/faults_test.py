@@ -25,8 +25,8 @@ def test_what_was_answered_is_there_and_others_do_not_notice(tmp_path: Path, kin
 @pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
 def test_what_is_answered_over_the_wire_is_there_once_whatever_fails(kind: str, tmp_path: Path) -> None:
     try:
-        seen = faults(kind, tmp_path, 2, 1, writers=16)
+        seen = faults(kind, tmp_path, length(1, 2), 1, writers=length(8, 16))
     except servers.NotHere as error:
         servers.not_run(error)
-    assert seen.faults == dict.fromkeys(FAULTS, 2)
-    assert seen.answers > 6 * 16
+    assert seen.faults == dict.fromkeys(FAULTS, length(1, 2))
+    assert seen.answers > 6 * 8

@@ -36,7 +36,7 @@ def x(db: Database, n: int) -> str:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+def db(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """A database of each kind, with a row whose value is too long, one too long as a whole, and many long ones."""
     with database(request.param, tmp_path_factory.mktemp("filled")) as made:
         long, pair, one = x(made, HEAVY * MIB), x(made, LIMIT // 2 + 1000), x(made, MIB)
@@ -51,18 +51,11 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
 
 
-@pytest.fixture
-def db(filled: Database) -> Database:
-    """The same, with the short rows as they were."""
-    filled.script("UPDATE t SET v = 'three' WHERE id = 3", "UPDATE t SET v = 'four' WHERE id = 4")
-    return filled
-
-
-@pytest.fixture
-def served(db: Database, tmp_path: Path) -> Iterator[Serving]:
+@pytest.fixture(scope="module")
+def served(db: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Serve it."""
     arguments = ("--workers", "1", "--max-answer", str(LIMIT))
-    with serving(tmp_path, db.url, *arguments, module="roost.cli") as made:
+    with serving(tmp_path_factory.mktemp("served"), db.url, *arguments, module="roost.cli") as made:
         yield made
 
 
@@ -87,6 +80,7 @@ def too_long(db: Database) -> str:
 
 
 def test_an_answer_beyond_the_limit_is_refused_and_its_neighbours_have_theirs(db: Database, served: Serving) -> None:
+    db.script("UPDATE t SET v = 'three' WHERE id = 3")  # as it was
     good = "0\t=\t1\t3", "0\t3\t3\tthree\tw"
     refused = {
         "a value": (f"0\t=\t1\t{LONG}", too_long(db)),

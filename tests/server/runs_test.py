@@ -25,14 +25,9 @@ CREATE INDEX by_n ON t (n, a DESC);
 CREATE TABLE two (x INT, y TEXT, n INT NOT NULL DEFAULT 5, PRIMARY KEY (x, y)) WITHOUT ROWID;
 """
 OPENED = [
-    "P\t0\tmain\tt\tPRIMARY\tid,a,n\tn,a",
-    "P\t1\tmain\tt\ta\ta,n\tn",
-    "P\t2\tmain\tt\tPRIMARY\tn\tr,b",
-    "P\t3\tmain\tt\tby_n\tn,a,id\ta",
-    "P\t4\tmain\ttwo\tPRIMARY\tx,y,n\tn",
-    "P\t5\tmain\ttwo\tPRIMARY\tn",
-    "P\t6\tmain\tt\tPRIMARY\tid,r,b,a",
-    "P\t7\tmain\tt\tPRIMARY\tn,a,r",
+    *("P\t0\tmain\tt\tPRIMARY\tid,a,n\tn,a", "P\t1\tmain\tt\ta\ta,n\tn", "P\t2\tmain\tt\tPRIMARY\tn\tr,b"),
+    *("P\t3\tmain\tt\tby_n\tn,a,id\ta", "P\t4\tmain\ttwo\tPRIMARY\tx,y,n\tn", "P\t5\tmain\ttwo\tPRIMARY\tn"),
+    *("P\t6\tmain\tt\tPRIMARY\tid,r,b,a", "P\t7\tmain\tt\tPRIMARY\tn,a,r"),
 ]
 KEYS = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 1, 7: 1}  # how many columns
 WIDTHS = {0: 3, 1: 2, 2: 1, 3: 3, 4: 3, 5: 1, 6: 4, 7: 3}

@@ -20,8 +20,9 @@ import pytest
 import roost
 from roost.server.players import SLOW_PATH
 from tests import servers
-from tests.campaigns.processes import until
+from tests.campaigns.processes import started, until
 from tests.index.databases import Database, database
+from tests.lengths import length
 from tests.proxy import Cut, Proxy
 from tests.server.http_test import metrics
 from tests.server.playing import bench
@@ -274,10 +275,8 @@ def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Da
                     assert answers == ["0\t1\t1"]
                     answered[place] += 1
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for round_ in range(4):
+    threads = started(*[threading.Thread(target=work, args=(place,)) for place in range(4)])
+    for round_ in range(length(2, 4)):
         before = sum(answered)
         until(lambda before=before: sum(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
         pids = served.pids("write")
@@ -293,46 +292,38 @@ def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Da
     assert sum(asked) - sum(answered) <= 4 * 5  # what was under way when a worker was killed
 
 
-DAEMONS: dict[str, Callable[..., servers.Daemon]] = {
-    "mariadb": servers.mariadb_daemon,
-    "mysql": servers.mysql_daemon,
-    "postgresql": servers.postgresql_daemon,
-}
-OF = {"mariadb": servers.mariadb_server, "mysql": servers.mariadb_server, "postgresql": servers.postgresql_server}
+@pytest.fixture(params=KINDS)
+def own_server(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_database_that_goes_away_and_comes_back(kind: str, tmp_path: Path) -> None:
-    try:
-        daemon = DAEMONS[kind]()
-    except servers.NotHere as error:
-        servers.not_run(error)
-    db = Database(kind, OF[kind](daemon.url).database("away"))
-    db.script(TABLE[kind], ROWS)
-    places = [word for place in ("read", "write", "http") for word in (f"--{place}", "127.0.0.1:0")]
-    options = ("--workers", "1", "--timeout", "0.5", *places)
-    with serving(tmp_path, db.url, *options, module="roost.cli", listeners=3) as served:
-        with connect(served, db, "read") as reader, connect(served, db) as writer:
-            assert writer.ask(add(1)) == ["0\t1\t1"]
-            assert metrics(served)["roost_unavailable_total", "write"] == 0
-            assert reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"]
-            daemon.kill()
-            assert writer.ask(add(1), "X") == ["1\t1\tunavailable", "2\t1\tcmd"]
-            assert reader.ask("0\t=\t1\t1", opening(db)) == ["1\t1\tunavailable"] * 2
-            assert metrics(served)["roost_unavailable_total", "read"] == 2
+def test_a_database_that_goes_away_and_comes_back(own_server: str, tmp_path: Path) -> None:
+    with servers.killable(own_server) as (daemon, _, url):
+        db = Database(own_server, url)
+        db.script(TABLE[own_server], ROWS)
+        places = [word for place in ("read", "write", "http") for word in (f"--{place}", "127.0.0.1:0")]
+        options = ("--workers", "1", "--timeout", "0.5", *places)
+        with serving(tmp_path, db.url, *options, module="roost.cli", listeners=3) as served:
+            with connect(served, db, "read") as reader, connect(served, db) as writer:
+                assert writer.ask(add(1)) == ["0\t1\t1"]
+                assert metrics(served)["roost_unavailable_total", "write"] == 0
+                assert reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"]
+                daemon.kill()
+                assert writer.ask(add(1), "X") == ["1\t1\tunavailable", "2\t1\tcmd"]
+                assert reader.ask("0\t=\t1\t1", opening(db)) == ["1\t1\tunavailable"] * 2
+                assert metrics(served)["roost_unavailable_total", "read"] == 2
+                for role in ("read", "write"):
+                    served.logged(
+                        rf"ERROR roost {role} 1\[\d+\] the database is unavailable: {db.url.partition(':')[0]}://.*refused"
+                    )
+                daemon.start()
+                until(lambda: reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"], "it does not come back")
+                until(lambda: writer.ask(add(2, 0)) == ["0\t1\t1"], "it does not come back")
+                assert writer.ask(add(1)) == ["0\t1\t1"]
+                assert reader.ask("0\t=\t1\t1", opening(db)) == ["0\t3\t1\tone\t12", "0\t1"]
             for role in ("read", "write"):
-                served.logged(
-                    rf"ERROR roost {role} 1\[\d+\] the database is unavailable: {db.url.partition(':')[0]}://.*refused"
-                )
-            daemon.start()
-            until(lambda: reader.ask("0\t=\t1\t1") == ["0\t3\t1\tone\t11"], "it does not come back")
-            until(lambda: writer.ask(add(2, 0)) == ["0\t1\t1"], "it does not come back")
-            assert writer.ask(add(1)) == ["0\t1\t1"]
-            assert reader.ask("0\t=\t1\t1", opening(db)) == ["0\t3\t1\tone\t12", "0\t1"]
-        for role in ("read", "write"):
-            served.logged(rf"roost {role} 1\[\d+\] the database is available again")
-        assert served.stop() == 0
-    daemon.end()
+                served.logged(rf"roost {role} 1\[\d+\] the database is available again")
+            assert served.stop() == 0
 
 
 SESSIONS = {
@@ -408,10 +399,7 @@ def test_an_account_with_few_rights_is_told_so(
     else:
         db.script(f"CREATE ROLE {who} LOGIN", f"GRANT SELECT, INSERT ON t TO {who}")
     url = parts._replace(netloc=f"{who}@{parts.hostname}:{parts.port}").geturl()
-    with (
-        serving(tmp_path, url, "--workers", "1", module="roost.cli") as served,
-        connect(served, db) as client,
-    ):
+    with serving(tmp_path, url, "--workers", "1", module="roost.cli") as served, connect(served, db) as client:
         assert client.ask("0\t+\t3\t70\tnew\t1")[0] in ("0\t1", "0\t1\t0")
         assert client.ask("0\t=\t1\t70\t1\t0\tD", "0\t=\t1\t70") == ["1\t1\tdenied", "0\t3\t70\tnew\t1"]
         served.logged("a request was refused: .*denied")

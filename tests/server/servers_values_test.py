@@ -26,10 +26,7 @@ def writer(server: Database) -> Iterator[Bench]:
         yield made
 
 
-ORDERED = {
-    "mariadb": ["DECIMAL(5,1)", "DOUBLE", "INT ZEROFILL"],
-    "postgresql": ["numeric", "float8", "real"],
-}
+ORDERED = {"mariadb": ["DECIMAL(5,1)", "DOUBLE", "INT ZEROFILL"], "postgresql": ["numeric", "float8", "real"]}
 
 
 @pytest.mark.parametrize("place", range(3))

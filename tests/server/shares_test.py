@@ -17,7 +17,7 @@ import pytest
 
 from roost.store.served import Limits
 from tests.campaigns import hostile
-from tests.campaigns.processes import until
+from tests.campaigns.processes import started, until
 from tests.server.playing import bench
 from tests.server.serving import Client, Serving
 
@@ -96,9 +96,7 @@ def test_f55_many_scans_in_a_pipeline_do_not_hold_up_others(served: Serving) -> 
             while greedy[place].answer() == "0\t1":
                 received[place] += 1
 
-        threads = [threading.Thread(target=read, args=(place,)) for place in range(len(greedy))]
-        for thread in threads:
-            thread.start()
+        threads = started(*[threading.Thread(target=read, args=(place,)) for place in range(len(greedy))])
         try:
             until(lambda: min(received) > 0, "a first answer for each")
             for _ in range(20):

@@ -179,9 +179,7 @@ REWRITTEN = [
         "table",
         "anew",
         [
-            "CREATE TABLE other AS SELECT * FROM anew",
-            "DROP TABLE anew",
-            "ALTER TABLE other RENAME TO anew",
+            *("CREATE TABLE other AS SELECT * FROM anew", "DROP TABLE anew", "ALTER TABLE other RENAME TO anew"),
             "ALTER TABLE anew ADD PRIMARY KEY (id)",
         ],
     ),

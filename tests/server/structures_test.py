@@ -58,12 +58,9 @@ def begin():  # with every structure, as it is declared, and nothing in them
             store.run(each.forget(key))
 """
 OPENED = [
-    "P\t0\tmain\tvisitors\tPRIMARY\tuid,visitor,note",
-    "P\t1\tmain\tcarts\tPRIMARY\tuid,visitor",
-    "P\t2\tmain\tevents\tPRIMARY\tuid,visitor",
-    "P\t3\tmain\tpageviews\tPRIMARY\tkey,total",
-    "P\t4\tmain\tlikes\tPRIMARY\tkey,member",
-    "P\t5\tmain\tevents\tPRIMARY\tsequence,visitor",
+    *("P\t0\tmain\tvisitors\tPRIMARY\tuid,visitor,note", "P\t1\tmain\tcarts\tPRIMARY\tuid,visitor"),
+    *("P\t2\tmain\tevents\tPRIMARY\tuid,visitor", "P\t3\tmain\tpageviews\tPRIMARY\tkey,total"),
+    *("P\t4\tmain\tlikes\tPRIMARY\tkey,member", "P\t5\tmain\tevents\tPRIMARY\tsequence,visitor"),
 ]
 
 
@@ -136,10 +133,7 @@ def test_inserting_evicts_refreshes_pushes_and_counts(write: Bench, session: Ses
     assert say(write, session, *lines) == [answer for n in range(5) for answer in ("0\t1", f"0\t1\t{n + 1}", "0\t1")]
     assert say(write, session, "0\t+\t2\t7\t3", "0\t=\t1\t7\t9\t0") == ["0\t1", "0\t3\t7\t3\t\0\t7\t4\t\0\t7\t2\t\0"]
     assert say(write, session, "2\t=\t1\t7\t2\t1", "5\t=\t1\t7\t2\t0", "3\t=\t1\t/home", "3\t=\t1\t/none") == [
-        "0\t2\t7\t3\t7\t2",
-        "0\t2\t5\t4\t4\t3",
-        "0\t2\t/home\t10",
-        "0\t2\t/none\t0",
+        *("0\t2\t7\t3\t7\t2", "0\t2\t5\t4\t4\t3", "0\t2\t/home\t10", "0\t2\t/none\t0"),
     ]
     assert library(
         write.where.url,
@@ -173,10 +167,7 @@ def test_what_many_connections_insert_in_one_turn_is_answered_to_each(write: Ben
 def test_one_row_and_one_member_are_found_and_removed(write: Bench, session: Session) -> None:
     say(write, session, *[f"0\t+\t3\t7\t{n}\tn{n}" for n in range(3)], *[f"4\t+\t2\t7\tm{n}" for n in range(3)])
     assert say(write, session, "0\t=\t2\t7\t1", "0\t=\t2\t7\t9", "4\t=\t2\t7\tm1", "4\t=\t2\t7\tm9") == [
-        "0\t3\t7\t1\tn1",
-        "0\t3",
-        "0\t2\t7\tm1",
-        "0\t2",
+        *("0\t3\t7\t1\tn1", "0\t3", "0\t2\t7\tm1", "0\t2"),
     ]
     assert say(write, session, "0\t=\t2\t7\t1\t1\t0\tD?", "4\t=\t1\t7\t2\t0\tD", "4\t=\t1\t7\t9\t0") == [
         "0\t3\t7\t1\tn1",

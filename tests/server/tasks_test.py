@@ -172,11 +172,7 @@ def test_what_blocks_is_done_in_another_thread_and_its_error_is_raised(ran: Ran)
         raise LookupError("of the thread")
 
     def work(tasks: Tasks) -> list[Callable[[], Any]]:
-        return [
-            lambda: tasks.call(threading.get_ident) != here,
-            lambda: tasks.call(fails),
-            lambda: tasks.sleep(0.001),
-        ]
+        return [lambda: tasks.call(threading.get_ident) != here, lambda: tasks.call(fails), lambda: tasks.sleep(0.001)]
 
     results = ran(work)
     assert True in results

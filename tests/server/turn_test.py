@@ -66,11 +66,7 @@ SCHEMA["mysql"] = SCHEMA["mariadb"]
 def opened(made: Bench) -> Session:
     """Return a connection that has opened some tables."""
     session = made.session()
-    lines = [
-        "P\t0\tapp\tt\tPRIMARY\tid,v,n\tn",
-        "P\t1\tmain\ttwo\tPRIMARY\ta,b,c",
-        "P\t2\tmain\tnocase\tPRIMARY\tn",
-    ]
+    lines = ["P\t0\tapp\tt\tPRIMARY\tid,v,n\tn", "P\t1\tmain\ttwo\tPRIMARY\ta,b,c", "P\t2\tmain\tnocase\tPRIMARY\tn"]
     assert made.say(session, "\n".join(lines)) == ["0\t1"] * 3
     return session
 
@@ -140,22 +136,11 @@ def test_what_needs_escapes_is_escaped_and_its_neighbours_are_not(write: Bench) 
 def test_a_request_sees_what_its_turn_did_before_it(write: Bench) -> None:
     session = opened(write)
     lines = [
-        "0\t=\t1\t1\t1\t0\tU\t1\tuno",
-        "0\t=\t1\t1",
-        "0\t+\t3\t4\tfour\t40",
-        "0\t=\t1\t4\t1\t0\t+\t\0\t\0\t2",
-        "0\t>=\t1\t4\t9\t0",
-        "0\t=\t1\t4\t1\t0\tD",
-        "0\t=\t1\t4",
+        *("0\t=\t1\t1\t1\t0\tU\t1\tuno", "0\t=\t1\t1", "0\t+\t3\t4\tfour\t40", "0\t=\t1\t4\t1\t0\t+\t\0\t\0\t2"),
+        *("0\t>=\t1\t4\t9\t0", "0\t=\t1\t4\t1\t0\tD", "0\t=\t1\t4"),
     ]
     assert write.say(session, "\n".join(lines)) == [
-        "0\t1\t1",
-        "0\t3\t1\tuno\t10",
-        "0\t1\t0",
-        "0\t1\t1",
-        "0\t3\t4\tfour\t42",
-        "0\t1\t1",
-        "0\t3",
+        *("0\t1\t1", "0\t3\t1\tuno\t10", "0\t1\t0", "0\t1\t1", "0\t3\t4\tfour\t42", "0\t1\t1", "0\t3"),
     ]
 
 
@@ -163,9 +148,7 @@ def test_nulls_among_many_that_are_alike(write: Bench) -> None:
     session = opened(write)
     lines = ["0\t+\t2\t\0\tfour", "0\t+\t3\t\0\t\0\t\0", "0\t=\t1\t1\t1\t0\tU\t1\t\0", "0\t=\t1\t\0\t1\t0\tU\t1"]
     lines += [
-        "0\t=\t1\t2\t1\t0\t+\t\0\t\0\t1",
-        "0\t=\t1\t\0\t1\t0\t+\t\0\t\0\t1",
-        "0\t=\t1\t\0",
+        *("0\t=\t1\t2\t1\t0\t+\t\0\t\0\t1", "0\t=\t1\t\0\t1\t0\t+\t\0\t\0\t1", "0\t=\t1\t\0"),
         "0\t=\t1\t2\t1\t0\tU\t\0",
     ]
     refused = "1\t1\ttype" if write.where.name == "sqlite" else "1\t1\tnotnull"
@@ -183,11 +166,7 @@ def test_nulls_among_many_that_are_alike(write: Bench) -> None:
 def test_one_that_fails_costs_itself_alone(write: Bench) -> None:
     session = opened(write)
     lines = [
-        "0\t+\t2\t5\tfive",
-        "0\t+\t2\t5\tagain",
-        "0\t+\t2\tabc\tx",
-        "0\t+\t3\t6\tsix\t60",
-        "0\t=\t1\t6\t1\t0\tU\t5",
+        *("0\t+\t2\t5\tfive", "0\t+\t2\t5\tagain", "0\t+\t2\tabc\tx", "0\t+\t3\t6\tsix\t60", "0\t=\t1\t6\t1\t0\tU\t5"),
     ]
     assert write.say(session, "\n".join(lines)) == ["0\t1\t0", "1\t1\t121", "1\t1\ttype", "0\t1\t0", "1\t1\t121"]
     assert write.sql("SELECT id, v FROM t WHERE id > 3 ORDER BY id") == [(5, "five"), (6, "six")]

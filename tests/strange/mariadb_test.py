@@ -200,9 +200,7 @@ def by_django(url: str) -> None:
 
 
 # Refused: what the setting is called, and what the message has to say beside it.
-REFUSED = [
-    ("max_allowed_packet", {"max_allowed_packet": 2**20}),
-]
+REFUSED = [("max_allowed_packet", {"max_allowed_packet": 2**20})]
 
 
 @pytest.mark.parametrize(("setting", "settings"), REFUSED, ids=[f"mariadb-{setting}" for setting, _ in REFUSED])

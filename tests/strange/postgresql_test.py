@@ -157,9 +157,7 @@ def test_f2_a_sql_ascii_database_is_refused_on_a_session_of_the_applications(mak
         store.on(connection).run(roost.Counter("pageviews").add("é"))
 
 
-def test_f2_what_a_latin1_database_has_no_character_for_is_refused_to_its_caller_alone(
-    make: Made,
-) -> None:
+def test_f2_what_a_latin1_database_has_no_character_for_is_refused_to_its_caller_alone(make: Made) -> None:
     url = make(Strange(ENCODING, "server_encoding", "LATIN1"))
     pageviews = roost.Counter("pageviews")
     with roost.Store(url) as store, psycopg.connect(url, client_encoding="UTF8") as connection:

@@ -504,10 +504,7 @@ def test_a_decimal_is_kept_exactly_or_refused(limits: tuple[int, int], coefficie
 
 
 @settings(deadline=None)
-@given(
-    st.datetimes(timezones=st.sampled_from([UTC, EAST, WEST, AUTUMN])),
-    st.integers(0, 1),
-)
+@given(st.datetimes(timezones=st.sampled_from([UTC, EAST, WEST, AUTUMN])), st.integers(0, 1))
 def test_a_datetime_is_the_same_moment_in_utc(value: dt.datetime, fold: int) -> None:
     value = value.replace(fold=fold)
     try:

@@ -42,10 +42,7 @@ DEFINITIONS: list[tuple[Structure, str]] = [
     (pageviews, '{"kind":"counter","name":"pageviews","key":[["key","text(255)"]],"slots":null}'),
     (places, '{"kind":"counter","name":"places","key":[["site","text(255)"],["page","int"]],"slots":null}'),
     (roost.Counter("c", key=dt.date, slots=4), '{"kind":"counter","name":"c","key":[["key","date"]],"slots":4}'),
-    (
-        visits,
-        '{"kind":"ring","name":"visits","columns":[["uid","int"],["visitor","int"]],"per":["uid"],"keep":5}',
-    ),
+    (visits, '{"kind":"ring","name":"visits","columns":[["uid","int"],["visitor","int"]],"per":["uid"],"keep":5}'),
     (
         seen,
         '{"kind":"ring","name":"seen","columns":[["page","int"],["who","int"],["site","text(255)"]],'
@@ -142,18 +139,7 @@ def keys(draw: st.DrawFn, taken: frozenset[str] = frozenset()) -> Any:
 def structures(draw: st.DrawFn) -> Structure:
     """Draw a declaration of any kind."""
     name = draw(STRUCTURE_NAMES)
-    kind = draw(
-        st.sampled_from(
-            [
-                "counter",
-                "set",
-                "expiring_ring",
-                "ring",
-                "capped",
-                "leaderboard",
-            ]
-        )
-    )
+    kind = draw(st.sampled_from(["counter", "set", "expiring_ring", "ring", "capped", "leaderboard"]))
     if kind == "counter":
         slots = draw(st.none() | st.integers(1, 1024))
         if draw(st.booleans()):

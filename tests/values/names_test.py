@@ -135,10 +135,7 @@ TOGETHER: list[tuple[Callable[[], Any], str]] = [
         "s: key and member both have a field 'key'",
     ),
     (lambda: roost.Counter("c", key=ONE), "c.key: a NamedTuple of one field; name the field's type instead"),
-    (
-        lambda: roost.Set("s", key=int, member=ONE),
-        "s.member: a NamedTuple of one field; name the field's type instead",
-    ),
+    (lambda: roost.Set("s", key=int, member=ONE), "s.member: a NamedTuple of one field; name the field's type instead"),
     (lambda: roost.Counter("c", key=BARE), "c.site: Any is not a column's type"),
 ]
 

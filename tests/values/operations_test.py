@@ -78,11 +78,7 @@ PRINTED: list[tuple[roost.Operation[Any], str, bool]] = [
     (likes.members(7), "likes.members(7)", False),
     (likes.contains(7, "ada"), "likes.contains(7, 'ada')", False),
     (likes.size(7), "likes.size(7)", False),
-    (
-        tags.add(Place("a", 1), Colour.WHITE),
-        "tags.add(Place(site='a', page=1), <Colour.WHITE: 'white'>)",
-        True,
-    ),
+    (tags.add(Place("a", 1), Colour.WHITE), "tags.add(Place(site='a', page=1), <Colour.WHITE: 'white'>)", True),
 ]
 OPERATIONS = [op for op, _, _ in PRINTED]
 

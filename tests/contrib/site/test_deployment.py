@@ -117,10 +117,7 @@ class DeploymentTests(TransactionTestCase):
     @skipUnless(connection.vendor == "sqlite" and not in_memory(connection), "of SQLite's one write lock")
     def test_f83_the_write_lock_is_taken_before_anything_is_read(self) -> None:
         store.run(pageviews.add("/"))  # a batch puts the file into WAL mode: then no reader holds up a writer
-        for work in (
-            lambda: store.run_all(pageviews.total("/"), pageviews.add("/")),
-            lambda: store.create(visits),
-        ):
+        for work in (lambda: store.run_all(pageviews.total("/"), pageviews.add("/")), lambda: store.create(visits)):
             refused: list[bool] = []
 
             def others_write(execute: Any, sql: str, *args: Any, found: list[bool] = refused) -> Any:

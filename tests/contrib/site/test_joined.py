@@ -160,9 +160,7 @@ class JoinedTests(Checked):
         self.assertEqual(store.run(pageviews.total("/")), 1)
 
     def test_django_sees_the_statements(self) -> None:
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             store.run(pageviews.add("/100 %s?"))
         found = [query["sql"] for query in queries.captured_queries]
         self.assertIn("SAVEPOINT", found[0])

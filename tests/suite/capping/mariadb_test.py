@@ -401,11 +401,7 @@ REFUSED: list[tuple[str, str | None, str]] = [
         "at",
         "at is a compressed varchar, which cannot be in the index",
     ),
-    (
-        f"{AUTO} INT, at VARBINARY(4000))",
-        "at",
-        "up to 4,000 bytes, and an index takes 3,072 at most",
-    ),
+    (f"{AUTO} INT, at VARBINARY(4000))", "at", "up to 4,000 bytes, and an index takes 3,072 at most"),
     (f"{AUTO} INT, at ENUM('compressed'))", "at", ""),
 ]
 

@@ -142,11 +142,7 @@ REFUSED: list[tuple[str, str | None, str]] = [
     ("(id bigint PRIMARY KEY, uid real)", "id", "uid is a float4, which cannot be a key"),
     ("(id bigint PRIMARY KEY, uid jsonb)", "id", "uid is a jsonb, which cannot be a key"),
     ("(uid int) INHERITS (base)", "id", "is part of other tables"),
-    (
-        "(id {id}, uid int); CREATE TABLE c (v bigint REFERENCES visits ON DELETE CASCADE)",
-        "id",
-        "would scan all of c",
-    ),
+    ("(id {id}, uid int); CREATE TABLE c (v bigint REFERENCES visits ON DELETE CASCADE)", "id", "would scan all of c"),
 ]
 
 

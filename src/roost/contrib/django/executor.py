@@ -153,12 +153,6 @@ def _on_django(kind: type[Caller]) -> Any:
             return await Caller.answer(self, sql, row, returns, several)
 
         def failed(self, error: DjangoError, sql: str) -> Exception:
-            if self.executor.dialect.family == "mariadb" and error.__cause__ is not None:
-                from roost.databases.callers.mariadb import GONE, is_gone
-
-                if is_gone(error.__cause__):
-                    self.abandon()
-                    return Conflict(f"{self.place}: {GONE}")
             return self.executor.failed(error, sql)
 
         def is_lost(self) -> bool:

@@ -13,12 +13,11 @@ from roost.databases.mariadb.connection import (
     CONVERSIONS,
     FAILURES,
     IN_TRANSACTION,
-    NO_SAVEPOINT,
     PlainCursor,
     number_of,
 )
 from roost.databases.mariadb.engine import MariaDBEngine
-from roost.databases.mariadb.errors import INTERRUPTED, to_flush, translate, unparsed
+from roost.databases.mariadb.errors import INTERRUPTED, NO_SAVEPOINT, to_flush, translate, unparsed
 from roost.databases.mariadb.statements import is_galera, joined_text, judge, question
 from roost.dialects import Dialect
 from roost.dialects.dialect import Exchange, Row
@@ -43,17 +42,6 @@ END;
 RELEASE SAVEPOINT roost_joined;
 SELECT {answer};
 END"""
-
-GONE = "the server has rolled back the whole transaction: do all of it again"
-
-
-def is_gone(error: Any) -> bool:
-    """Return whether an error means that Roost's savepoint no longer exists.
-
-    It does not after a real deadlock. Only ROLLBACK TO SAVEPOINT can tell: a trigger may raise any error number, and
-    1305 may also mean that a function is missing.
-    """
-    return error.args[:1] == (NO_SAVEPOINT,) and "roost_joined" in str(error.args[1:])
 
 
 class MariaDBCaller(Caller):
@@ -117,10 +105,9 @@ class MariaDBCaller(Caller):
         return not getattr(self.raw, "open", True) or not getattr(self.raw, "connected", True)  # PyMySQL's, asyncmy's
 
     def failed(self, error: Any, sql: str) -> Exception:
-        if is_gone(error):
-            self.depth = 0
-            return Conflict(f"{self.place}: {GONE}")
         found = translate(error, self.place, sql)
+        if isinstance(found, Conflict) and error.args[:1] == (NO_SAVEPOINT,):
+            self.depth = 0
         table = unparsed(error, sql)
         return to_flush(found, table) if table and is_galera(self.raw) else found
 

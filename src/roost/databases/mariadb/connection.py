@@ -34,7 +34,6 @@ log = logging.getLogger("roost")
 
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
-NO_SAVEPOINT = 1305
 IN_TRANSACTION, AUTOCOMMIT = 1, 2  # flags of the server's status, which comes with every answer but an error
 NOT_PREPARED = 1243
 

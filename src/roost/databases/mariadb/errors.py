@@ -24,6 +24,10 @@ TO_VIEW = Failure(
     "database (without BLACKHOLE also CREATE ROUTINE and ALTER ROUTINE): grant them, or leave the view out "
     "(view=False, on the command line --no-view)",
 )
+# The savepoint of a call in the application's transaction no longer exists: after a real deadlock. Only ROLLBACK TO
+# SAVEPOINT can tell, as a trigger may raise any error number, and the number may also mean that a function is missing.
+NO_SAVEPOINT = 1305
+GONE = Failure(Conflict, says="the server has rolled back the whole transaction: do all of it again")
 TOO_LONG = Failure(Busy, "timeout", "a statement took longer than max_statement_time allows")
 
 # By number. The numbers of words are those of the storage engines.
@@ -114,6 +118,8 @@ def meaning(code: int, message: str, kind: str = "", sql: str = "") -> Failure:
         return TO_VIEW
     if code == UNPARSED and UNREAD.search(message):
         return Failure(Conflict)
+    if code == NO_SAVEPOINT and "roost_joined" in message:
+        return GONE
     if code == 1146 and PRIVATE.search(message):
         return Failure(Missing, more=MAKES)
     if code == 1142 and HIDDEN.search(message):

@@ -10,24 +10,11 @@ from typing import Any
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted, execute, query
 from roost.errors import Error, Full, Invalid, Overflow, worded
 from roost.structures.cache.bounds import BOUNDS, BYTES, FIXED, ID, LOW, SIZE, USED, change_bounds
-from roost.structures.cache.declaration import (
-    EXPIRES,
-    FLAGS_MAX,
-    GIVEN_FLAGS,
-    KEEP,
-    NEVER,
-    PLAIN,
-    STALE,
-    TEXTS,
-    WON,
-    Cache,
-    CacheWire,
-)
+from roost.structures.cache.declaration import FLAGS_MAX, KEEP, NEVER, PLAIN, STALE, TEXTS, WON, Cache, CacheWire
 from roost.structures.cache.programs import (
     BEYOND,
     CHANGED,
     FLAGS,
-    INVALIDATES,
     LEASED,
     MARKED,
     MISSING,
@@ -37,125 +24,23 @@ from roost.structures.cache.programs import (
     THERE,
     TOKEN,
     TOO_LONG,
-    TTL,
-    WANTED,
     CachePrograms,
     number_of,
 )
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
+from roost.structures.cache.relation import CACHE_RELATION
 from roost.structures.operation import Operation
 from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, Verb, same, seizing
 from roost.structures.program import Calling, Write
 from roost.structures.relation import ByDatabase
-from roost.structures.rules import DUE, UNTIL, due_with, rule
+from roost.structures.rules import DUE, UNTIL, rule
 from roost.structures.steps import FULL, Program
-from roost.structures.views.mysql import Inlet, Inlets, MySQLViewWords
-from roost.structures.views.postgresql import PostgreSQLViewWords
-from roost.structures.views.sqlite import SQLiteViewWords
-from roost.structures.views.view import VALUE, Made
 from roost.types.columns import Column
 
 MOST_NOTED = 64  # uses that one batch writes down
 LEASING = frozenset(["lease", "release"])
 META = frozenset(["meta_get", "meta_set", "meta_delete", "meta_arithmetic"])
 SAID = {MISSING: b"NF", STORED: b"HD", THERE: b"NS", CHANGED: b"EX", MARKED: b"HD"}
-
-# The view shows values that have not expired, with the moment at which they do in the column `expires` (NULL: never)
-# and their flags. An INSERT sets a value, whether or not the key has one; so does an UPDATE. Each calls a program.
-FLAGS_GIVEN = f"flags & {FLAGS_MAX}"  # without the bits of `meta.py`
-FLAGS_SHOWN = f"{FLAGS_GIVEN} AS flags"
-NO_FLAGS = f"{{}} NOT BETWEEN 0 AND {FLAGS_MAX}"
-FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
-REMOVED = {WANTED.name: "NULL", INVALIDATES.name: "0", TTL.name: "NULL"}
-KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
-
-SQLITE_SHOWN = (
-    f"CASE WHEN until < {NEVER} THEN "
-    "strftime('%Y-%m-%d %H:%M:%S', until / 1000000, 'unixepoch') || printf('.%06d', until % 1000000) END"
-)
-SQLITE_UNTIL = (  # strftime rounds: .999999 would be the next second's
-    f"coalesce(CAST(strftime('%s', substr({{0}}, 1, 19)) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), "
-    f"{NEVER})"
-)
-MARIADB_SHOWN = f"IF(until < {NEVER}, CAST('1970-01-01' AS DATETIME(6)) + INTERVAL until MICROSECOND, NULL)"
-MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
-# An interval is multiplied by a float, which has no microseconds of a far year.
-POSTGRESQL_SHOWN = f"""\
-CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 second'
-    + until % 1000000 * interval '1 microsecond' END"""
-POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
-
-
-def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
-    """Return the view on SQLite, with its INSTEAD OF triggers."""
-    value = plan.structure.columns[-1]
-    until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(GIVEN_FLAGS)
-    shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
-    set_ = [
-        *words.call("set", {TTL.name: "NULL", FLAGS.name: f"coalesce({flags}, 0)"}),
-        f"UPDATE {words.rows} SET until = {until} WHERE {words.is_new(words.key)}",
-    ]
-    no_flags = (NO_FLAGS.format(flags), VALUE, FLAGS_TAKE)
-    fixed = words.fixed(words.key, KEY_IS_FIXED)
-    return Made(
-        view=f"SELECT {shown} FROM {words.rows}{words.where}",
-        insert=[words.refuse(*words.rules([*words.key, value, EXPIRES, GIVEN_FLAGS]), no_flags), *set_],
-        update=[words.refuse(fixed, *words.changes([value, EXPIRES, GIVEN_FLAGS]), no_flags), *set_],
-        delete=words.call("remove", REMOVED, removes=True),
-    )
-
-
-def inlets(plan: Any) -> Inlets:
-    """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
-    key, columns = plan.structure.key.columns, plan.structure.columns
-
-    def add(words: MySQLViewWords) -> Inlet:
-        called, declared = words.call("set", {TTL.name: "NULL", FLAGS.name: "COALESCE(`new flags`, 0)"})
-        until = f"UPDATE {words.rows} SET {_until(plan, MARIADB_UNTIL)} WHERE {words.is_new(key, f'{words.rows}.')}"
-        no_flags = words.refuse((NO_FLAGS.format("`new flags`"), VALUE, FLAGS_TAKE))
-        return words.inlet([*columns, EXPIRES, GIVEN_FLAGS], [*no_flags, *called, until], declared)
-
-    def remove(words: MySQLViewWords) -> Inlet:
-        return words.inlet(key, *words.call("remove", REMOVED))
-
-    shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
-    where = f"WHERE until > {plan.shown_now}"
-    return Inlets(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
-
-
-def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
-    """Return the view on PostgreSQL, with its INSTEAD OF triggers."""
-    columns, value = plan.structure.columns, plan.structure.columns[-1]
-    old, new = words.is_old(words.key), [*columns, EXPIRES, GIVEN_FLAGS]
-    no_flags = (NO_FLAGS.format("NEW.flags"), VALUE, FLAGS_TAKE)
-    shown = f"{words.dialect.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
-    set_ = [
-        *words.call("set", {TTL.name: "NULL", FLAGS.name: "coalesce(NEW.flags, 0)"}),
-        f"UPDATE {words.rows} SET {_until(plan, POSTGRESQL_UNTIL)} WHERE {words.is_new(words.key)};",
-    ]
-    # As the view shows them, so that they are equal where nothing was written.
-    as_it_was = (
-        f"ROW(value, {POSTGRESQL_SHOWN}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
-    )
-    head = [f"PERFORM 1 FROM {words.head} WHERE id = 0 FOR UPDATE;"] if plan.structure.bounded else []
-    removed = f"{words.name}_remove({', '.join(words.called('remove', REMOVED, words.old))})"
-    return Made(
-        view=f"SELECT {shown} FROM {words.rows}{words.where}",
-        insert=[words.refuse(*words.rules(new), no_flags), *set_],
-        update=[
-            words.refuse(words.fixed(words.key, KEY_IS_FIXED), *words.changes([value, EXPIRES]), no_flags),
-            *head,
-            f"PERFORM 1 FROM {words.rows} WHERE {old} AND {as_it_was} FOR UPDATE;",
-            words.unless_changed(old),
-            *set_,
-        ],
-        delete=[words.refuse(), f"IF {removed} = 0 THEN\n  RETURN NULL;\nEND IF;"],
-    )
-
-
-def _until(plan: Any, until: str) -> str:
-    # What follows the program, which has stored the row as one that never expires.
-    return f"until = {until}{f', due = {due_with(until)}' if plan.expiry == DUE.name else ''}"
 
 
 class CachePlan(CacheReads):
@@ -463,7 +348,7 @@ class CachePlan(CacheReads):
         return number
 
     def relation(self) -> ByDatabase:
-        return ByDatabase(on_sqlite, on_postgresql, inlets)
+        return CACHE_RELATION
 
     def expired(self) -> tuple[str, str]:
         # The index has `due` where there is one, and only values that expire.
