@@ -1,7 +1,5 @@
 """Connections that are older than every timeout, on servers that are started anew, drop sessions, hold locks or stand
 still: no call lasts longer than its `timeout` and a little, and the same store works when the cause is gone.
-
-Longer than 500 lines: each way to use a connection meets each fate of a server.
 """
 
 from __future__ import annotations

@@ -180,7 +180,9 @@ def test_sums(store: roost.Store, path: Database) -> None:
     assert store.run(numbers.decrement("=", 1, (9, None))) == 1  # from 0
     assert store.run(numbers.increment("=", 1, (19,))) == 1
     assert store.run(numbers.decrement("=", 1, (11, None))) == 0  # across 0: the row is left alone
-    assert sql(path, "SELECT n, price FROM item WHERE id = 1") == [(10, 1.0)]
+    assert store.run(numbers.increment("=", 1, (-15,))) == 1
+    assert store.run(numbers.decrement("=", 1, (-9, None))) == 0  # from below, too
+    assert sql(path, "SELECT n, price FROM item WHERE id = 1") == [(-5, 1.0)]
 
 
 @pytest.mark.parametrize(

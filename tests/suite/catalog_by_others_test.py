@@ -13,11 +13,13 @@ import roost
 from roost.catalog.catalog import drop
 from roost.store import bursts
 from roost.structures.registry import plan_for
+from tests.lengths import length
 from tests.suite.application import Application
 from tests.suite.capping.tables import INDEX, VISITS, Open, cap
 from tests.suite.shapes import Visit
 
 pytestmark = pytest.mark.needs("application")
+alike = pytest.mark.needs(*length(["file"], []))  # what reads definitions is so on all databases
 
 MORE_SQL = {
     "sqlite": "0; CREATE TABLE of_others (n int); -- ",
@@ -91,7 +93,7 @@ def test_r2_sql_in_the_catalog_is_run_by_nobody(open_store: Open, visits: Applic
 
 
 @pytest.mark.needs("application", "capped tables")
-@pytest.mark.spread  # what reads definitions is alike on all databases
+@alike
 def test_r2_a_cap_that_no_command_could_have_made_is_refused(open_store: Open, visits: Application) -> None:
     store = open_store()
     cap(store, keep=2)
@@ -107,7 +109,7 @@ def test_r2_a_cap_that_no_command_could_have_made_is_refused(open_store: Open, v
 
 
 @pytest.mark.needs("application", "capped tables")
-@pytest.mark.spread
+@alike
 def test_an_age_that_no_command_could_have_said_is_refused(open_store: Open, visits: Application) -> None:
     visits("ALTER TABLE visits ADD COLUMN seen INT")
     store = open_store()
@@ -133,7 +135,7 @@ BROKEN = ["", "not json", "[]", "5", "{}", '{"kind": 5}', '{"kind": "counter"}',
 BROKEN.append("[" * 5000)
 
 
-@pytest.mark.spread
+@alike
 def test_a_definition_that_is_none_is_an_error_of_roosts_whoever_reads_it(
     open_store: Open, application: Application
 ) -> None:
