@@ -47,7 +47,7 @@ POSTGRESQL: Told = [
     (roost.Busy, "146", "55P03"),
     (roost.Busy, "timeout", "57014"),
     (roost.Invalid, "type", "22P05"),
-    (roost.Invalid, "value", "2BP01 42P16"),
+    (roost.Invalid, "value", "2BP01"),
     (roost.DiskFull, "135", "53100"),
     (roost.ReadOnly, "165", "25006"),
     (roost.ConnectionLost, "unavailable", "57P01 57P02 57P03 25P03 25P04 57P05"),

@@ -36,7 +36,6 @@ FAILURES = table(
         Failure(Invalid, "type", "", ": the database's encoding has no such character; a UTF8 database has all", 1),
     ),
     ("2BP01", Failure(Invalid, more="; drop that first, and make it again after")),
-    ("42P16", Failure(Invalid, more="; a new column comes behind those of a view; else drop it, and make it again")),
     ("53100", Failure(DiskFull)),
     ("25006", Failure(ReadOnly, more="; a standby, or default_transaction_read_only is on")),
     ("57P01 57P02 57P03 25P03 25P04 57P05", Failure(ConnectionLost)),

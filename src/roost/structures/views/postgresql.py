@@ -97,6 +97,7 @@ SELECT 'trigger', t.tgname, pg_get_triggerdef(t.oid, true), concat_ws(' ', t.tgt
   FROM c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
     JOIN pg_language l ON l.oid = p.prolang
   WHERE NOT t.tgisinternal"""
+SHOWN = f"{THE_VIEW}SELECT attname::text FROM c JOIN pg_attribute ON attrelid = c.oid WHERE attnum > 0 ORDER BY attnum"
 # What is to be said again of a view that is replaced. All else that the application has added to it stays.
 OPTIONS = f"""\
 {THE_VIEW}SELECT format('ALTER VIEW %%I SET (%%s)', c.relname, array_to_string(c.reloptions, ', '))
@@ -231,11 +232,17 @@ def _lock(plan: StructurePlan) -> list[str]:
 
 
 def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any, Sequence[str]]:
-    # New columns come behind the others: the database refuses another order, which would change what is made of it.
+    # What is made of a view knows its columns by their places: they stay, and new ones come behind them.
     if not found.objects:
         return ()
+    name, shown = plan.structure.name, [each.name for each in getattr(plan.relation(), "shown", ())]
     view, *others = _view(plan, True).make
-    options = yield from fetch(OPTIONS, plan.structure.name)
+    there = [column for (column,) in (yield from fetch(SHOWN, name))]
+    if shown[: len(there)] != there and {*there} <= {*shown}:
+        begin, query = view.split(MARK, 1)
+        columns = ", ".join(map(plan.dialect.quoted, dict.fromkeys([*there, *shown])))
+        view = f"{begin}{MARK}\nSELECT {columns} FROM ({query}) q"
+    options = yield from fetch(OPTIONS, name)
     replaced = view.replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
     return [*_drops(plan, *TYPES), replaced, *(sql for (sql,) in options), *others]
 
