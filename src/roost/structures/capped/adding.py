@@ -299,9 +299,10 @@ class SetForm:
         moments = [SEQUENCE, AT, *([UNTIL] if plan.expires else [])]
         self._stored = plan.storing(rows, [*plan.given, *moments], pair, [*plan.values, *moments])
         mine = plan.dialect.equal(key)
-        living = f"SELECT sequence FROM {rows} WHERE {mine} AND until > ? ORDER BY sequence LIMIT 1"
-        over = f"DELETE FROM {rows} WHERE {mine} AND sequence < coalesce(({living}), {INT_MAX})"
-        self._expired = Template(over, answer=Answer.COUNTS)
+        if plan.expires:
+            living = f"SELECT sequence FROM {rows} WHERE {mine} AND until > ? ORDER BY sequence LIMIT 1"
+            over = f"DELETE FROM {rows} WHERE {mine} AND sequence < coalesce(({living}), {INT_MAX})"
+            self._expired = Template(over, answer=Answer.COUNTS)
         place = f"SELECT sequence FROM {rows} WHERE {mine} ORDER BY sequence{{}} LIMIT 1 OFFSET ?"
         evict = f"DELETE FROM {rows} WHERE {mine} AND sequence <= ? AND sequence <= ({place})"
         self._evict, self._cut = Template(evict.format("")), Template(evict.format(" DESC"))
