@@ -184,7 +184,7 @@ def test_every_query_of_every_plan_is_named_here(database: sqlite3.Connection) -
     # A new template must not slip in unexplained: none but `top` sorts, and none but the first keys scans.
     for structure in STRUCTURES:
         plan = plan_for(structure, SQLITE)
-        for name, template in [*vars(plan).items(), *vars(getattr(plan, "_set_form", plan)).items()]:
+        for name, template in [*vars(plan).items(), *vars(getattr(plan, "_set_form", None) or plan).items()]:
             if not isinstance(template, Template) or name == "_time":  # the one row of a structure whose rows expire
                 continue
             row = [1] * template.sql.count("?")
@@ -198,7 +198,7 @@ def test_so_is_every_statement_for_many_rows(database: sqlite3.Connection) -> No
     explained_tables = set()
     for structure in STRUCTURES:
         plan = plan_for(structure, SQLITE)
-        for name, template in [*vars(plan).items(), *vars(getattr(plan, "_set_form", plan)).items()]:
+        for name, template in [*vars(plan).items(), *vars(getattr(plan, "_set_form", None) or plan).items()]:
             many = template.many if isinstance(template, Template) else None
             if many is None or many.gather is not Gather.LIST:
                 continue

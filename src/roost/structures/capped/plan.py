@@ -105,8 +105,8 @@ class CappedPlan(RowsPlan):
         super().__init__(structure, dialect)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
-        if self._by_store:
-            self._set_form = SetForm(self)
+        evicts_the_oldest = structure.on_full == "evict" and structure.score is None
+        self._set_form = SetForm(self) if self._by_store and evicts_the_oldest else None
         if dialect.family == "mariadb" and not is_in_sets(structure):
             del self._programs["add_all"]
         elif dialect.is_server:
@@ -356,8 +356,7 @@ class CappedPlan(RowsPlan):
         }
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
-        evicts = self.structure.score is None and self.structure.on_full == "evict"
-        if verb == "add" and evicts and (yield from self.is_plain(rows, context)):
+        if verb == "add" and self._set_form and (yield from self.is_plain(rows, context)):
             outcomes = yield from self._set_form.add(rows, context)
             if outcomes:
                 return outcomes
