@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 FOUND = {
     "suite/joined_test.py": ["pymysql", "asyncmy", "connection-pymysql", "async-session-asyncmy"],
-    "client/plugin_test.py": ["test_each_port_has_its_secret"],
+    "client/faults_test.py": ["mariadb-plugin"],
     "cli/adopt_test.py": ["test_watch_trims_until_it_is_ended"],
 }
 

@@ -134,7 +134,6 @@ def test_a_process_that_is_interrupted_ends_with_130_and_no_traceback(shell: She
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests may run where it is ignored
     ) as process:
         assert process.stdin is not None
         assert process.stderr is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -51,7 +52,8 @@ class Shell:
         return path
 
     def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a process of its own."""
+        """Start a process of its own, which can be interrupted even where the tests cannot."""
+        options.setdefault("preexec_fn", lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         environ = {name: value for name, value in os.environ.items() if name not in PLAIN} | dict(env or {})
         command = [sys.executable, "-m", "roost.cli", *arguments]
         return subprocess.Popen(command, cwd=self.directory, env=environ, **options)

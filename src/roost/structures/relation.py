@@ -100,13 +100,13 @@ class Relation(NamedTuple):
 class ReadOnly(NamedTuple):
     """A relation that SQL only reads and deletes from.
 
-    shown: makes the query. remove: makes the statement of a DELETE, for the rows that a condition names.
+    query: makes the query. remove: makes the statement of a DELETE, for the rows that a condition names.
     instead: what an INSERT or UPDATE is refused with.
     same: what tells a key's row from a later one, which a DELETE leaves: on PostgreSQL a client's statement may have
         found a row that is another one by now.
     """
 
-    shown: Callable[[Any], str]
+    query: Callable[[Any], str]
     remove: Callable[[Any, str], str]
     instead: str
     same: Sequence[Column] = ()
@@ -120,9 +120,9 @@ class ReadOnly(NamedTuple):
         """Return the view on SQLite and PostgreSQL, with its INSTEAD OF triggers."""
         refuse = [words.refuse(self.never)]
         if isinstance(words, SQLiteViewWords):
-            return Made(self.shown(plan), refuse, refuse, [self.remove(plan, words.is_old(words.key))])
+            return Made(self.query(plan), refuse, refuse, [self.remove(plan, words.is_old(words.key))])
         delete = f"{self.remove(plan, words.is_old([*words.key, *self.same]))};"
-        return Made(self.shown(plan), refuse, refuse, [words.refuse(), delete, GONE])
+        return Made(self.query(plan), refuse, refuse, [words.refuse(), delete, GONE])
 
     def inlets(self, plan: Any) -> Inlets:
         """Return the view on MariaDB and MySQL, with what its inlets or procedures do."""
@@ -131,7 +131,7 @@ class ReadOnly(NamedTuple):
         def remove(words: MySQLViewWords) -> Inlet:
             return words.inlet(key, [self.remove(plan, words.is_new(key, f"{words.rows}."))])
 
-        view = f"SELECT * FROM ({self.shown(plan)}) {{mark}}"
+        view = f"SELECT * FROM ({self.query(plan)}) {{mark}}"
         return Inlets(view, lambda words: words.inlet(key, words.refuse(self.never)), remove)
 
 
