@@ -91,13 +91,23 @@ def test_who_needs_its_key_waits_aside_and_is_done_when_it_ends(server_url: str,
     assert {visit.visitor for visit in store.run(visits.latest(1))} == {0, 1, 2}
 
 
+def is_busy(store: roost.Store, *atom: Any) -> bool:
+    for _ in range(9):
+        try:
+            store.run_all(*atom)
+        except roost.Busy:
+            return True
+        except roost.ConnectionLost:  # the server's answer came later than a call waits for it: on a slow machine
+            continue
+        break
+    return False
+
+
 def test_it_is_busy_for_who_waits_too_long_and_nothing_is_done(server_url: str, store: roost.Store) -> None:
     with held(server_url, *HEADS), roost.Store(server_url, timeout=0.3) as impatient:
         for op in (visits.push(Visit(1, 1)), baskets.add(Egg(1, 1)), visits.clear(1), baskets.remove(1, 0)):
-            with pytest.raises(roost.Busy):
-                impatient.run(op)
-        with pytest.raises(roost.Busy):
-            impatient.run_all(pageviews.add("/"), visits.push(Visit(1, 1)))
+            assert is_busy(impatient, op)
+        assert is_busy(impatient, pageviews.add("/"), visits.push(Visit(1, 1)))
         others(impatient)
     assert store.run_all(visits.latest(1), baskets.count(1), pageviews.total("/")) == ([Visit(1, 0)], 1, 5)
 
