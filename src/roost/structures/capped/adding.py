@@ -18,7 +18,7 @@ from roost.structures.plan import AT, SEQUENCE, Context, N
 from roost.structures.program import Calling
 from roost.structures.rows import values_of
 from roost.structures.rules import UNTIL
-from roost.structures.steps import DUPLICATE, Do, Each, Leave, Let, Now, Program, Put, Refuse, Step, number
+from roost.structures.steps import DUPLICATE, Do, Each, Give, Leave, Let, Now, Program, Put, Refuse, Step, number
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BOUND = number("roost_bound")
 FAR = 32  # sequences by which the bound lies behind before a full key's head is written
+ONE_BY_ONE = """'{"1": 0}'"""  # what MariaDB's and MySQL's set form gives where one of the rows is a duplicate
 FEW = 50  # rows of a key with an order that are counted with each row beyond them
 
 
@@ -108,9 +109,8 @@ MOST_PASSED = 1_000  # rows of a key that MariaDB's set form passes to find the 
 
 
 def is_in_sets(structure: Capped[Any, Any, Any]) -> bool:
-    """Whether MariaDB and MySQL add many rows at once: none can be refused."""
-    evicts = structure.on_full == "evict" and (structure.keep is None or structure.keep <= MOST_PASSED)
-    return evicts and structure.on_duplicate == "refresh" and structure.score is None
+    """Whether MariaDB and MySQL add many rows at once, unless one is a duplicate."""
+    return structure.on_full == "evict" and structure.score is None and (structure.keep or 0) <= MOST_PASSED
 
 
 def adding_all(plan: CappedPlan, w: Words, add: Program) -> Iterator[Step]:
@@ -241,6 +241,14 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
         if structure.keep is not None:
             left = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
             yield Do(f"UPDATE {heads} SET h.n = {left}")
+    if structure.on_duplicate == "error":
+        pair = ", ".join(values[name_of(column)] for column in (*key, *ids))
+        there = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
+        twice = f"SELECT 1 FROM {w.source} GROUP BY {pair} HAVING COUNT(*) > 1"
+        stored = f"SELECT 1 FROM {w.source} JOIN {rows} r FORCE INDEX (PRIMARY) ON {there}"
+        # Not in the condition itself: what IF reads is locked, and a table of few rows is read as a whole.
+        yield Let("doubts", f"SELECT EXISTS ({twice}) OR EXISTS ({stored})")
+        yield Leave(f"{w['doubts']} = 1", [ONE_BY_ONE])
     window = f"PARTITION BY {given}"
     selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
     numbered = (
@@ -264,6 +272,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     counted = f"UPDATE ({count}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')}"
     yield Do(f"{counted} SET h.sequence = h.sequence + g.`its count`")
     if structure.keep is None:
+        yield Give(["NULL"])
         return
     of_key = f"FROM {rows} v {by_index} WHERE {same(key, 'v.', 'h.')}"
     newest = ", ".join(f"v.{name} DESC" for name in [*names, "sequence"])  # of `sequence` alone, MySQL would sort all
@@ -284,6 +293,7 @@ def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
     evict = Do(f"{w.delete_by('newest')} WHERE {gone}", counts="gone")
     yield Each([*key, number("excess"), BOUND, number("cut")], beyond, [evict, change])
     yield Do(f"UPDATE {heads} SET h.n = {structure.keep} WHERE h.n > {structure.keep}")
+    yield Give(["NULL"])
 
 
 class SetForm:

@@ -40,6 +40,7 @@ from roost.structures.steps import (
     DUPLICATE,
     FULL,
     IN_ORDER,
+    OUTCOMES,
     Do,
     Give,
     Head,
@@ -54,6 +55,7 @@ from roost.structures.steps import (
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
+from roost.types.columns import Column
 
 AFTER = number("roost_after")
 STORED = number("stored")  # the outcome of an add: whether the row was stored
@@ -139,7 +141,7 @@ class CappedPlan(RowsPlan):
         add = Program("add", given, self._adding, [STORED], whole=True, pinned=IN_ORDER, **around)
         yield add
         if self.dialect.is_server:
-            gives = [STORED] if self.dialect.family == "postgresql" else []
+            gives = [STORED] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]
             yield Program(
                 "add_all", given, lambda w: adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
             )
@@ -361,6 +363,11 @@ class CappedPlan(RowsPlan):
             if outcomes:
                 return outcomes
         return (yield from super().on_file(verb, rows, context))
+
+    def completed(self, rows: Sequence[Row], outcomes: list[Any]) -> Calling:
+        if self.dialect.family == "mariadb" and outcomes[0] is not None:  # one of them is a duplicate
+            return (yield from self.call_each("add", rows))
+        return outcomes
 
     def _added(self, op: Operation[Any], outcomes: Sequence[Any]) -> Any:
         for row, outcome in zip(op.args, outcomes, strict=True):
