@@ -92,9 +92,8 @@ def alter(
             f"{structure.name} was changed ({', '.join(changes)}), but not its view: {error}; "
             f"store.alter({structure.name}{'' if view is None else f', view={view}'}) again does the rest"
         ) from error
-    if (
-        yield from making.drop_programs(plan, programs)
-    ) and not plan.dialect.replaces:  # by now the view calls the new ones
+    dropped = yield from making.drop_programs(plan, programs)  # by now the view calls the new ones
+    if dropped and not plan.dialect.replaces:
         yield from _settle(plan, old, new, plan.settled.intersection(new))
     if view is not None:
         yield catalog.set_view(structure.name, view)

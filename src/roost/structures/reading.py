@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, query
@@ -139,6 +140,20 @@ class ReadPlan(StructurePlan):
                 Answer.ORDINAL,
             )
         return Read(text, places, template, places == tuple(range(len(names))))
+
+    def finding(self, columns: str, table: str, by: Sequence[Column], more: str = "") -> Template:
+        """Make SQLite's query for columns of rows `r` that are given by others; many in one statement.
+
+        more: a condition to follow, whose `:roost_now` is given behind these.
+        """
+        moment, same_row = (
+            f":{NOW.name}",
+            [f"r.{self.dialect.name_of(one)} = q.column{n}" for n, one in enumerate(by, 2)],
+        )
+        many = f"SELECT q.column1, {columns} FROM (VALUES {{rows}}) q CROSS JOIN {table} r ON {' AND '.join(same_row)}"
+        many += more.replace(moment, f"q.column{len(by) + 2}")
+        one = query(f"SELECT {columns} FROM {table} r WHERE {self.dialect.equal(by, 'r.')}{more.replace(moment, '?')}")
+        return replace(one, many=Template(many, Gather.LIST, Answer.ORDINAL))
 
     def _asks(self, ask: Ask, run: Operations, context: Context) -> Plan:
         found = yield ask.read.statement([ask.row(op, context) for op in run])

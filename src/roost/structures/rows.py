@@ -9,7 +9,7 @@ from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, query
+from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted, query
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, datetime_of
 from roost.structures.console import Console, Table
@@ -294,13 +294,6 @@ class RowsPlan(ProgramPlan):
             return (), at
         ((time,),) = yield Statement(self._time, [moment])
         return time, (*at, time[0] + self.structure.keep_for * SECOND)
-
-    def finding(self, columns: str, table: str, by: Sequence[Column]) -> Template:
-        """Make the query for columns of rows that are given by others."""
-        same_row = " AND ".join(f"r.{self.dialect.name_of(one)} = q.column{place}" for place, one in enumerate(by, 2))
-        many = f"SELECT q.column1, {columns} FROM (VALUES {{rows}}) q CROSS JOIN {table} r ON {same_row}"
-        one = query(f"SELECT {columns} FROM {table} r WHERE {self.dialect.equal(by, 'r.')}")
-        return dataclasses.replace(one, many=Template(many, Gather.LIST, Answer.ORDINAL))
 
     def storing(
         self, table: str, columns: Sequence[Column], by: Sequence[Column], changed: Sequence[Column]

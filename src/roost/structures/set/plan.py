@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, execute, query
+from roost.dialects.dialect import Dialect, Row, Statement, Wanted, execute, query
 from roost.errors import Invalid
 from roost.structures.clock import SECOND
 from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation
 from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, same
 from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
-from roost.structures.reading import NOW, Ask
+from roost.structures.reading import Ask
 from roost.structures.relation import Relation
 from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, rule, sweep
 from roost.structures.set.declaration import Set
@@ -388,13 +387,8 @@ class SetPlan(ProgramPlan):
             size = f"SELECT n FROM {self.head_table} WHERE {self.mine()}"
         value, convert = self.structure.member.value, self._member_in
         contains = self.ask(f"SELECT 1 {self._there}", lambda _, rows: bool(rows), member)
-        if self.dialect.family == "sqlite":
-            now = self.now.replace(f":{NOW.name}", f"q.column{len(self.pair) + 2}")
-            same_pair = " AND ".join(
-                f"r.{self.dialect.name_of(each)} = q.column{place}" for place, each in enumerate(self.pair, 2)
-            ) + (f" AND r.until > {now}" if self.expires else "")
-            find = f"SELECT q.column1, 1 FROM (VALUES {{rows}}) q CROSS JOIN {self.rows_table} r ON {same_pair}"
-            self._find = replace(query(contains.read.sql), many=Template(find, Gather.LIST, Answer.ORDINAL))
+        if self._by_store:
+            self._find = self.finding("1", self.rows_table, self.pair, self.living("r."))
 
         members = f"SELECT {self.dialect.names(member)} FROM {self.rows_table} WHERE {mine}"
         return {
