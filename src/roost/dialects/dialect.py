@@ -290,7 +290,7 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
     texts: list[tuple[str, Row]] = []
     holes, tail = ", ".join(["%s"] * len(rows[0])), ", %s" * len(rows[0])
     word = "ROW" if template.gather is Gather.ROW_LIST else ""
-    for first, part in _parts(rows, MOST_ROWS[template.gather]):
+    for first, part in parts(rows, MOST_ROWS[template.gather]):
         ordinals = range(first, first + len(part))
         values = tuple([value for row in part for value in row])
         if template.gather is Gather.UNION:
@@ -302,8 +302,8 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
     return texts
 
 
-def _parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]]:
-    # As many rows at a time as one text may have, and at least one; with the ordinal of the first.
+def parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]]:
+    """Yield as many rows at a time as one text may have, and at least one; with the ordinal of the first."""
     long = [place for place, value in enumerate(rows[0]) if value is None or isinstance(value, (str, bytes))]
     if not long and len(rows) <= most:  # as most are: only whole numbers
         yield 0, rows

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import Any, ClassVar, NamedTuple
 
-from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template, Together, Wanted, execute
+from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template, Together, Wanted, execute, parts
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
 from roost.structures.operation import RUNS, Operation
@@ -34,7 +34,7 @@ from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.rules import removals
 from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
-from roost.structures.words.mysql import calling, in_json, results
+from roost.structures.words.mysql import MOST_JSON_ROWS, calling, in_json, results
 from roost.structures.words.sqlite import SQLiteWords
 from roost.structures.words.words import Words, short_digest
 from roost.types.columns import Column
@@ -244,13 +244,21 @@ class ProgramPlan(ReadPlan):
             told = [row[0] for row in found[0]] if program.gives else [None] * len(rows)
             return (yield from self.completed(rows, told))
         outcomes: list[Any] = []
-        for text, several in in_json(rows):
-            called = Statement(template, [(text,)])
+        for _, part in parts(rows, MOST_JSON_ROWS):
+            given = self.placed(part)
+            if given is None:
+                outcomes += yield from self.call_each(program.verb.removesuffix("_all"), part)
+                continue
+            called = Statement(template, [(in_json(given),)])
             answers = yield Together((called, Statement(results(1), [()]))) if program.gives else called
             by_place = json.loads(answers[1][0][0][0] or "{}") if program.gives else {}
-            told = [by_place.get(str(place)) for place in range(1, several + 1)]
-            outcomes += yield from self.completed(rows[len(outcomes) :][:several], told)
+            told = [by_place.get(str(place)) for place in range(1, len(part) + 1)]
+            outcomes += yield from self.completed(part, told)
         return outcomes
+
+    def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        """Return what a set form on MariaDB and MySQL is given for rows; None if they are to be called one by one."""
+        return rows
 
     def completed(self, rows: Sequence[Row], outcomes: list[Any]) -> Calling:
         """Return the outcomes of the rows of one call of a set form, before the next is made."""

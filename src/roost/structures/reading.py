@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,6 +22,10 @@ WORDS: Mapping[str, type[Words]] = {"sqlite": SQLiteWords, "mariadb": MySQLWords
 # Parameters beside a structure's columns, whose names cannot be these.
 NOW, MOST = number("roost_now"), number("roost_most")
 ALL = 2**31 - 1  # the limit of a query that reads all rows
+SEVERAL = 4  # fewer queries are as fast side by side as a join to the list of their parameters
+_OF_ONE_TABLE = re.compile(r" FROM (roost_\w+)((?: \w)?)\s+WHERE ")
+_OF_A_GROUP = re.compile(r"\b(count|sum)\(")
+_NOT_OF_A_JOIN = re.compile(r"\b(LIMIT|UNION|GROUP|ORDER)\b")
 
 
 class Read(NamedTuple):
@@ -30,6 +35,7 @@ class Read(NamedTuple):
     places: tuple[int, ...]  # of the parameters, for each placeholder
     template: Template
     in_order: bool = False  # whether the placeholders are those of the parameters, in their order
+    listed: Template | None = None  # does the same for `SEVERAL` rows of parameters or more, on MariaDB and MySQL
 
     def row(self, values: Row) -> Row:
         """Return the values in the order of the placeholders."""
@@ -37,6 +43,8 @@ class Read(NamedTuple):
 
     def statement(self, rows: Sequence[Row]) -> Statement:
         """Return the query for many rows of parameters; the answer has a list of rows for each."""
+        if self.listed is not None and len(rows) >= SEVERAL:
+            return Statement(self.listed, rows)
         arrays = self.template.gather is Gather.ARRAYS
         return Statement(self.template, rows if arrays else [self.row(row) for row in rows])
 
@@ -122,13 +130,14 @@ class ReadPlan(StructurePlan):
         if self.dialect.placeholder == "%s":
             sql = sql.replace("%", "%%")
         text, used = parameters(sql, self.dialect.placeholder)
-        places = tuple([names.index(name) for name in used])
+        places, listed = tuple([names.index(name) for name in used]), None
         if self.dialect.family == "sqlite":
             template = query(text)
         elif self.dialect.family == "mariadb":
             whole = " UNION ALL " in text
             part = f"e.* FROM ({text}) e" if whole else text.removeprefix("SELECT ")
             template = Template(f"(SELECT {{i}}, {part})", Gather.UNION, Answer.ORDINAL)
+            listed = self._listed(sql, given)
         else:
             columns = ", ".join(f'"{name}"' for name in names)
             joined = NAMED.sub(r'q."\1"', sql)
@@ -139,7 +148,25 @@ class ReadPlan(StructurePlan):
                 Gather.ARRAYS,
                 Answer.ORDINAL,
             )
-        return Read(text, places, template, places == tuple(range(len(names))))
+        return Read(text, places, template, places == tuple(range(len(names))), listed)
+
+    def _listed(self, sql: str, given: Sequence[Column]) -> Template | None:
+        # MariaDB has no LATERAL, and a part of a UNION takes four times as long as a row of a join. The first part
+        # of the list gives it the types of the table's columns. A sum, or a count, of nothing has no row.
+        for found in _OF_ONE_TABLE.finditer(sql):
+            columns, (table, alias), condition = sql[: found.start()], found.groups(), sql[found.end() :]
+            if columns.count("(") == columns.count(")") and not _NOT_OF_A_JOIN.search(condition):
+                break
+        else:
+            return None
+        own = {column.name: self.dialect.name_of(column) for column in self.layout[table]}
+        parts = ", ".join(f"{own.get(each.name, '0')} AS `its {each.name}`" for each in given)
+        rows = f"(SELECT 0 AS `#`, {parts} FROM {table} WHERE 0 UNION ALL VALUES {{rows}}) q"
+        condition = NAMED.sub(r"q.`its \1`", condition)
+        joined = f"{rows}\n  STRAIGHT_JOIN {table}{alias} FORCE INDEX (PRIMARY) ON {condition}"
+        grouped = " GROUP BY q.`#`" if _OF_A_GROUP.search(columns) else ""
+        text = f"SELECT q.`#`, {columns.removeprefix('SELECT ')}\n  FROM {joined}{grouped}"
+        return Template(text, Gather.ROW_LIST if self.dialect.name == "mysql" else Gather.LIST, Answer.ORDINAL)
 
     def finding(self, columns: str, table: str, by: Sequence[Column], more: str = "") -> Template:
         """Make SQLite's query for columns of rows `r` that are given by others; many in one statement.

@@ -20,13 +20,14 @@ from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import LOCKED, Relation
-from roost.structures.rows import EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
+from roost.structures.rows import PLACES, EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
 from roost.structures.rules import UNTIL, change_keep_for, has_head, lasting, rule, seconds, sequences, sweep
-from roost.structures.steps import IN_ORDER, Do, Door, Fact, Give, Next, Now, Program, Step, number
+from roost.structures.steps import IN_ORDER, OUTCOMES, Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import AnyKey, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
+from roost.types.columns import Column
 
 R = TypeVar("R")
 
@@ -167,8 +168,8 @@ class RingPlan(RowsPlan):
         gives, door = [SEQUENCE], Door()
         yield Program("push", self.given, self._pushing, gives, whole=True, pinned=IN_ORDER, after=after, door=door)
         if self.dialect.is_server:
-            gives = gives if self.dialect.family == "postgresql" else []
-            yield Program("push_all", self.given, self._pushing_all, gives, many=True, whole=True)
+            gives = gives if self.dialect.family == "postgresql" else [Column("sequences", OUTCOMES)]
+            yield Program("push_all", self.in_sets, self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
         yield from self.removals()
         if self.expires:
@@ -207,24 +208,21 @@ class RingPlan(RowsPlan):
         if w.dialect.lock_table:  # waits for an `alter` before it looks
             yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
         yield Fact("keep", self.structure.keep)
-        others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
-        put = self._put(w, "s.`its sequence`", "s.`its keep`", {name: f"s.{name}" for name in key}, others, "s")
-        put = put.replace(" FROM s ", " FROM s WHERE s.`its place` > s.`its count` - s.`its keep` ")
         if w.dialect.family == "mariadb":
-            heads = {**key, "sequence": "COUNT(*)", "keep": w["keep"]}
+            place, adds = (w.new(each.name) for each in PLACES)
+            heads = {**key, "sequence": adds, "keep": w["keep"]}
             made = f"IF({w.head}.sequence = 0, VALUES(keep), {w.head}.keep)"  # one that `lock` has made
             change = {"keep": made, "sequence": f"{w.head}.sequence + VALUES(sequence)"}
-            yield Do(w.put(w.head, heads, [*key], change, f"{w.source} GROUP BY {given} ORDER BY {given}"))
-            window, joined = f"PARTITION BY {given}", " AND ".join(f"h.{name} = {value}" for name, value in key.items())
-            values = ", ".join(f"{value} AS {name}" for name, value in {**key, **w.values(self.others)}.items())
-            numbered = (
-                f"(SELECT {values}, ROW_NUMBER() OVER ({window} ORDER BY q.ord) AS `its place`,"
-                f" COUNT(*) OVER ({window}) AS `its count`, h.keep AS `its keep`,\n"
-                f"    h.sequence - COUNT(*) OVER ({window}) + ROW_NUMBER() OVER ({window} ORDER BY q.ord)"
-                f" AS `its sequence`\n    FROM {w.source} JOIN {w.head} h ON {joined}) s"
-            )
-            yield Do(put.replace(" FROM s ", f"\n  FROM {numbered} "))
+            yield Do(w.put(w.head, heads, [*key], change, f"{w.source} WHERE {place} = {adds}"))
+            joined = " AND ".join(f"h.{name} = {value}" for name, value in key.items())
+            source = f"{w.source} STRAIGHT_JOIN {w.head} h FORCE INDEX (PRIMARY) ON {joined}"
+            kept, sequence = f"{source} WHERE {place} > {adds} - h.keep", f"h.sequence - {adds} + {place}"
+            yield Do(self._put(w, sequence, "h.keep", key, w.values(self.others), kept))
+            yield Give([f"(SELECT JSON_OBJECTAGG(q.ord, {sequence}) FROM {source})"])
             return
+        others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
+        put = self._put(w, 's."its sequence"', 's."its keep"', {name: f"s.{name}" for name in key}, others, "s")
+        put = put.replace(" FROM s ", ' FROM s WHERE s."its place" > s."its count" - s."its keep" ')
         same_key = " AND ".join(f"h.{name} = q.{name}" for name in key)
         h_names = ", ".join(f"h.{name}" for name in key)
         yield Give(
@@ -240,14 +238,10 @@ class RingPlan(RowsPlan):
   s AS MATERIALIZED (
     SELECT q.*, h.keep AS "its keep", h.sequence - q."its count" + q."its place" AS "its sequence"
       FROM q JOIN h ON {same_key}),
-  r AS ({put.replace("`", '"')})
+  r AS ({put})
   SELECT s."its sequence" FROM s ORDER BY s.ord"""
             ]
         )
-
-    def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
-        found = yield from super().call_all(program, rows)
-        return found if program.gives else (yield from self._numbered(rows))
 
     def on_file(self, verb: str, rows: Sequence[Row], context: Context) -> Calling:
         if verb != "push" or len(rows) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
@@ -16,12 +17,14 @@ from roost.structures.console import Console, Table
 from roost.structures.operation import RUNS, Operation, few
 from roost.structures.plan import AT, SEQUENCE, Context, same, write
 from roost.structures.program import SOME, ProgramPlan
+from roost.structures.steps import number
 from roost.structures.structure import AnyKey, Group, Structure, checked_whole, facts_of
 from roost.structures.wire import Values, Wire
 from roost.types.column_types import INT_MAX
 from roost.types.columns import Column, checked_columns, columns_of, parse_column, structure_name, unique_names
 
 R = TypeVar("R")
+PLACES = number("its place"), number("its adds")  # of a row in a set form; the last row of a key has both the same
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -273,6 +276,25 @@ class RowsPlan(ProgramPlan):
         """Return the rows that an operation adds, as its program is given them."""
         out, take = self._row_out, self._take
         return [out(take(row)) for row in op.args]
+
+    # --- many rows on MariaDB and MySQL ---------------------------------------------------------------------------
+
+    @property
+    def in_sets(self) -> list[Column]:
+        """The columns that a set form is given: each row has its place among those of its key, and their number.
+
+        Windows and groups of the database take longer to count them.
+        """
+        return [*self.given, *(PLACES if self.dialect.family == "mariadb" else ())]
+
+    def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        keys = [row[: self.key_width] for row in rows]
+        adds, before = Counter(keys), dict.fromkeys(keys, 0)
+        found = []
+        for row, key in zip(rows, keys, strict=True):
+            before[key] += 1
+            found.append((*row, before[key], adds[key]))
+        return found
 
     # --- many rows on SQLite, where a trigger for each takes longer -----------------------------------------------
 

@@ -9,23 +9,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from roost.dialects.dialect import Answer, Row, Statement, Template
 from roost.structures.capped.declaration import Capped
 from roost.structures.plan import AT, SEQUENCE, Context, N
 from roost.structures.program import Calling
-from roost.structures.rows import values_of
+from roost.structures.rows import PLACES
 from roost.structures.rules import UNTIL
-from roost.structures.steps import DUPLICATE, Do, Each, Give, Leave, Let, Now, Program, Put, Refuse, Step, number
+from roost.structures.steps import (
+    DUPLICATE,
+    OUTCOMES,
+    Do,
+    Each,
+    Fetch,
+    Give,
+    Leave,
+    Let,
+    Now,
+    Program,
+    Put,
+    Refuse,
+    Step,
+    number,
+)
+from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.words import Words
 from roost.types.column_types import INT_MAX
+from roost.types.columns import Column
 
 if TYPE_CHECKING:
     from roost.structures.capped.plan import CappedPlan
 
 BOUND = number("roost_bound")
+DISTINCT = number("its distinct")  # how many rows a call of a set form stores of a row's key
 FAR = 32  # sequences by which the bound lies behind before a full key's head is written
 ONE_BY_ONE = """'{"1": 0}'"""  # what MariaDB's and MySQL's set form gives where one of the rows is a duplicate
 FEW = 50  # rows of a key with an order that are counted with each row beyond them
@@ -119,6 +136,7 @@ def adding_all(plan: CappedPlan, w: Words, add: Program) -> Iterator[Step]:
         if not is_in_sets(plan.structure):  # whoever calls it has other options, and looks them up after this error
             yield Do("SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1305, MESSAGE_TEXT = 'rows are added one by one'")
             return
+        assert isinstance(w, MySQLWords)
         yield from _on_mysql(plan, w)
         return
     function = w.routine_name(add)
@@ -216,84 +234,78 @@ BEGIN
 END"""
 
 
-def _on_mysql(plan: CappedPlan, w: Words) -> Iterator[Step]:
-    # What is deleted may be counted by a trigger of the relation, so the counts are written as a whole; a deletion
-    # cannot read the heads, which that trigger writes. Rows to evict are found from the newest end, or after the bound:
-    # from the oldest end, a search would pass all that an old snapshot keeps.
+def _on_mysql(plan: CappedPlan, w: MySQLWords) -> Iterator[Step]:
+    # What is deleted may be counted by a trigger of the relation, so the counts are written as a whole. What is only
+    # read is not locked: the heads are, and a batch of the library's sees all that was committed before.
     structure, rows, head = plan.structure, w.rows, w.head
-    key, ids = structure.key.columns, structure.id.columns
+    key, ids, keep = structure.key.columns, structure.id.columns, structure.keep
     name_of, same = plan.dialect.name_of, plan.dialect.same
     values = {name_of(column): w.new(column.name) for column in plan.given}
     own = {name_of(column): values[name_of(column)] for column in key}
-    names, given = list(own), ", ".join(own.values())
+    place, adds, distinct = (w.new(each.name) for each in (*PLACES, DISTINCT))
+    last, given = f"{place} = {adds}", ", ".join(own.values())
     by_index, locked = f"FORCE INDEX (roost_{w.name}_newest)", f"{head} h FORCE INDEX (PRIMARY)"
     joined = " AND ".join(f"h.{name} = {value}" for name, value in own.items())
-    as_key = ", ".join(f"{value} AS {name}" for name, value in own.items())
-    as_pair = ", ".join(f"{values[name_of(column)]} AS {name_of(column)}" for column in (*key, *ids))
-    keys = f"(SELECT DISTINCT {as_key} FROM {w.source})"
-    heads = f"{keys} k STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'k.')}"
-    by_key = f"{w.source} GROUP BY {given} ORDER BY {given}"
-    yield Do(w.put(head, {**own, "sequence": "0", "n": "0", "roost_bound": "0"}, names, None, by_key))
+    heads = f"{w.source} STRAIGHT_JOIN {locked} ON {joined} AND {last}"
+    count = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
+
+    change = {"sequence": f"{head}.sequence + VALUES(sequence)", "n": f"{head}.n + VALUES(n)"}
+    first = {**own, "sequence": adds, "n": distinct if keep is not None else "0", "roost_bound": "0"}
+    yield Do(w.put(head, first, [*own], change, f"{w.source} WHERE {last}"))
     if plan.expires:
         yield Now()
-        over = f"{same(key, 'r.', 'k.')} AND r.until <= {w['now']}"
-        yield Do(f"DELETE r FROM {keys} k STRAIGHT_JOIN {rows} r {by_index} ON {over}")
-        if structure.keep is not None:
-            left = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
-            yield Do(f"UPDATE {heads} SET h.n = {left}")
+        over = f"{joined.replace('h.', 'r.')} AND {last} AND r.until <= {w['now']}"
+        expired = f"{w.source} STRAIGHT_JOIN {rows} r {by_index} ON {over}"
+        identity = [f"r.{name_of(each)}" for each in plan.identity]
+        yield Let("expired", f"SELECT {w.listing(plan.identity, identity)} FROM {expired}", OUTCOMES)
+        yield w.deletion(plan.identity, "expired", len(identity), "PRIMARY")
+        if keep is not None:
+            yield Do(f"UPDATE {heads} SET h.n = {count} + {distinct}", when=f"{w['expired']} IS NOT NULL")
+    pair = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
+    stored = f"{w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {pair}"
+    yield Let("there", f"SELECT EXISTS (SELECT 1 FROM {stored})")
+    there = f"{w['there']} = 1"
     if structure.on_duplicate == "error":
-        pair = ", ".join(values[name_of(column)] for column in (*key, *ids))
-        there = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
-        twice = f"SELECT 1 FROM {w.source} GROUP BY {pair} HAVING COUNT(*) > 1"
-        stored = f"SELECT 1 FROM {w.source} JOIN {rows} r FORCE INDEX (PRIMARY) ON {there}"
-        # Not in the condition itself: what IF reads is locked, and a table of few rows is read as a whole.
-        yield Let("doubts", f"SELECT EXISTS ({twice}) OR EXISTS ({stored})")
-        yield Leave(f"{w['doubts']} = 1", [ONE_BY_ONE])
-    window = f"PARTITION BY {given}"
-    selected = ", ".join(f"{value} AS {name}" for name, value in values.items())
-    numbered = (
-        f"(SELECT {selected}, h.sequence + ROW_NUMBER() OVER ({window} ORDER BY q.ord) AS `its sequence`\n"
-        f"    FROM {w.source} JOIN {head} h ON {joined})"
-    )
-    # Two windows of different orders in one query give wrong numbers on MariaDB.
-    last = f"ROW_NUMBER() OVER (PARTITION BY {w.names([*key, *ids], 'p.')} ORDER BY p.`its sequence` DESC)"
-    source = f"(SELECT p.*, {last} AS `its turn` FROM {numbered} p) s WHERE s.`its turn` = 1 ORDER BY s.`its sequence`"
-    fresh = (
-        f"SELECT i.*, r.sequence IS NULL AS `is fresh` FROM (SELECT DISTINCT {as_pair} FROM {w.source}) i\n"
-        f"    LEFT JOIN {rows} r FORCE INDEX (PRIMARY) ON {same([*key, *ids], 'r.', 'i.')}"
-    )
-    fresh = (
-        f"SELECT {w.names(key, 'f.')}, SUM(f.`is fresh`) AS `its fresh` FROM ({fresh}) f GROUP BY {w.names(key, 'f.')}"
-    )
-    if structure.keep is not None:
-        yield Do(f"UPDATE ({fresh}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')} SET h.n = h.n + g.`its fresh`")
-    yield Do(plan.put(w, "s.`its sequence`", {name: f"s.{name}" for name in values}, source))
-    count = f"SELECT {as_key}, COUNT(*) AS `its count` FROM {w.source} GROUP BY {given}"
-    counted = f"UPDATE ({count}) g STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')}"
-    yield Do(f"{counted} SET h.sequence = h.sequence + g.`its count`")
-    if structure.keep is None:
-        yield Give(["NULL"])
-        return
-    of_key = f"FROM {rows} v {by_index} WHERE {same(key, 'v.', 'h.')}"
-    newest = ", ".join(f"v.{name} DESC" for name in [*names, "sequence"])  # of `sequence` alone, MySQL would sort all
-    cut = f"SELECT v.sequence {of_key} ORDER BY {newest} LIMIT 1 OFFSET {structure.keep}{w.current}"
-    beyond = (
-        f"SELECT {w.names(key, 'h.')}, h.n - {structure.keep}, h.roost_bound, ({cut})\n"
-        f"      FROM {heads} WHERE h.n > {structure.keep}{w.current}"
-    )
-    mine = " AND ".join(f"{name_of(column)} = {w[column.name]}" for column in key)
-    gone = f"{mine} AND sequence > {w[BOUND.name]} AND sequence <= {w['cut']}"
-    count = f"(SELECT COUNT(*) FROM {rows} FORCE INDEX (PRIMARY) WHERE {mine})"
-    far = f"{w['cut']} - {w[BOUND.name]} > {FAR}"
-    n = f"CASE WHEN {w['gone']} = {w['excess']} THEN {structure.keep} ELSE {count} END"
-    bound = f"CASE WHEN {far} THEN {w['cut']} ELSE roost_bound END"
-    change = Do(
-        f"UPDATE {head} SET n = {n}, roost_bound = {bound} WHERE {mine}", when=f"{w['gone']} <> {w['excess']} OR {far}"
-    )
-    evict = Do(f"{w.delete_by('newest')} WHERE {gone}", counts="gone")
-    yield Each([*key, number("excess"), BOUND, number("cut")], beyond, [evict, change])
-    yield Do(f"UPDATE {heads} SET h.n = {structure.keep} WHERE h.n > {structure.keep}")
+        back = f"h.sequence = h.sequence - {adds}, h.n = h.n - {first['n']}"
+        yield Do(f"UPDATE {heads} SET {back}", when=there)
+        yield Leave(there, [ONE_BY_ONE])
+    elif keep is not None:
+        as_key = ", ".join(f"{value} AS {name}" for name, value in own.items())
+        known = f"(SELECT {as_key}, COUNT(*) AS `its known` FROM {stored} GROUP BY {given}) g"
+        yield Do(
+            f"UPDATE {known} STRAIGHT_JOIN {locked} ON {same(key, 'h.', 'g.')} SET h.n = h.n - g.`its known`",
+            when=there,
+        )
+    source = f"{w.source} STRAIGHT_JOIN {locked} ON {joined}"
+    yield Do(plan.put(w, f"h.sequence - {adds} + {place}", values, source))
+    if keep is not None:
+        yield from _evicting(plan, w, heads, count)
     yield Give(["NULL"])
+
+
+def _evicting(plan: CappedPlan, w: MySQLWords, heads: str, count: str) -> Iterator[Step]:
+    # The rows to evict are found from the newest end, or after the bound: from the oldest end, a search would pass all
+    # that an old snapshot keeps. Most keys have one, which is deleted together with those of the other keys.
+    key, keep, name_of = plan.structure.key.columns, plan.structure.keep, plan.dialect.name_of
+    index = f"roost_{w.name}_newest"
+    newest = ", ".join(f"v.{name_of(each)} DESC" for each in [*key, SEQUENCE])  # MySQL would sort by `sequence` alone
+    cut = f"SELECT v.sequence FROM {w.rows} v FORCE INDEX ({index}) WHERE {plan.dialect.same(key, 'v.', 'h.')}"
+    cut = f"({cut} ORDER BY {newest} LIMIT 1 OFFSET {keep})"
+    columns, excess = [*key, SEQUENCE, number("excess")], f"h.n - {keep}"
+    listing = w.listing(columns, [*(f"h.{name_of(each)}" for each in key), cut, excess])
+    over = f"FROM {heads} WHERE h.n > {keep}"
+    yield Fetch([Column("evicted", OUTCOMES), number("excess")], [listing, f"SUM({excess})"], over)
+    yield w.deletion(columns, "evicted", len(key) + 1, index)
+    mine = " AND ".join(f"{name_of(each)} = {w[each.name]}" for each in key)
+    listed = f"{w.listed(columns, 'evicted')} STRAIGHT_JOIN {w.head} h FORCE INDEX (PRIMARY)"
+    listed += " ON " + " AND ".join(f"h.{name_of(each)} = {w.json_column(each, 'k')}" for each in key)
+    more = f"SELECT {w.names(key, 'h.')}, h.roost_bound, k.sequence FROM {listed} WHERE k.excess > 1"
+    range_ = f"{mine} AND sequence > {w[BOUND.name]} AND sequence < {w['sequence']}"
+    delete = Do(f"{w.delete_by('newest')} WHERE {range_}", counts="more")
+    yield Each([*key, BOUND, SEQUENCE], more, [delete, Do(f"SET {w['gone']} = {w['gone']} + {w['more']}")])
+    n = f"IF({w['gone']} = {w['excess']}, LEAST(h.n, {keep}), {count})"
+    bound = f"IF(k.sequence - h.roost_bound > {FAR}, k.sequence, h.roost_bound)"
+    yield Do(f"UPDATE {listed} SET h.n = {n}, h.roost_bound = {bound}", when=f"{w['evicted']} IS NOT NULL")
 
 
 class SetForm:
@@ -302,7 +314,6 @@ class SetForm:
     def __init__(self, plan: CappedPlan) -> None:
         self._plan = plan
         key, pair, rows = plan.structure.key.columns, plan.identity, plan.rows_table
-        self._identity_of = values_of([plan.given.index(column) for column in pair], itemgetter)
         self._find = plan.finding("r.until" if plan.expires else "1", rows, pair)
         self._heads = plan.finding("r.sequence, r.n", plan.head_table, key)
         self._counted = plan.storing(plan.head_table, [*key, SEQUENCE, N], key, [SEQUENCE, N])
@@ -322,7 +333,7 @@ class SetForm:
     def add(self, rows: Sequence[Row], context: Context) -> Calling:
         """Store the newest `keep` rows of each key, and delete as many of the oldest; [] if one may be refused."""
         plan, keep = self._plan, self._plan.structure.keep
-        keys, identities = [row[: plan.key_width] for row in rows], [*map(self._identity_of, rows)]
+        keys, identities = [row[: plan.key_width] for row in rows], [*map(plan.identity_of, rows)]
         adds = Counter(keys)
         time, moments = yield from plan.moments(context)
         last_of = {identity: place for place, identity in enumerate(identities)}

@@ -12,13 +12,16 @@ is in the index.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Wanted, execute, query
 from roost.errors import Duplicate, Error, Full, Invalid
 from roost.structures.capped.adding import (
     BOUND,
+    DISTINCT,
     FAR,
     FEW,
     SetForm,
@@ -34,7 +37,7 @@ from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, same
 from roost.structures.program import Calling, Write, first
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
-from roost.structures.rows import RowsPlan
+from roost.structures.rows import RowsPlan, values_of
 from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
 from roost.structures.steps import (
     DUPLICATE,
@@ -105,6 +108,7 @@ class CappedPlan(RowsPlan):
         self._id_out = dialect.encoder(ids) or same
         self._take_id = structure.rows.taking([each.name for each in ids])
         super().__init__(structure, dialect)
+        self.identity_of = values_of([self.given.index(column) for column in self.identity], itemgetter)
         # Whatever the options of this process are, the programs may have others.
         self._refusals |= {self.there_already: DUPLICATE, f"{structure.name}: the collection is full": FULL}
         evicts_the_oldest = structure.on_full == "evict" and structure.score is None
@@ -143,7 +147,13 @@ class CappedPlan(RowsPlan):
         if self.dialect.is_server:
             gives = [STORED] if self.dialect.family == "postgresql" else [Column("told", OUTCOMES)]
             yield Program(
-                "add_all", given, lambda w: adding_all(self, w, add), gives, many=True, whole=True, pinned=IN_ORDER
+                "add_all",
+                self.in_sets,
+                lambda w: adding_all(self, w, add),
+                gives,
+                many=True,
+                whole=True,
+                pinned=IN_ORDER,
             )
             yield self.lock_program()
         there = f"SELECT 1 FROM {self.rows_table} WHERE {self.same_as([*key, *ids])}{self.living()}"
@@ -363,6 +373,19 @@ class CappedPlan(RowsPlan):
             if outcomes:
                 return outcomes
         return (yield from super().on_file(verb, rows, context))
+
+    @property
+    def in_sets(self) -> list[Column]:
+        return [*super().in_sets, *([DISTINCT] if self.dialect.family == "mariadb" else [])]
+
+    def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        # Of rows with the same identity only the last one is stored.
+        last_of = {self.identity_of(row): place for place, row in enumerate(rows)}
+        if self.structure.on_duplicate == "error" and len(last_of) < len(rows):
+            return None
+        distinct = Counter(identity[: self.key_width] for identity in last_of)
+        found = [*(super().placed(rows) or ())]
+        return [(*found[place], distinct[identity[: self.key_width]]) for identity, place in last_of.items()]
 
     def completed(self, rows: Sequence[Row], outcomes: list[Any]) -> Calling:
         if self.dialect.family == "mariadb" and outcomes[0] is not None:  # one of them is a duplicate

@@ -11,23 +11,23 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from roost.dialects.dialect import MOST_BYTES, Answer, Dialect, Row, Template
+from roost.dialects.dialect import Answer, Dialect, Row, Template
 from roost.dialects.mariadb_conditions import given_type
 from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
-from roost.structures.steps import Program, Routine
+from roost.structures.steps import Do, Program, Routine
 from roost.structures.views.mysql import checked, signal, transaction
 from roost.structures.words.words import ServerWords, digest, short_digest
 from roost.types.columns import Column
 
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
 LONGEST = 64  # characters of a procedure's name
-MOST_JSON_ROWS = 5_000  # of one call
+MOST_JSON_ROWS = 5_000  # of one call of a set form
 HEXADECIMAL = ("binary", "uuid")  # kinds of values that JSON has in hexadecimal
 
 
@@ -82,8 +82,7 @@ class MySQLWords(ServerWords):
     def new(self, name: str) -> str:
         if not self._program.many:
             return f"`new {name}`"
-        column = next(each for each in self._program.given if each.name == name)
-        return f"UNHEX(q.`{name}`)" if column.type.kind in HEXADECIMAL else f"q.`{name}`"
+        return self.json_column(next(each for each in self._program.given if each.name == name), "q")
 
     def __getitem__(self, name: str) -> str:
         return f"`the {name}`"
@@ -98,10 +97,36 @@ class MySQLWords(ServerWords):
 
     @property
     def source(self) -> str:
-        columns = ", ".join(
-            f"`{each.name}` {self._in_json(each)} PATH '$[{place}]'" for place, each in enumerate(self._program.given)
-        )
-        return f"JSON_TABLE(`new rows`, '$[*]' COLUMNS (ord FOR ORDINALITY, {columns})) q"
+        return f"JSON_TABLE(`new rows`, '$[*]' COLUMNS (ord FOR ORDINALITY, {self._from_json(self._program.given)})) q"
+
+    def _from_json(self, columns: Sequence[Column]) -> str:
+        return ", ".join(f"`{each.name}` {self._in_json(each)} PATH '$[{place}]'" for place, each in enumerate(columns))
+
+    def listing(self, columns: Sequence[Column], values: Sequence[str]) -> str:
+        """Return the aggregate of rows of values, for a variable that `listed` reads."""
+        as_text = dict.fromkeys(("decimal", "datetime", "date"), "CAST({} AS CHAR)")
+        as_text |= dict.fromkeys(HEXADECIMAL, "HEX({})")
+        parts = [as_text.get(each.type.kind, "{}").format(value) for each, value in zip(columns, values, strict=True)]
+        return f"JSON_ARRAYAGG(JSON_ARRAY({', '.join(parts)}))"
+
+    def listed(self, columns: Sequence[Column], variable: str) -> str:
+        """Return the rows of a variable as a table `k`."""
+        return f"JSON_TABLE({self[variable]}, '$[*]' COLUMNS ({self._from_json(columns)})) k"
+
+    def deletion(self, columns: Sequence[Column], variable: str, by: int, index: str) -> Do:
+        """Return the deletion of the rows whose first columns are listed; later steps read their number as `gone`.
+
+        Each is found by a whole index: in a join with a condition on a range, MariaDB locks each row that it looks at.
+        The heads are not read, since a trigger on the rows may write them.
+        """
+        same = " AND ".join(f"r.{self.dialect.name_of(each)} = {self.json_column(each, 'k')}" for each in columns[:by])
+        delete = f"DELETE r FROM {self.listed(columns, variable)} STRAIGHT_JOIN {self.rows} r FORCE INDEX ({index})"
+        return Do(f"{delete} ON {same}", when=f"{self[variable]} IS NOT NULL", counts="gone")
+
+    @staticmethod
+    def json_column(column: Column, prefix: str) -> str:
+        """Return the value of a column of given or listed rows."""
+        return f"UNHEX({prefix}.`{column.name}`)" if column.type.kind in HEXADECIMAL else f"{prefix}.`{column.name}`"
 
     def _in_json(self, column: Column) -> str:
         limit = column.type.limit or 0
@@ -264,17 +289,9 @@ class MySQLWords(ServerWords):
         return "BEGIN\n" + "".join(f"    {line};\n" for line in work) + "  END"
 
 
-def in_json(rows: Sequence[Row]) -> Iterable[tuple[str, int]]:
-    """Yield rows as MariaDB and MySQL are given them, as many at a time as one text may have, and their number."""
-    begin = 0
-    while begin < len(rows):
-        texts: list[str] = []
-        size = 0
-        while begin < len(rows) and size < MOST_BYTES and len(texts) < MOST_JSON_ROWS:
-            texts.append(json.dumps(rows[begin], default=_json_value, ensure_ascii=False))
-            size += len(texts[-1])
-            begin += 1
-        yield f"[{','.join(texts)}]", len(texts)
+def in_json(rows: Sequence[Row]) -> str:
+    """Return rows as a set form of MariaDB's and MySQL's is given them."""
+    return json.dumps(rows, default=_json_value, ensure_ascii=False)
 
 
 def _json_value(value: Any) -> str:
