@@ -161,19 +161,23 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
     empty = dict.fromkeys(["sequence", "n", "roost_bound"], "0")
     named = [plan.dialect.name_of(each) for each in key]
     heads = w.put(head, {name: f"q.{name}" for name in named} | empty, named, source=f"({from_q}) q ORDER BY {q_key}")
-    expired = ""
+    # Tables are read by LATERAL: before their first ANALYZE a join would be planned that reads all of a table.
+    its_head = f"CROSS JOIN LATERAL (SELECT p.ctid FROM {head} p WHERE {same(key, 'p.', 'c.')} OFFSET 0) p"
+    there, expired = same([*key, *ids], "r.", "q."), ""
     if plan.expires:
         count = ', n = h.n - c."its count"' if structure.keep is not None else ""
         expired = f"""
-  WITH gone AS (DELETE FROM {rows} r USING ({from_q}) q WHERE {same(key, "r.", "q.")} AND r.until <= it.now
-      RETURNING {w.names(key, "r.")}, r.sequence),
+  WITH gone AS (DELETE FROM {rows} r USING ({from_q}) q CROSS JOIN LATERAL (
+        SELECT v.ctid FROM {rows} v WHERE {same(key, "v.", "q.")} AND v.until <= it.now OFFSET 0) v
+      WHERE r.ctid = v.ctid RETURNING {w.names(key, "r.")}, r.sequence),
     c AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names})
-  UPDATE {head} h SET sequence = greatest(h.sequence, c."its last"){count} FROM c WHERE {same(key, "h.", "c.")};"""
+  UPDATE {head} h SET sequence = greatest(h.sequence, c."its last"){count} FROM c {its_head}
+    WHERE h.ctid = p.ctid;"""
     doubts = []  # in any of these cases the rows are added one by one
     if structure.on_duplicate == "error":
         doubts += [
             f"SELECT FROM {w.source} GROUP BY {w.names([*key, *ids], 'q.')} HAVING count(*) > 1",
-            f"SELECT FROM {w.source} JOIN {rows} r ON {same([*key, *ids], 'r.', 'q.')}",
+            f"SELECT FROM {w.source} CROSS JOIN LATERAL (SELECT FROM {rows} r WHERE {there} OFFSET 0) r",
         ]
     if structure.on_full == "reject":
         doubts.append(
@@ -203,18 +207,18 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
       FROM unnest({columns}, its.fresh, its.n, its.bound, its.last)
         AS k ({names}, "its fresh", "its n", "its bound", "its last")
       WHERE k."its fresh" > 0),
-    gone AS (DELETE FROM {rows} r USING (SELECT e.* FROM k CROSS JOIN LATERAL (
-        SELECT {w.names([*key, *ids], "v.")} FROM {rows} v WHERE {same(key, "v.", "k.")}
+    gone AS (DELETE FROM {rows} r USING k CROSS JOIN LATERAL (
+        SELECT v.ctid FROM {rows} v WHERE {same(key, "v.", "k.")}
           AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {keep}
-        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) e) d
-      WHERE {same([*key, *ids], "r.", "d.")} RETURNING {w.names(key, "r.")}, r.sequence),
+        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) v
+      WHERE r.ctid = v.ctid RETURNING {w.names(key, "r.")}, r.sequence),
     g AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names}),
-    c AS (SELECT {w.names(key, "k.")}, coalesce(g."its last", k."its bound") AS "its bound", CASE
+    c AS (SELECT k.*, coalesce(g."its last", k."its bound") AS "new bound", CASE
         WHEN k."its excess" <= 0 THEN k."its n" + k."its fresh" WHEN g."its count" = k."its excess" THEN {keep}
-        ELSE (SELECT count(*) FROM {rows} r WHERE {same(key, "r.", "k.")}) - coalesce(g."its count", 0) END AS "its n"
+        ELSE (SELECT count(*) FROM {rows} r WHERE {same(key, "r.", "k.")}) - coalesce(g."its count", 0) END AS "new n"
       FROM k LEFT JOIN g ON {same(key, "g.", "k.")})
-  UPDATE {head} h SET n = c."its n", roost_bound = c."its bound" FROM c
-    WHERE {same(key, "h.", "c.")} AND (h.n <> c."its n" OR c."its bound" - h.roost_bound > {FAR});"""
+  UPDATE {head} h SET n = c."new n", roost_bound = c."new bound" FROM c {its_head}
+    WHERE h.ctid = p.ctid AND (c."its n" <> c."new n" OR c."new bound" - c."its bound" > {FAR});"""
     return f"""\
 <<its>> DECLARE {declared} fresh bigint[]; n bigint[]; bound bigint[]; last bigint[];
 BEGIN
@@ -224,7 +228,8 @@ BEGIN
     l AS MATERIALIZED (SELECT q.*, row_number() OVER ({place} DESC) AS "its rank" FROM q WHERE q."its turn" = 1),
     h AS MATERIALIZED (SELECT {w.names(key, "h.")}, h.n, h.roost_bound, k."its adds", greatest(h.sequence,
         (SELECT r.sequence FROM {rows} r WHERE {same(key, "r.", "h.")} ORDER BY r.sequence DESC LIMIT 1)) AS "its base"
-      FROM {head} h JOIN (SELECT {q_key}, count(*) AS "its adds" FROM q GROUP BY {q_key}) k ON {same(key, "h.", "k.")}),
+      FROM (SELECT {q_key}, count(*) AS "its adds" FROM q GROUP BY {q_key}) k
+        CROSS JOIN LATERAL (SELECT * FROM {head} p WHERE {same(key, "p.", "k.")} OFFSET 0) h),
     put AS ({put} RETURNING {w.names(key, rows + ".")}, ({rows}.xmax = 0)::int AS "its fresh"),
     c AS (SELECT {names}, sum(put."its fresh") AS "its fresh" FROM put GROUP BY {names})
   SELECT {aggregated}, array_agg(c."its fresh"), array_agg(h.n), array_agg(h.roost_bound),

@@ -188,12 +188,14 @@ class PostgreSQLWords(ServerWords):
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
         block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
-        without = f" /* without {', '.join(program.pinned)} */" if program.pinned else ""  # as the text is compared
-        mark = f"{MARK}{without}"
+        settings = [f"{each} = off" for each in program.pinned]
+        if program.many:  # the length of given arrays would make each call worth a plan of its own, which takes as long
+            settings.append("plan_cache_mode = force_generic_plan")
+        mark = f"{MARK} /* {', '.join(settings)} */" if settings else MARK  # as the text is compared
         head = f"<<it>>\nDECLARE {' '.join(f'{each};' for each in declared)}\n" if declared else ""
         text = f"\n#variable_conflict use_column\n{mark}\n{head}BEGIN\n{block}\nEND\n"
         tag = dollar_tag(text)
-        pinned = "".join(f" SET {each} = off" for each in program.pinned)
+        pinned = "".join(f" SET {each}" for each in settings)
         types = ", ".join(f"{self.type_of(each)}{array}" for each in program.given)
         make = (
             f"CREATE OR REPLACE FUNCTION {name}({', '.join(parameters)}) RETURNS {gives}\n"
