@@ -19,8 +19,9 @@ MOST_UNKNOWN = 2048  # bytes of a line, and of a block, from a client that has n
 # Commands that a block follows: the place of its length among the words, and the least and the largest number of words.
 _BLOCKS = dict.fromkeys((b"set", b"add", b"replace", b"append", b"prepend"), (4, 5, 6))
 _BLOCKS |= {b"cas": (4, 6, 7), b"ms": (2, 3, 2**31)}
-# One or more lines without a block.
-_LINES = re.compile(rb"(?:(?! *(?:%b) )[^\n]*\n)+" % b"|".join(_BLOCKS))
+_BLOCK = re.compile(rb" *(?:%b) " % b"|".join(_BLOCKS))  # the beginning of a line that a block may follow
+# All lines before the next such line: for `feed`, which goes on behind them.
+_LINES = re.compile(rb"(?:(?!%b)[^\n]*\n)+" % _BLOCK.pattern)
 # As memcached's functions read it: whatever is behind a space ends the number.
 _NUMBER = re.compile(rb"[\t\v\f\r]*([-+]?)([0-9]{1,100})(?:[\t\v\f\r].*)?", re.DOTALL)
 
@@ -59,7 +60,7 @@ def _without_block(words: list[bytes]) -> bytes:
 def end_of(data: bytes, start: int) -> int:
     """Return the end of the request at `start`, in data of complete requests."""
     line = data.find(b"\n", start) + 1
-    if _LINES.match(data, start) is None:
+    if _BLOCK.match(data, start):
         length = length_of(words_of(data, start, line))
         if length is not None and length < MOST_LENGTH:
             return line + length + 2
