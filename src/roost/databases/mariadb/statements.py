@@ -8,6 +8,7 @@ call of a session, on MySQL before every call. `Invalid` names the setting.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -213,7 +214,10 @@ SELECT 1 FROM (SELECT 1) AS something"""
 SECONDS_PER_VALUE = 0.0001
 BYTES_PER_VALUE = 16  # of a text, which may have many rows as JSON
 LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
-UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
+UNBLOCKED = """\
+SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = 0 FOR """
+# What skips locked rows waits for none, and gets 1: with 0, SKIP LOCKED rolls the whole transaction back (1180).
+SKIPS = re.compile(r"\ACALL \w+_sweep\(| SKIP LOCKED\Z")
 TOO_LONG = 1969
 LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
 
