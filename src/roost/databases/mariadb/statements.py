@@ -60,6 +60,7 @@ SETTINGS = (
     Setting("sql_big_selects", "1", "statement"),  # refuses what may read much (1104)
     Setting("sql_auto_is_null", "0", "statement"),  # id IS NULL finds the row inserted last
     Setting("max_sort_length", "4096", "statement"),  # bytes that ORDER BY looks at: a key has up to 3,072
+    Setting("group_concat_max_len", str(2**24), "harmless"),  # cuts what set forms gather, which no joined call has
     Setting("sql_quote_show_create", "1", "statement"),  # triggers that are made anew
     Setting("timestamp", "0", "statement", "theirs"),  # what the session takes for the present moment
     Setting("completion_type", "'NO_CHAIN'", "harmless"),  # what COMMIT does beside it: there is none of Roost's
