@@ -381,16 +381,16 @@ def former_definitions(catalog: Catalog, name: str) -> Generator[Statement, Any,
 
 
 def _clear_away(plan: StructurePlan) -> Making:
-    # Left by an interrupted create: tables without an entry, which nobody can have written to.
-    there = yield from guarded(plan.dialect, plan.layout)
-    for table in plan.layout:
-        if table not in there:
-            continue
-        if (yield from fetch(f"SELECT 1 FROM {table} LIMIT 1")):
+    # Left by an interrupted create: tables without an entry, with no more rows than create itself inserts.
+    there = sorted((yield from guarded(plan.dialect, plan.layout)))
+    for table in there:
+        made = sum([sql.startswith(f"INSERT INTO {table} ") for sql in plan.tables])
+        if len((yield from fetch(f"SELECT 1 FROM {table} LIMIT {made + 1}"))) > made:
             raise Invalid(
                 f"{plan.structure.name}: there is a table {table} with rows, and the catalog has no entry of it; "
                 "rename or drop it"
             )
+    for table in there:
         yield execute(f"DROP TABLE {table}")
 
 
