@@ -35,8 +35,7 @@ UNION ALL SELECT _utf8mb4 X'', {mark} FROM information_schema.user_privileges WH
 UNION ALL SELECT _utf8mb4 X'', {mark} FROM information_schema.schema_privileges
   WHERE {mine} AND DATABASE() LIKE table_schema""",
     "postgresql": """\
-SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
-    AND {here}
+SELECT p.proname::text, CASE WHEN p.proowner = r.relowner AND (p.prosecdef AND {here} OR left(p.prosrc, 7) = 'SELECT ')
     THEN p.prosrc WHEN strpos(p.prosrc, {mark}) > 0 THEN {mark} ELSE '' END
   FROM pg_proc p LEFT JOIN pg_class r ON r.oid = to_regclass({rows})::oid
   WHERE p.proname IN ({names}) AND p.pronamespace = quote_ident(current_schema())::regnamespace""",

@@ -32,8 +32,8 @@ from roost.structures.plan import (
 )
 from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
-from roost.structures.rules import removals
-from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
+from roost.structures.rules import end_late_rows, removals
+from roost.structures.steps import Do, Head, Let, Program, Step, number
 from roost.structures.words.mysql import MOST_JSON_ROWS, calling, in_json, results
 from roost.structures.words.sqlite import SQLiteWords
 from roost.structures.words.words import Words, short_digest
@@ -84,6 +84,7 @@ class ProgramPlan(ReadPlan):
 
     first: Mapping[str, str] = {}
     own_time = True
+    settled: ClassVar[Any] = {"keep_for": end_late_rows}
     optimistic: ClassVar[frozenset[str]] = frozenset()
     of_all: ClassVar[frozenset[str]] = frozenset(["keys"])
 
@@ -106,7 +107,7 @@ class ProgramPlan(ReadPlan):
         self.tables = tuple(self.made())
         if self.expires and self.own_time:
             self.tables += time_table(self, self.timing())
-        routines: list[Routine] = []
+        routines = [*self.words.marks]
         self._refused_as: dict[str, Mapping[str, int]] = {}
         for program in self.programs():
             if program.many and isinstance(self.words, SQLiteWords):

@@ -96,7 +96,7 @@ class CappedPlan(RowsPlan):
 
     structure: Capped[Any, Any, Any]
     wire = CappedWire
-    settled = frozenset(["keep"])
+    settled: ClassVar[Any] = {**RowsPlan.settled, "keep": _change_keep}
     optimistic = frozenset(["add"])
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 

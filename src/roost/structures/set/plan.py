@@ -83,7 +83,7 @@ class SetPlan(ProgramPlan):
     """A set in one dialect's words."""
 
     structure: Set[Any, Any]
-    settled = frozenset(["keep"])
+    settled: ClassVar[Any] = {**ProgramPlan.settled, "keep": _change_keep}
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
     wire = SetWire
 

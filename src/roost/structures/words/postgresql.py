@@ -8,6 +8,8 @@ Rules for all functions:
   schema in which they were made, and operators have operands of exactly the types for which the system defines them.
 - Each statement of a function sees what was committed before it began (READ COMMITTED): what the first one has locked,
   the following ones read as it is then.
+- A session goes on with the text of a function that `alter` replaces meanwhile. So each begins with a lock of the table
+  that `alter` locks, and if the declaration is another one then, it calls the function of its name that is there now.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ BIND = """\
 DO $roost$ DECLARE owner name; old name; other regrole; BEGIN
   SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
   SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = {literal}::regprocedure::oid;
-  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp', current_schema());
-  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
+{settings}  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
 {revoked}
   END IF;
   COMMENT ON FUNCTION {function} IS 'a program, made by Roost';
   EXECUTE format('ALTER FUNCTION {function} OWNER TO %I', owner);
 END $roost$"""
+
+HERE = "  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp', current_schema());\n"
 
 # Drops functions of the same name that cannot be replaced: with other parameters, or another type of result.
 OTHERS = """\
@@ -87,6 +90,44 @@ class PostgreSQLWords(ServerWords):
     @property
     def my_head(self) -> str:
         return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
+
+    @property
+    def marks(self) -> Sequence[Routine]:
+        # It tells which declaration is stored. Calls of it become a constant of the plan, until it is replaced.
+        function, text = f"{self._declared}()", f"SELECT {self.dialect.literal(self.declaration)}::text {MARK}"
+        make = f"CREATE OR REPLACE FUNCTION {function} RETURNS text LANGUAGE sql STABLE AS $roost${text}$roost$"
+        bound = (make, self._bound(function, ""))
+        return [Routine(self._declared, bound, (f"DROP FUNCTION IF EXISTS {function}",), text)]
+
+    @property
+    def _declared(self) -> str:
+        return f"roost_{self.name}_declaration"
+
+    def _newest(self, name: str) -> list[str]:
+        # Waits for an `alter`, and calls the function that it has left.
+        program = self._program
+        call = f"{name}({', '.join(f'${place}' for place in range(1, len(program.given) + 1))})"
+        match program.gives:
+            case ():
+                again = f"PERFORM {call}; RETURN;"
+            case (_,):
+                again = f"RETURN QUERY SELECT * FROM {call}; RETURN;" if program.many else f"RETURN {call};"
+            case several:
+                first = len(program.given) + 1
+                into = ", ".join(f"${place}" for place in range(first, first + len(several)))
+                again = f"SELECT * INTO {into} FROM {call}; RETURN;"
+        stale = f"{self._declared}() <> {self.dialect.literal(self.declaration)}"
+        return [f"LOCK TABLE {self.head} IN ROW EXCLUSIVE MODE;", self._if(stale, again)]
+
+    def _bound(self, function: str, settings: str = HERE) -> str:
+        literal = self.dialect.literal
+        return BIND.format(
+            rows=literal(self.rows),
+            function=function,
+            literal=literal(function),
+            revoked=revoked(function),
+            settings=settings.format(function=function),
+        )
 
     def write(
         self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], returning: str = ""
@@ -187,7 +228,9 @@ class PostgreSQLWords(ServerWords):
             case several:
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
-        block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
+        block = "\n".join(
+            f"  {line}" for line in "\n".join([*self._guards(program), *self._newest(name), *lines]).split("\n")
+        )
         settings = [f"{each} = off" for each in program.pinned]
         if program.many:  # the length of given arrays would make each call worth a plan of its own, which takes as long
             settings.append("plan_cache_mode = force_generic_plan")
@@ -208,10 +251,7 @@ class PostgreSQLWords(ServerWords):
         others = OTHERS.format(
             name=literal(name), mark=literal(MARK), function=literal(function), gives=literal(gives), named=names
         )
-        bind = BIND.format(
-            rows=literal(self.rows), function=function, literal=literal(function), revoked=revoked(function)
-        )
-        return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
+        return Routine(name, (others, make, self._bound(function)), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
     def _if(self, when: str, work: str) -> str:
         if not when:
@@ -265,13 +305,6 @@ class PostgreSQLWords(ServerWords):
         change = {step.column: f"{self.head}.{step.column} + 1"}
         values = {**self.values(self.key), step.column: "1", **step.first}
         return [f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"]
-
-    def _looked_up(self, fact: str, value: int) -> str:
-        # An older snapshot shows an older catalog.
-        source = f"FROM roost_catalog c WHERE c.name = {self.dialect.literal(self.name)}"
-        found = f"it.{fact} := coalesce((SELECT (c.definition::json->>'{fact}')::bigint\n  {source}), {value});"
-        sees = f"{self.dialect.read_committed} AND has_table_privilege('roost_catalog', 'SELECT')"
-        return f"it.{fact} := {value};\n" + self._if(sees, found)
 
     def _lock_head(self, head: steps.Head) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the
