@@ -27,14 +27,18 @@ from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, ServerWords
 from roost.types.columns import Column
 
-# The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES; one
-# that is replaced keeps those that were granted, if it has the comment and was the tables' owner's.
+# The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES, but
+# those of the one in whose place it comes; one that is replaced keeps them, if it has the comment and was the tables'
+# owner's.
 BIND = """\
 DO $roost$ DECLARE owner name; old name; other regrole; BEGIN
   SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
   SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = {literal}::regprocedure::oid;
 {settings}  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
 {revoked}
+    IF current_setting('roost.granted', true) <> '' THEN
+      EXECUTE format('GRANT EXECUTE ON FUNCTION {function} TO %s', current_setting('roost.granted'));
+    END IF;
   END IF;
   COMMENT ON FUNCTION {function} IS 'a program, made by Roost';
   EXECUTE format('ALTER FUNCTION {function} OWNER TO %I', owner);
@@ -42,9 +46,15 @@ END $roost$"""
 
 HERE = "  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp', current_schema());\n"
 
-# Drops functions of the same name that cannot be replaced: with other parameters, or another type of result.
+# Drops functions of the same name that cannot be replaced: with other parameters, or another type of result. Before,
+# it notes who may execute those of this name, or of the name without the ending for a former declaration.
 OTHERS = """\
 DO $roost$ DECLARE other regprocedure; BEGIN
+  PERFORM set_config('roost.granted', (SELECT string_agg(DISTINCT g.grantee::regrole::text, ', ')
+    FROM pg_proc p JOIN pg_class r ON r.relowner = p.proowner, aclexplode(p.proacl) g
+    WHERE r.oid = to_regclass({rows})::oid AND p.proname IN ({name}, {base})
+      AND p.pronamespace = quote_ident(current_schema())::regnamespace
+      AND obj_description(p.oid, 'pg_proc') IS NOT NULL AND g.grantee NOT IN (0::oid, p.proowner)), true);
   FOR other IN SELECT p.oid FROM pg_proc p
       WHERE p.proname = {name} AND p.pronamespace = quote_ident(current_schema())::regnamespace
         AND strpos(p.prosrc, {mark}) > 0
@@ -249,7 +259,13 @@ class PostgreSQLWords(ServerWords):
         named = [*program.given, *(program.gives if len(program.gives) > 1 else ())]
         names = ", ".join(literal(each.name) for each in named)
         others = OTHERS.format(
-            name=literal(name), mark=literal(MARK), function=literal(function), gives=literal(gives), named=names
+            name=literal(name),
+            base=literal(name.removesuffix(self.variant)),
+            rows=literal(self.rows),
+            mark=literal(MARK),
+            function=literal(function),
+            gives=literal(gives),
+            named=names,
         )
         return Routine(name, (others, make, self._bound(function)), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
