@@ -104,6 +104,14 @@ def test_reads_are_told_from_writes_in_the_time_of_one_look(store: roost.Store) 
         assert codec.writes([Piece(session, reads + other)])
 
 
+def test_requests_that_arrive_together_are_counted_and_cut_in_the_time_of_one_look(store: roost.Store) -> None:
+    # A look at all that follow, at each of them, would take hours.
+    codec, sent = Memcached(Values(pages, lambda: 0.0), lambda words: {}), b"x\n" * 300_000
+    assert codec.count(sent) == 300_000
+    assert codec.halves(sent) == (sent[:300_000], sent[300_000:])
+    assert codec.cut(sent, 500_000) == (sent[:500_000], sent[500_000:])
+
+
 def test_a_turn_has_an_end(store: roost.Store) -> None:
     player = Player(store, pages, 2)
     player.ask(b"set a 0 0 100\r\n" + b"x" * 100 + b"\r\n", b"")

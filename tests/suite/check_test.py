@@ -7,7 +7,7 @@ import enum
 import uuid
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
@@ -160,3 +160,19 @@ def test_a_row_that_somebody_has_broken_is_found(open_store: Make) -> None:
         by_hand(store, f"UPDATE roost_{write.structure.name}_rows SET {broken}")
         assert [(each.rule, each.key if key else "") for each in store.check()] == [(rule, key)]
         by_hand(store, f"UPDATE roost_{write.structure.name}_rows SET {mended}")
+
+
+class Said(NamedTuple):
+    said: int
+    there: int
+
+
+@pytest.mark.needs("second store")
+def test_columns_may_have_any_name(open_store: Make) -> None:
+    rooms = roost.Set("rooms", key=Said, member=int)
+    store = open_store(rooms)
+    store.run(rooms.add(Said(1, 2), 7))
+    by_hand(store, "UPDATE roost_rooms_head SET n = 4")
+    found = [(each.rule, each.key, each.detail) for each in store.check()]
+    assert found == [("count", (1, 2), "the head says 4, there are 1")]
+    by_hand(store, "UPDATE roost_rooms_head SET n = 1")

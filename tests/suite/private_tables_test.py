@@ -11,6 +11,7 @@ import roost
 from roost.store import bursts
 from tests.suite.application import Application
 from tests.suite.capping.tables import INDEX, VISITS, Open, cap
+from tests.suite.shapes import Visit
 
 postgresql = pytest.mark.needs("trims at commit")
 mariadb = pytest.mark.needs("trims in passes")
@@ -90,7 +91,53 @@ def test_r3_a_trigger_on_a_private_table_gets_no_rights_of_a_superuser(
         assert not is_superuser(application, owner)
         own(f"DROP TRIGGER own ON {table}")
     with roost.Store(store_url) as store:
-        work(store)
+        if name == "create":  # what it makes would be at the mercy of the catalog's owner
+            with pytest.raises(roost.Invalid, match=f"roost_catalog belongs to {owner}, and not to this account"):
+                work(store)
+        else:
+            work(store)
+        assert store.check() == []
+
+
+BECOME_BY = "BEGIN ALTER ROLE {} SUPERUSER; RETURN true; EXCEPTION WHEN OTHERS THEN RETURN true; END"
+VISIT = roost.Ring("seen", Visit, per="uid", keep=3)
+
+
+@postgresql
+@pytest.mark.parametrize("table", ["roost_catalog", "roost_once", "roost_writers"])
+def test_who_makes_the_catalog_before_its_user_does_runs_nothing_by_his_rights(
+    store_url: str, application: Application, own: Application, owner: str, table: str
+) -> None:
+    """The user's structures are there already, as an earlier version would have made them."""
+    with roost.Store(store_url) as store:
+        store.create(VISIT)
+        application(f"ALTER TABLE {table} OWNER TO {owner}")
+        own(f"GRANT ALL ON {table} TO PUBLIC")
+        with pytest.raises(roost.Invalid, match=f"{table} belongs to {owner}"):
+            store.create(VISIT)
+    own(f"CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql AS $$ {BECOME_BY.format(owner)} $$")
+    own(f"ALTER TABLE {table} RENAME TO hidden")
+    own(f"CREATE VIEW {table} AS SELECT * FROM hidden WHERE evil()")
+    with roost.Store(store_url) as store:
+        for once in (None, "a token"):
+            with pytest.raises(roost.Invalid, match=f"{table} belongs to {owner}, and roost_seen_rows does not"):
+                store.run(VISIT.push(Visit(1, 2)), once=once)
+        with pytest.raises(roost.Invalid, match=f"{table} belongs to {owner}"):
+            store.run(VISIT.latest(1))
+    assert not is_superuser(application, owner)
+
+
+@postgresql
+def test_an_account_uses_structures_of_another_one_with_its_catalog(
+    store_url: str, own: Application, application: Application
+) -> None:
+    with roost.Store(own.url) as store:
+        store.create(VISIT)
+    with roost.Store(store_url) as store:
+        assert store.run(VISIT.push(Visit(1, 2)), once="a token") == 1
+        assert store.stats().retries == 0
+        store.create(VISIT)
+        assert application("SELECT count(*) FROM roost_writers") == [(1,)]
         assert store.check() == []
 
 

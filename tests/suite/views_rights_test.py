@@ -208,3 +208,33 @@ def test_a_view_is_made_only_where_its_tables_are(open_store: Open, store_url: s
         store.alter(visits, view=True)
     store.close()
     assert sql.view_objects() == []
+
+
+def test_no_program_writes_another_schema_that_has_the_former_name_of_its_own(
+    store_url: str, sql: PostgreSQLClient
+) -> None:
+    def tenant(name: str) -> roost.Store:
+        return roost.Store(f"{store_url}?options=-csearch_path%3D{name}")
+
+    writes = [
+        visits.push(Visit(5, 1)),
+        pageviews.add("/home", 1),
+        likes.add(7, "ada"),
+        visits.push_all([Visit(6, 1)] * 2),
+    ]
+    sql.execute("CREATE SCHEMA one")
+    with tenant("one") as store:
+        store.create(*ALL)
+    sql.execute("ALTER SCHEMA one RENAME TO two")
+    sql.execute("CREATE SCHEMA one")
+    with tenant("one") as one, tenant("two") as two:
+        one.create(*ALL)
+        for write in writes:
+            with pytest.raises(roost.StatementFailed, match="its programs were made for another schema"):
+                two.run(write)
+        assert [one.run(each.keys()) for each in ALL] == [[]] * len(ALL)
+        two.create(*ALL)
+        for write in writes:
+            two.run(write)
+        assert two.check() == []
+        assert [one.run(each.keys()) for each in ALL] == [[]] * len(ALL)

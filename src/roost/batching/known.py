@@ -14,7 +14,7 @@ from typing import Any
 from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.stats import Stats
-from roost.catalog.catalog import COLUMNS, Catalog
+from roost.catalog.catalog import COLUMNS, Catalog, owned
 from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted, fetch, query
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.plan import IndexPlan
@@ -50,6 +50,7 @@ class Known:
         # Under this token a plan keeps in `found_by` which plan this store runs by, as it has last compared them.
         # Not under the store itself, since a declaration may outlive it.
         self.token = object()
+        self._owned: set[str] = set()  # tables whose users can trust the owners of the catalog's
         self._logged: set[tuple[int, str]] = set()  # the structures whose difference was logged, with the process id
 
     def speak(self, dialect: Dialect) -> None:
@@ -126,7 +127,8 @@ class Known:
             work = self._run_targets(operations, context)
         if once is None:
             return work
-        return self.once.perform(once, work, context, [f"{op.structure.name}.{op.verb}" for op in operations])
+        verbs = [f"{op.structure.name}.{op.verb}" for op in operations]
+        return self.once.perform(once, self.trusts(self.target(structure)), work, context, verbs)
 
     def _run_targets(self, operations: Operations, context: Context) -> Plan:
         # Structures run in the order of their names, each with its keys in order, so that no two batches deadlock.
@@ -197,7 +199,7 @@ class Known:
         # The plan by which operations of this declaration run.
         structure = plan.structure
         definition = yield from self._stored(plan, context.careful and not self.dialect.replaces)
-        if isinstance(definition, Missing):
+        if isinstance(definition, Error):
             return definition
         if definition == structure.definition:
             return plan
@@ -211,16 +213,28 @@ class Known:
         self.stats.overlaps += operations
         return plan if stored.form == plan.form else stored  # all else that differs is in the programs
 
-    def _stored(self, plan: StructurePlan, current: bool = False) -> Generator[Wanted, Any, str | Missing]:
+    def _stored(self, plan: StructurePlan, current: bool = False) -> Generator[Wanted, Any, str | Error]:
         # The stored definition; current: as it is now, whatever a snapshot shows, and until the transaction ends.
         # A table of the application's own is not made by Roost, so it has a text of its own.
         made_by = self.made_by if self.made_by and plan.tables else plan.made_by
         missing = Missing(f"{plan.structure.name} is not in this database; {made_by}")
         try:
+            if not (yield from self.trusts(plan)):
+                return missing
             stored = (yield plan.current if current else plan.stored)[0]
         except Missing as error:
             return missing if self.made_by else error
+        except Invalid as error:
+            return error
         return stored[0][0] if stored else missing
+
+    def trusts(self, target: TargetPlan) -> Generator[Wanted, Any, bool]:
+        """Return whether who uses it may touch the catalog's tables (see `owned`). It stays so: it is asked once."""
+        table = target.rows_table if isinstance(target, StructurePlan) and target.layout else target.structure.name
+        trusts = table in self._owned or (yield from owned(self.dialect, table))
+        if trusts:
+            self._owned.add(table)
+        return trusts
 
     def log_differences(self, differences: Mapping[str, str]) -> None:
         """Log once in this process, for each structure, that another declaration of it is stored."""

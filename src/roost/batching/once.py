@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from roost.catalog.catalog import ANSWER, TOKEN, UNTIL
-from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template
+from roost.dialects.dialect import Answer, Dialect, Row, Statement, Template, Wanted
 from roost.errors import Conflict, Error, Invalid
 from roost.structures.clock import CLOCK, microseconds
 from roost.structures.operation import Operation
@@ -61,18 +61,29 @@ class Once:
             f"SELECT {answer} FROM {TABLE} WHERE {token} = {hole}{dialect.for_share}", answer=Answer.ORDINAL
         )
         self._keep = Template(f"UPDATE {TABLE} SET {answer} = {hole} WHERE {token} = {hole}")
+        # The clock advances, and an index cannot be searched for what may change: it is read once.
         self._over = Template(
-            f"SELECT {token} FROM {TABLE} WHERE {until} <= {clock} ORDER BY {until} LIMIT {SWEPT}"
+            f"SELECT {token} FROM {TABLE} WHERE {until} <= (SELECT {clock}) ORDER BY {until} LIMIT {SWEPT}"
             f"{' FOR UPDATE SKIP LOCKED' if dialect.is_server else ''}",
             answer=Answer.ORDINAL,
         )
         self._remove = Template(f"DELETE FROM {TABLE} WHERE {token} = {hole}")
 
-    def perform(self, token: str, work: Plan, context: Context, verbs: Sequence[str] | None = None) -> Plan:
+    def perform(
+        self,
+        token: str,
+        trusts: Generator[Wanted, Any, bool],
+        work: Plan,
+        context: Context,
+        verbs: Sequence[str] | None = None,
+    ) -> Plan:
         """Run the work of a new token, or return the answers stored for a used one.
 
+        trusts: whether the table of tokens may be touched; where it may not, the work says what is missing.
         verbs: the operations, which are compared with the stored ones: `Invalid` if the token was used for others.
         """
+        if not (yield from trusts):
+            return (yield from work)
         clock: Row = (microseconds(context.clock()),) if not self._dialect.is_server else ()
         yield Statement(self._forget_over, [(token, *clock)])
         taken = yield Statement(self._take, [(token, *clock, self._microseconds)])

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Template, Wanted, execute, fetch
+from roost.dialects.postgresql import FOREIGN
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
 from roost.structures import making
 from roost.structures.plan import StructurePlan, definition_of
@@ -49,17 +50,16 @@ SELECT w.name,
       <> CASE w.name WHEN 'roost_writers' THEN 'uuid, bigint, timestamp with time zone'
         WHEN 'roost_catalog' THEN 'text, bigint, text, boolean' ELSE 'text, bigint, text' END
       THEN 'has other columns'
-    WHEN NOT {writes} AND NOT me.rolsuper THEN ''
+    WHEN NOT {writes} AND NOT me.rolsuper AND NOT {private} THEN ''
     WHEN EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('c', 'x', 'f', 't'))
       THEN 'has a constraint'
     WHEN EXISTS (SELECT 1 FROM pg_index i
       WHERE i.indrelid = c.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
       THEN 'has an index of an expression'
     WHEN EXISTS (SELECT 1 FROM pg_statistic_ext x WHERE x.stxrelid = c.oid) THEN 'has statistics of its own'
-    WHEN me.rolsuper AND c.relrowsecurity THEN 'has row-level security'
+    WHEN c.relrowsecurity THEN 'has row-level security'
     WHEN NOT {writes} THEN ''
     WHEN c.relhasrules THEN 'has a rule'
-    WHEN c.relrowsecurity THEN 'has row-level security'
     WHEN EXISTS (SELECT 1 FROM pg_inherits i WHERE i.inhparent = c.oid OR i.inhrelid = c.oid)
       THEN 'is inherited from, or inherits'
     WHEN EXISTS (SELECT 1 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -68,7 +68,9 @@ SELECT w.name,
       THEN 'has a column with an expression, or of a type of its own'
     ELSE '' END,
   coalesce(pg_get_userbyid(c.relowner), ''),
-  me.rolsuper AND c.relkind = 'r' AND EXISTS (SELECT 1 FROM pg_language l WHERE l.lanname = 'plpgsql')
+  (me.rolsuper OR {private} AND NOT {writes} AND NOT owner.rolsuper AND c.relowner <> me.oid
+      AND has_table_privilege(c.oid, 'SELECT'::text))
+    AND c.relkind = 'r' AND EXISTS (SELECT 1 FROM pg_language l WHERE l.lanname = 'plpgsql')
   FROM unnest(ARRAY[{names}]::text[]) AS w (name)
     JOIN LATERAL (SELECT to_regclass(quote_ident(w.name))::oid AS oid) found ON found.oid IS NOT NULL
     LEFT JOIN pg_class c ON c.oid = found.oid
@@ -88,6 +90,7 @@ COLUMNS = {
 }
 CHANGE = "UPDATE roost_catalog SET version = version + 1, definition = ? WHERE name = ?"
 INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
+WHOSE = ". What somebody made of it would run by the rights of this account"
 # The catalog, what structures were before they were altered, tokens of what is done once, and the last batches.
 PRIVATE = ("roost_catalog", "roost_former", "roost_once", "roost_writers")
 
@@ -204,11 +207,29 @@ def guarded(
     """Return which private tables exist; `Invalid` if one would run another account's code. See `strange`."""
     found = yield from strange(dialect, tables, writes=writes, inserts=inserts)
     for problem in filter(None, found.values()):
-        raise Invalid(
-            f"{problem}. What somebody made of it would run by the rights of this account: run this as the owner, or "
-            "drop what Roost has not made"
-        )
+        raise Invalid(f"{problem}{WHOSE}: run this as the owner, or drop what Roost has not made")
     return {*found}
+
+
+def owned(dialect: Dialect, table: str = "") -> Generator[Statement, Any, bool]:
+    """`Invalid` if somebody who is not trusted owns one of the catalog's tables: he may change what it is at any time.
+
+    What this account does with it from then on, and the programs of what it has made, would run his code (`FOREIGN`).
+
+    table: that of a structure, whose owner is trusted by whoever uses it; False if that is not there.
+    """
+    if dialect.family != "postgresql":
+        return True
+    rows = f"r.oid = to_regclass({dialect.literal(dialect.quoted(table))})::oid" if table else "false"
+    found = yield from fetch(FOREIGN.format(names=", ".join(map(dialect.literal, PRIVATE)), rows=rows))
+    for name, owner, there in sorted(found):
+        if table and not there:
+            return False
+        raise Invalid(
+            f"{name} belongs to {owner}, {f'and {table} does not' if table else 'and not to this account'}{WHOSE}: give"
+            " it to the owner of the structures, or drop what Roost has not made"
+        )
+    return True
 
 
 def entry(plan: StructurePlan, view: bool) -> str:
@@ -231,6 +252,14 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
             *(making.view_of(plan).make if view and plan.has_view else ()),
         ]
     return made
+
+
+def script(dialect: Dialect, statements: Sequence[str]) -> list[str]:
+    """Return the lines of a file of statements for the database's own client."""
+    if dialect.family != "mariadb":
+        return [f"{sql};" for sql in statements]
+    # Their clients end a statement at any `;`, also in a program. A program is of the charset of its connection.
+    return ["SET NAMES utf8mb4;", "DELIMITER ;;", *[f"{sql};;" for sql in statements], "DELIMITER ;"]
 
 
 def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
@@ -259,6 +288,7 @@ def create(
         return {}
     yield from lock(catalog)
     yield from make_private(catalog)
+    yield from owned(catalog.dialect)
     missing, former = yield from _compared(catalog, plans, exact)
     for plan in missing:
         yield from _make(catalog, plan, view)
@@ -333,6 +363,8 @@ def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Ge
     if not there >= {*catalog.tables}:
         return False
     for plan in plans:
+        if not (yield from owned(catalog.dialect, plan.rows_table)):
+            return False
         if (yield from catalog.stored(plan.structure.name)) != plan.structure.definition:
             return False
         if (yield from making.programs_differ(plan)) or (

@@ -12,6 +12,21 @@ import datetime as dt
 
 from roost.dialects.dialect import Dialect, doubled, enum_of
 
+# Those of these tables that others can change: neither this account owns them, nor the schema's owner, nor the owner of
+# {rows}, a condition for tables r; nor a role that may act as one of these. A superuser does not trust the schema's.
+# Columns: name, owner, whether there are such rows. Every function has arguments of exactly the types for which the
+# system defines it.
+FOREIGN = """\
+SELECT w.name, pg_get_userbyid(c.relowner), EXISTS (SELECT FROM pg_class r WHERE {rows})
+  FROM unnest(ARRAY[{names}]::text[]) AS w (name)
+    JOIN pg_class c ON c.oid = to_regclass(quote_ident(w.name))::oid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_roles me ON me.rolname = current_user
+  WHERE NOT pg_has_role(c.relowner, me.oid, 'MEMBER'::text)
+    AND (me.rolsuper OR NOT pg_has_role(c.relowner, n.nspowner, 'MEMBER'::text))
+    AND (SELECT bool_and(pg_has_role(c.relowner, r.relowner, 'MEMBER'::text))
+      FROM pg_class r WHERE {rows}) IS NOT TRUE"""
+
 
 def _read_moment(value: dt.datetime) -> dt.datetime:
     return value if value.tzinfo is dt.UTC else value.astimezone(dt.UTC)  # a driver may answer in the session's zone

@@ -19,13 +19,14 @@ from roost.batching.batch import NOWAIT, Batch, Part, retried
 from roost.batching.known import Known
 from roost.batching.once import Once
 from roost.batching.stats import Stats
+from roost.catalog.catalog import owned
 from roost.databases.engine import Events, Undone, drive
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing, StatementFailed
 from roost.store.store import utc_now
 from roost.structures.index.budget import Budget, Limits
 from roost.structures.index.bulk import args_of, bulk_of
-from roost.structures.index.opened import OpenedIndex, alone, guarded, index_of, undoing
+from roost.structures.index.opened import OpenedIndex, Working, alone, guarded, index_of, undoing
 from roost.structures.index.runs import Columns, Results, Shape
 from roost.structures.index.schema import Reading, Table
 from roost.structures.index.values import is_utf8
@@ -220,6 +221,8 @@ class Database(ABC):
     def _declared(self, name: str) -> Generator[Any, Any, Structure]:
         missing = Missing(f"{name} is not in this database; roost create makes it")
         try:
+            if not (yield from owned(self._dialect, f"roost_{name}_rows")):
+                raise missing
             stored = yield from self._known.catalog.stored(name)
         except Missing as error:  # the catalog
             raise missing from error
@@ -253,7 +256,8 @@ class Database(ABC):
             return [answered(results).decode("latin-1") if error is None else error]
 
         yield Control.SAVEPOINT
-        (answer,) = yield from tokens.perform(token, work(), context)
+        trusts = self._known.trusts(self._known.target(operations[0].structure))
+        (answer,) = yield from tokens.perform(token, trusts, work(), context)
         if isinstance(answer, Error):
             yield Control.BACK
         yield Control.RELEASE
@@ -290,6 +294,10 @@ class Database(ABC):
             return missing
         return found
 
+    def _defined(self, name: str) -> Working:
+        trusts = yield from owned(self._dialect, f"roost_{name}_rows")
+        return (yield from alone(Statement(self._known.catalog.definition, [(name,)]))) if trusts else [[]]
+
     def _opening(self, database: str, name: str, index: str, columns: Sequence[str], filters: Sequence[str]) -> Opening:
         schema = "" if database in self.names else database
         asked = (schema, name, index, columns, filters)
@@ -301,8 +309,7 @@ class Database(ABC):
             if known is not None:
                 return known
         else:
-            defined = alone(Statement(self._known.catalog.definition, [(name,)]))
-            found: Any = [[]] if schema else (yield from guarded(defined))
+            found: Any = [[]] if schema else (yield from guarded(self._defined(name)))
             if isinstance(found, Error) and not isinstance(found, Missing):
                 return found
             try:

@@ -96,7 +96,8 @@ def found_programs(plan: StructurePlan, routines: Sequence[Routine]) -> Generato
         "rows": literal(plan.rows_table),
         "mark": literal(mark),
         "mine": MINE,
-        "here": "'search_path=' || quote_ident(current_schema()) || ', pg_temp' = ANY (p.proconfig)",
+        "here": "'search_path=' || quote_ident(current_schema()) || ', pg_temp, pg_roost_' || r.oid::text"
+        " = ANY (p.proconfig)",
     }
     found = yield from fetch(plan.dialect.choose(FOUND).format(**told))
     for name, text in found:

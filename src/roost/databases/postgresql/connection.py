@@ -28,6 +28,7 @@ from roost.databases.replicas import ServerEngine
 from roost.databases.server import PAUSE, READS, ServerConnection
 from roost.dialects import POSTGRESQL, Control
 from roost.dialects.dialect import MOST_ANSWER, Exchange, Row
+from roost.dialects.postgresql import FOREIGN
 from roost.errors import Busy, Conflict, ConnectionLost, Error, Invalid, Missing, ReadOnly, StatementFailed
 from roost.structures.plan import Careful
 
@@ -179,6 +180,11 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = {wait};
 DELETE FROM roost_writers WHERE writer IN (
   SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
+FOREIGN_WRITERS = FOREIGN.format(
+    names="'roost_writers'",
+    rows="r.relnamespace = c.relnamespace AND starts_with(r.relname::text, 'roost_')"
+    " AND right(r.relname::text, 5) = '_rows'",
+)
 # Waits for a transaction that has not ended: it holds the row, which may be uncommitted and not yet visible. If the
 # batch was not committed, takes the last number before the next batch's, so that a late text is refused (`NOTE`).
 LAST_BATCH = """\
@@ -382,8 +388,9 @@ class PostgreSQLConnection(ServerConnection):
             return
         if not self._noted:  # who comes anew removes the rows of processes that were killed
             try:
-                self.say(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
-                self._noted = True
+                if not self.say(FOREIGN_WRITERS):  # otherwise the first use of a structure is refused
+                    self.say(FORGET_OLD.format(wait=max(1, round(1000 * self.wait.left))))
+                    self._noted = True
             except Missing:
                 pass  # nothing was created yet: the plans tell better what is missing
         former = self._next_batch()

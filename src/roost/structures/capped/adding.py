@@ -261,11 +261,10 @@ def _on_mysql(plan: CappedPlan, w: MySQLWords) -> Iterator[Step]:
         yield Now()
         over = f"{joined.replace('h.', 'r.')} AND {last} AND r.until <= {w['now']}"
         expired = f"{w.source} STRAIGHT_JOIN {rows} r {by_index} ON {over}"
-        identity = [f"r.{name_of(each)}" for each in plan.identity]
-        yield Let("expired", f"SELECT {w.listing(plan.identity, identity)} FROM {expired}", OUTCOMES)
-        yield w.deletion(plan.identity, "expired", len(identity), "PRIMARY")
+        yield Let("expired", f"SELECT EXISTS (SELECT 1 FROM {expired})")
+        yield Do(f"DELETE r FROM {expired}", when=f"{w['expired']} = 1")
         if keep is not None:
-            yield Do(f"UPDATE {heads} SET h.n = {count} + {distinct}", when=f"{w['expired']} IS NOT NULL")
+            yield Do(f"UPDATE {heads} SET h.n = {count} + {distinct}", when=f"{w['expired']} = 1")
     pair = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
     stored = f"{w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {pair}"
     yield Let("there", f"SELECT EXISTS (SELECT 1 FROM {stored})")

@@ -188,13 +188,14 @@ def newest_version(key: Mapping[str, str]) -> str:
     return f"({names}) >= ({values}) AND ({names}) <= ({values}) ORDER BY {newest_first} LIMIT 1"
 
 
-def given_away(tables: Iterable[str]) -> str:
-    """Return the condition that a function's owner is not that of these tables any more.
+def given_away(tables: Iterable[str], other: str = "false") -> str:
+    """Return the condition that a function's owner is not that of these tables c any more, or another condition.
 
     The tables' new owner may have made triggers on them, which would run with the former owner's rights.
     """
     named = " OR ".join(f"c.oid = to_regclass({POSTGRESQL.literal(each)})::oid" for each in tables)
-    return f"EXISTS (SELECT FROM pg_class c WHERE ({named}) AND pg_get_userbyid(c.relowner) <> current_user)"
+    changed = f"(pg_get_userbyid(c.relowner) <> current_user OR {other})"
+    return f"EXISTS (SELECT FROM pg_class c WHERE ({named}) AND {changed})"
 
 
 def _only_on(plan: StructurePlan) -> str:

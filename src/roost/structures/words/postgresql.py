@@ -27,12 +27,14 @@ from roost.structures.views.view import dollar_tag
 from roost.structures.words.words import MARK, ServerWords
 from roost.types.columns import Column
 
-# The search path, the owner and the rights of a function. A new one gets no rights from ALTER DEFAULT PRIVILEGES, but
-# those of the one in whose place it comes; one that is replaced keeps them, if it has the comment and was the tables'
-# owner's.
+# The search path, the owner and the rights of a function. The path ends with a name that no schema can have, and that
+# stays when a schema is renamed: the number of the table that is meant (`_guards`). A new function gets no rights from
+# ALTER DEFAULT PRIVILEGES, but those of the one in whose place it comes; one that is replaced keeps them, if it has the
+# comment and was the tables' owner's.
 BIND = """\
-DO $roost$ DECLARE owner name; old name; other regrole; BEGIN
-  SELECT pg_get_userbyid(r.relowner) INTO owner FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
+DO $roost$ DECLARE owner name; old name; place name; other regrole; BEGIN
+  SELECT pg_get_userbyid(r.relowner), 'pg_roost_' || r.oid INTO owner, place
+    FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
   SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = {literal}::regprocedure::oid;
 {settings}  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
 {revoked}
@@ -44,7 +46,7 @@ DO $roost$ DECLARE owner name; old name; other regrole; BEGIN
   EXECUTE format('ALTER FUNCTION {function} OWNER TO %I', owner);
 END $roost$"""
 
-HERE = "  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp', current_schema());\n"
+HERE = "  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp, %I', current_schema(), place);\n"
 
 # Drops functions of the same name that cannot be replaced: with other parameters, or another type of result. Before,
 # it notes who may execute those of this name, or of the name without the ending for a former declaration.
@@ -373,9 +375,17 @@ class PostgreSQLWords(ServerWords):
         return text, Template(f"SELECT {name}({arrays})", Gather.ARRAYS)
 
     def _guards(self, program: Program) -> list[str]:
-        # What is refused before the first step.
+        # What is refused before the first step. Tables of another schema, which has the former name of this one: those
+        # that are meant are still there, while those of a dump have other numbers where it was restored.
+        number = "split_part(current_setting('search_path'), ', pg_roost_'::text, 2)"
+        meant = f"c.oid = nullif({number}, '')::oid AND c.relname = {self.dialect.literal(self.rows)}::name"
         moved = f"{self.name}: its tables were given to another owner; store.create({self.name}) binds it anew"
-        guards = [refusing(given_away([self.rows]), "42501", moved)]
+        renamed = f"{self.name}: its programs were made for another schema; store.create({self.name}) makes them anew"
+        refusals = [
+            refusing(given_away([self.rows]), "42501", moved),
+            refusing(f"EXISTS (SELECT FROM pg_class c WHERE {meant})", "55000", renamed),
+        ]
+        guards = [self._if(given_away([self.rows], f"c.oid::text <> {number}"), "\n".join(refusals))]
         for place, column in enumerate(() if program.many else program.given, 1):
             if condition := refused(self.dialect, column, f"${place}"):
                 message = f"{self.name}.{column.name}: it takes {wanted(self.dialect, column)}"
