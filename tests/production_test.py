@@ -6,7 +6,9 @@ import contextlib
 import re
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -86,6 +88,41 @@ def test_the_rights_on_the_page_suffice(kind: str) -> None:
             assert store.check() == []
         with roost.Store(app) as store:
             store.create(*STRUCTURES)  # as they were before `alter`
+
+
+@dataclass(frozen=True)
+class LongVisit:
+    uid: int
+    visitor: int
+    seconds: int = 3
+
+
+def test_whoever_may_execute_functions_may_execute_those_that_alter_makes() -> None:
+    with accounts("postgresql") as (_, deploy, app), roost.Store(deploy) as altering, roost.Store(app) as store:
+        store.run(visits.push(Visit(5, 7)))
+        longer: Any = roost.Ring("visits", LongVisit, per="uid", keep=5)
+        altering.alter(longer)
+        assert store.run_all(visits.push(Visit(5, 8)), longer.push(LongVisit(5, 9))) == (2, 3)
+        assert store.run(visits.push_all([Visit(6, n) for n in range(20)])) == [*range(1, 21)]
+        with contextlib.closing(clients.connect(app)) as sql:
+            sql.execute("SELECT visits_push(5, 8, 4)")
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_whoever_may_execute_a_procedure_may_do_so_after_alter(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    with accounts(kind) as (url, deploy, app), contextlib.closing(clients.connect(url)) as sql:
+        database, account = urlsplit(url).path[1:], f"{urlsplit(app).username}@'%'"
+        sql.execute(f"REVOKE EXECUTE ON {database}.* FROM {account}")
+        sql.execute(f"GRANT EXECUTE ON PROCEDURE {database}.visits_push TO {account}")
+        for each, keep, told in ((deploy, 4, kind == "mysql"), (url, 3, False)):  # who may see what is granted, or not
+            with roost.Store(each) as store:
+                store.alter(roost.Ring("visits", Visit, per="uid", keep=keep))
+            assert ("visits_push is made anew" in caplog.text) is told
+            caplog.clear()
+            if told:
+                sql.execute(f"GRANT EXECUTE ON PROCEDURE {database}.visits_push TO {account}")
+            with contextlib.closing(clients.connect(app)) as client:
+                client.execute(CALLS[kind].format("visits_push"))
 
 
 def test_the_metrics_to_alert_on_exist() -> None:

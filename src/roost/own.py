@@ -4,9 +4,9 @@ from roost.dialects.dialect import Dialect, Row
 from roost.errors import Invalid
 from roost.structures.clock import duration
 from roost.structures.console import REQUIRED, Console, PeekConsole
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, first
 from roost.structures.plan import Context
-from roost.structures.program import ProgramPlan, Write, first
+from roost.structures.program import ProgramPlan, Write
 from roost.structures.reading import Ask
 from roost.structures.refusing import RefusingPlan
 from roost.structures.registry import register

@@ -237,3 +237,67 @@ def test_the_first_push_of_a_key_waits_for_alter_and_keeps_the_new_cap(many: int
         store.run(old.push_all([Visit(2, n) for n in range(many, many + 4)]))
         assert store.run(new.latest(2)) == [Visit(2, n) for n in range(many + 3, many + 3 - min(many + 4, 5), -1)]
         assert store.check() == []
+
+
+@dataclass(frozen=True)
+class Score:
+    board: int
+    player: int
+    points: int
+
+
+def scores(keep: int | None, **options: Any) -> Any:
+    return roost.Capped("scores", Score, per="board", unique="player", keep=keep, **options)
+
+
+BEST = {"order": "points", "on_duplicate": "best"}
+# What `alter` changes, and what a process of the former declaration adds before it and while it runs.
+BESIDE: dict[str, Any] = {
+    "best": (scores(7, **BEST), scores(1, **BEST), lambda made, n: made.add(Score(1, n, n))),
+    "bound": (scores(None, keep_for=1000), scores(2, keep_for=1000), lambda made, n: made.add(Score(1, n, n))),
+    "rows": (scores(9, keep_for=5000), scores(9, keep_for=10), lambda made, n: made.add(Score(1, n, n))),
+    "set": (*[roost.Set("scores", key=int, member=int, keep=n) for n in (5, 2)], lambda made, n: made.add(1, n)),
+    "members": (*[roost.Set("scores", key=int, keep_for=n) for n in (5000, 10)], lambda made, n: made.add(n, "a")),
+    "ring": (
+        *[roost.Ring("scores", Visit, per="uid", keep=9, keep_for=n) for n in (5000, 10)],
+        lambda made, n: made.push_all([Visit(key, n) for key in range(20)]),
+    ),
+    "column": (
+        *[roost.Ring("scores", row, per="uid", keep=3) for row in (Visit, Late)],
+        lambda made, n: made.push_all([Visit(key, n) for key in range(2)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_call_beside_alter_leaves_nothing_that_the_new_declaration_forbids(name: str, server_url: str) -> None:
+    old, new, add = BESIDE[name]
+    errors: list[Exception] = []
+
+    def write() -> None:
+        try:
+            store.run(add(old, 9))
+        except Exception as error:
+            errors.append(error)
+
+    def beside(text: str, row: object) -> None:
+        if text.startswith("UPDATE roost_catalog") and not writing.ident:
+            writing.start()
+            waits = f"SELECT 1 FROM {WAITS[server_url.partition(':')[0]]}"
+            until(lambda: not writing.is_alive() or found(sql, waits), "a call that waits, or is over")
+
+    with (
+        roost.Store(server_url) as store,
+        roost.Store(server_url, trace=beside) as altering,
+        application(server_url) as sql,
+    ):
+        store.create(old)
+        store.run_all(*[add(old, n) for n in range(4)])
+        writing = threading.Thread(target=write)
+        altering.alter(new)
+        writing.join(PATIENCE)
+        assert (errors, store.check()) == ([], [])
+        store.run(add(old, 10))
+        assert store.check() == []
+        if "keep_for" in new.definition and name != "bound":
+            assert not found(sql, f"SELECT 1 FROM roost_scores_rows WHERE until > {int((time.time() + 60) * 1e6)}")

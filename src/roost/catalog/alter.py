@@ -94,7 +94,7 @@ def alter(
         ) from error
     dropped = yield from making.drop_programs(plan, programs)  # by now the view calls the new ones
     if dropped and not plan.dialect.replaces:
-        yield from _settle(plan, old, new, plan.settled.intersection(new))
+        yield from _settle(plan, old, new, plan.settled.keys() & new)
     if view is not None:
         yield catalog.set_view(structure.name, view)
     if view is not None and view is not had_view:
@@ -137,7 +137,7 @@ def _change(
         yield from _replace_definition(catalog, plan.structure)
     yield from making.make_programs(plan, programs)
     if plan.dialect.replaces and not plan.dialect.transactional_ddl:
-        yield from _settle(plan, old, new, plan.settled.intersection(changed))
+        yield from _settle(plan, old, new, plan.settled.keys() & {*changed})
     return changes + [
         f"{fact}: {'of a late call' if late else fact_in_words(fact, old.get(fact))} ->"
         f" {fact_in_words(fact, new.get(fact))}"
@@ -161,7 +161,7 @@ def _settle(plan: StructurePlan, old: Facts, new: Facts, facts: Collection[str])
         yield Control.BEGIN_ALONE
     for fact in facts:
         with suppress(Invalid):  # a collection that rejects drops no row
-            yield from plan.alterations[fact](plan, old, new)
+            yield from plan.settled[fact](plan, old, new)
 
 
 def _added(structure: Structure, old: Facts, new: Facts, given: Mapping[str, Any]) -> Sequence[tuple[Column, Any]]:

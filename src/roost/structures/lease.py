@@ -17,9 +17,9 @@ from roost.dialects.dialect import Row
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, at_moment, datetime_of, duration, microseconds
 from roost.structures.console import PeekConsole
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, first
 from roost.structures.plan import Careful, Context, Rule, Verb
-from roost.structures.program import Answering, ProgramPlan, Write, first
+from roost.structures.program import Answering, ProgramPlan, Write
 from roost.structures.reading import Ask
 from roost.structures.relation import ReadOnly
 from roost.structures.rules import rule, sweep

@@ -6,6 +6,7 @@ So there the name of a program ends in a digest of its text: a new text is made 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from roost.structures.views.sqlite import SQLITE_VIEWS
 from roost.structures.views.view import NO_VIEW, FoundView, View, ViewDialect
 from roost.structures.words import mysql, words
 
+log = logging.getLogger("roost")
+
 # The stored routines of some names: each with the text of `Routine.text`, or "" where something else about it differs.
 FOUND = {
     "sqlite": "SELECT name, group_concat(sql, char(10)) FROM\n"
@@ -35,16 +38,20 @@ UNION ALL SELECT _utf8mb4 X'', {mark} FROM information_schema.user_privileges WH
 UNION ALL SELECT _utf8mb4 X'', {mark} FROM information_schema.schema_privileges
   WHERE {mine} AND DATABASE() LIKE table_schema""",
     "postgresql": """\
-SELECT p.proname::text, CASE WHEN p.prosecdef AND p.proowner = r.relowner
-    AND {here}
+SELECT p.proname::text, CASE WHEN p.proowner = r.relowner AND (p.prosecdef AND {here} OR left(p.prosrc, 7) = 'SELECT ')
     THEN p.prosrc WHEN strpos(p.prosrc, {mark}) > 0 THEN {mark} ELSE '' END
   FROM pg_proc p LEFT JOIN pg_class r ON r.oid = to_regclass({rows})::oid
   WHERE p.proname IN ({names}) AND p.pronamespace = quote_ident(current_schema())::regnamespace""",
 }
 
+GRANTED = """\
+SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.procs_priv
+  WHERE db = DATABASE() AND routine_name = {name} AND routine_type = 'PROCEDURE' AND FIND_IN_SET('Execute', proc_priv)
+    AND CONCAT(user, '@', host) <> CURRENT_USER()"""
 DEFINERS = """\
 SELECT routine_name, definer FROM information_schema.routines
   WHERE routine_schema = DATABASE() AND routine_name IN ({names})"""
+LOST = "%s is made anew: %s need EXECUTE on this procedure again"
 USER = "SUBSTRING_INDEX(CURRENT_USER(), '@', {})"
 MINE = f"privilege_type = 'CREATE ROUTINE' AND grantee = CONCAT(QUOTE({USER.format(1)}), '@', QUOTE({USER.format(-1)}))"
 
@@ -122,8 +129,27 @@ def make_programs(plan: StructurePlan, routines: Sequence[Routine]) -> Generator
     for routine in routines:
         if routine.name in differ:
             # SQLite cannot replace a view; elsewhere what is there is replaced in place, and no call misses it.
+            granted = (yield from _granted(plan, routine.name)) if plan.dialect.name == "mysql" else []
             for sql in [*(routine.drop if plan.dialect.name == "sqlite" else ()), *routine.make]:
                 yield execute(sql)
+            for account in granted:
+                try:
+                    yield execute(f"GRANT EXECUTE ON PROCEDURE `{routine.name}` TO {account}")
+                except Error:
+                    log.warning(LOST, routine.name, account)
+
+
+def _granted(plan: StructurePlan, name: str) -> Generator[Statement, Any, list[str]]:
+    # The accounts whose right to call a procedure goes with it, since MySQL does not replace one.
+    literal = plan.dialect.literal(name)
+    if not (yield from fetch(DEFINERS.format(names=literal))):
+        return []
+    try:
+        found = yield from fetch(GRANTED.format(name=literal))
+    except Error:  # this account may not see them
+        log.warning(LOST, name, "accounts to which it was granted")
+        return []
+    return [account for (account,) in found]
 
 
 def all_programs(plan: StructurePlan, definitions: Sequence[str]) -> Sequence[Routine]:

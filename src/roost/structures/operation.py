@@ -6,7 +6,7 @@ printed, compared, hashed, pickled and repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -112,3 +112,8 @@ class Operation(Generic[T]):
 _set_structure: Any = Operation.__dict__["structure"].__set__
 _set_verb: Any = Operation.__dict__["verb"].__set__
 _set_args: Any = Operation.__dict__["args"].__set__
+
+
+def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
+    """Return the outcome of an operation with one row, as its result."""
+    return int(outcomes[0] or 0)

@@ -142,7 +142,7 @@ class StructurePlan(TargetPlan):
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
     altering: str = ""  # what `alter` locks its tables with, where the row of its definition is not enough
     alterations: ClassVar[Mapping[str, Alteration]] = {}  # by fact, what `alter` does to the rows
-    settled: ClassVar[frozenset[str]] = frozenset()  # those done again behind the last call of a former program
+    settled: ClassVar[Mapping[str, Alteration]] = {}  # what it does behind the last call of a former program
     late: str = ""  # the query for a key whose `keep` a call has written by a former declaration, after `alter`
     wire: ClassVar[type[Wire] | None] = Wire  # its behaviour over HandlerSocket; None: that of a table
 

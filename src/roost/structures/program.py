@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Template, Together, Wanted, execute, parts
 from roost.errors import Error, StatementFailed
 from roost.structures.clock import SECOND, microseconds, time_table
-from roost.structures.operation import RUNS, Operation
+from roost.structures.operation import RUNS, Operation, first
 from roost.structures.plan import (
     Careful,
     Context,
@@ -29,11 +29,11 @@ from roost.structures.plan import (
     in_rounds,
     in_turns,
     seizing,
+    write,
 )
-from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
-from roost.structures.rules import removals
-from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
+from roost.structures.rules import end_late_rows
+from roost.structures.steps import Do, Head, Let, Program, Step, number
 from roost.structures.words.mysql import MOST_JSON_LENGTH, MOST_JSON_ROWS, calling, in_json, results
 from roost.structures.words.sqlite import SQLiteWords
 from roost.structures.words.words import Words, short_digest
@@ -84,6 +84,7 @@ class ProgramPlan(ReadPlan):
 
     first: Mapping[str, str] = {}
     own_time = True
+    settled: ClassVar[Any] = {"keep_for": end_late_rows}
     optimistic: ClassVar[frozenset[str]] = frozenset()
     of_all: ClassVar[frozenset[str]] = frozenset(["keys"])
 
@@ -106,12 +107,12 @@ class ProgramPlan(ReadPlan):
         self.tables = tuple(self.made())
         if self.expires and self.own_time:
             self.tables += time_table(self, self.timing())
-        routines: list[Routine] = []
+        routines = [*self.words.marks]
         self._refused_as: dict[str, Mapping[str, int]] = {}
         for program in self.programs():
             if program.many and isinstance(self.words, SQLiteWords):
                 if sql := self.words.statement(program):
-                    self._many[program.verb] = modification(sql, self.dialect.holes(len(program.given)))
+                    self._many[program.verb] = write(sql, self.dialect.holes(len(program.given)))
                 continue
             routine = self.words.routine(program)
             routines.append(routine)
@@ -485,10 +486,6 @@ class ProgramPlan(ReadPlan):
         """Return what is done before rows of a key are removed, given the condition of that key."""
         return ()
 
-    def removals(self, goes: str = "") -> Iterator[Program]:
-        """Yield the programs `clear` and `forget` of a structure with heads."""
-        return removals(self, goes)
-
     def key_of(self, op: Operation[Any]) -> Sequence[Row]:
         """Return the stored key of an operation that concerns a whole key, as the only row of a call."""
         return [self.key_out(op.args[0])]
@@ -497,12 +494,5 @@ class ProgramPlan(ReadPlan):
 _BOUNDED = "CASE WHEN {0} BETWEEN 0 AND 1099511627774 THEN ({0}) END"  # less than MOST_ANSWER
 
 
-def first(_: Operation[Any], outcomes: Sequence[Any]) -> int:
-    """Return the outcome of an operation with one row, as its result."""
-    return int(outcomes[0] or 0)
-
-
 def _outcome(values: Sequence[Any], width: int) -> Any:
-    if width == 1:
-        return values[0]
-    return tuple(values) if width else None
+    return values[0] if width == 1 else tuple(values) if width else None

@@ -15,7 +15,7 @@ from roost.structures.steps import number
 from roost.structures.words.mysql import MySQLWords
 from roost.structures.words.postgresql import PostgreSQLWords
 from roost.structures.words.sqlite import SQLiteWords
-from roost.structures.words.words import NAMED, Words, parameters
+from roost.structures.words.words import NAMED, Words, parameters, short_digest
 from roost.types.columns import Column
 
 WORDS: Mapping[str, type[Words]] = {"sqlite": SQLiteWords, "mariadb": MySQLWords, "postgresql": PostgreSQLWords}
@@ -77,6 +77,7 @@ class ReadPlan(StructurePlan):
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         self.words = dialect.choose(WORDS)(structure.name, dialect, structure.key.columns)
+        self.words.declaration = short_digest(structure.definition)
         if not self.heads:
             self.words.head = self.words.rows
         self._by_store = dialect.name == "sqlite"

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, TypeVar
 
 from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
 from roost.structures.console import REQUIRED
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, first
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
-from roost.structures.program import Calling, Write, first
+from roost.structures.program import Calling, Write
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import LOCKED, Relation
 from roost.structures.rows import PLACES, EntriesWire, Rows, RowsConsole, RowsPlan, RowStructure, keep_limit
-from roost.structures.rules import UNTIL, change_keep_for, has_head, lasting, rule, seconds, sequences, sweep
+from roost.structures.rules import UNTIL, change_keep_for, has_head, lasting, removals, rule, seconds, sequences, sweep
 from roost.structures.steps import IN_ORDER, OUTCOMES, Do, Door, Fact, Give, Next, Now, Program, Step, number
 from roost.structures.structure import AnyKey, column_facts
 from roost.structures.views.sqlite import SQLiteViewWords
@@ -171,14 +171,14 @@ class RingPlan(RowsPlan):
             gives = gives if self.dialect.family == "postgresql" else [Column("sequences", OUTCOMES)]
             yield Program("push_all", self.in_sets, self._pushing_all, gives, many=True, whole=True)
             yield self.lock_program()
-        yield from self.removals()
+        yield from removals(self)
         if self.expires:
             yield sweep([*key, SLOT])
 
     def _pushing(self, w: Words) -> Iterator[Step]:
         keep, key, others = self.structure.keep, w.values(self.structure.key.columns), w.values(self.others)
         yield Next("sequence", self.first)
-        if w.loops:
+        if w.dialect.family == "mariadb":
             new = f"{w['sequence']} = 1"
             yield Fact("keep", keep, when=new)
             yield Do(f"UPDATE {w.head} SET keep = {w['keep']} WHERE {w.mine()} AND keep <> {w['keep']}", when=new)
@@ -205,10 +205,8 @@ class RingPlan(RowsPlan):
         names, given = ", ".join(key), ", ".join(key.values())
         if self.expires:
             yield Now()
-        if w.dialect.lock_table:  # waits for an `alter` before it looks
-            yield Do(f"LOCK TABLE {w.head} IN ROW EXCLUSIVE MODE")
-        yield Fact("keep", self.structure.keep)
         if w.dialect.family == "mariadb":
+            yield Fact("keep", self.structure.keep)
             place, adds = (w.new(each.name) for each in PLACES)
             heads = {**key, "sequence": adds, "keep": w["keep"]}
             made = f"IF({w.head}.sequence = 0, VALUES(keep), {w.head}.keep)"  # one that `lock` has made
@@ -231,7 +229,7 @@ class RingPlan(RowsPlan):
     SELECT q.*, row_number() OVER (PARTITION BY {given} ORDER BY q.ord) AS "its place",
       count(*) OVER (PARTITION BY {given}) AS "its count" FROM {w.source}),
   h AS (INSERT INTO {w.head} AS h ({names}, sequence, keep)
-    SELECT {given}, count(*), {w["keep"]} FROM q GROUP BY {given} ORDER BY {given}
+    SELECT {given}, count(*), {self.structure.keep} FROM q GROUP BY {given} ORDER BY {given}
     ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence,
       keep = CASE WHEN h.sequence = 0 THEN excluded.keep ELSE h.keep END
     RETURNING {h_names}, h.sequence, h.keep),

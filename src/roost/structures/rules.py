@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from roost.dialects.conditions import no_moment
-from roost.dialects.dialect import Statement, Template
+from roost.dialects.dialect import Statement, Template, Wanted, execute, fetch
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
 from roost.structures.plan import SEQUENCE, Facts, N, Rule, StructurePlan
@@ -171,6 +171,13 @@ def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[St
     less = old["keep_for"] - new["keep_for"]
     if less > 0:
         yield Statement(Template(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}"), [()])
+
+
+def end_late_rows(plan: Any, _: Facts, new: Facts) -> Generator[Wanted, Any, None]:
+    """Let rows that were written by a longer `keep_for`, by calls beside `alter`, last as if they were written now."""
+    if (keep_for := new.get("keep_for")) is not None:
+        ((end,),) = yield from fetch(f"SELECT {plan.now} + {keep_for * SECOND}")
+        yield execute(f"UPDATE {plan.rows_table} SET until = {end} WHERE until > {end}")
 
 
 def beyond(plan: Any, identity: Sequence[Column], order: str, keep: int) -> Statement:

@@ -74,10 +74,10 @@ class Now(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Remember a number of the declaration, as the catalog has it now. Not on SQLite, where nobody writes meanwhile.
+    """Remember a number of the declaration, as the catalog has it now. On MariaDB and MySQL only.
 
     A call that waited for `alter` goes on with the text of before. Where the tables' owner may not read the catalog,
-    and on PostgreSQL above READ COMMITTED, whose snapshot may be older than the program, the value is the program's.
+    the value is the program's.
     """
 
     name: str

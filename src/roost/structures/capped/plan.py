@@ -32,13 +32,24 @@ from roost.structures.capped.adding import (
     putting,
 )
 from roost.structures.capped.declaration import Capped, CappedWire
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, first
 from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, same
-from roost.structures.program import Calling, Write, first
+from roost.structures.program import Calling, Write
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
 from roost.structures.rows import RowsPlan, values_of
-from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, rule, sequences, sweep
+from roost.structures.rules import (
+    UNTIL,
+    beyond,
+    change_keep_for,
+    counted,
+    has_head,
+    lasting,
+    removals,
+    rule,
+    sequences,
+    sweep,
+)
 from roost.structures.steps import (
     DUPLICATE,
     FULL,
@@ -96,7 +107,7 @@ class CappedPlan(RowsPlan):
 
     structure: Capped[Any, Any, Any]
     wire = CappedWire
-    settled = frozenset(["keep"])
+    settled: ClassVar[Any] = {**RowsPlan.settled, "keep": _change_keep}
     optimistic = frozenset(["add"])
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 
@@ -160,7 +171,7 @@ class CappedPlan(RowsPlan):
         yield Program("remove", [*key, *ids], self._removing, [number("had")], pinned=IN_ORDER, before=there)
         # Without a count a head is not written with each row, so an old snapshot may not show all rows.
         may_hide = self.structure.keep is None and self.dialect.family == "postgresql"
-        yield from self.removals(self.dialect.read_committed if may_hide else "")
+        yield from removals(self, self.dialect.read_committed if may_hide else "")
         if self.expires:
             yield sweep([*key, *ids], head=True, remember=self.remember)
 

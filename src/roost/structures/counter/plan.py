@@ -17,9 +17,9 @@ from roost.errors import Overflow, StatementFailed
 from roost.structures import steps
 from roost.structures.clock import SHOWN, datetime_of
 from roost.structures.counter.declaration import MAX_SLOTS, START, TOTAL, Counter, CounterWire
-from roost.structures.operation import RUNS, Operation
+from roost.structures.operation import RUNS, Operation, first
 from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Rule, Verb
-from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write, first
+from roost.structures.program import MAKES, Answering, Calling, ProgramPlan, Write
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import ByDatabase
 from roost.structures.rules import gone, rule

@@ -16,12 +16,12 @@ from roost.dialects.dialect import Dialect, Row, Statement, Wanted, execute, que
 from roost.errors import Invalid
 from roost.structures.clock import SECOND
 from roost.structures.console import Console, Table
-from roost.structures.operation import RUNS, Operation
+from roost.structures.operation import RUNS, Operation, first
 from roost.structures.plan import SEQUENCE, Context, Facts, N, Operations, Rule, same
-from roost.structures.program import MAKES, Calling, ProgramPlan, Write, first
+from roost.structures.program import MAKES, Calling, ProgramPlan, Write
 from roost.structures.reading import Ask
 from roost.structures.relation import Relation
-from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, rule, sweep
+from roost.structures.rules import UNTIL, beyond, change_keep_for, counted, has_head, lasting, removals, rule, sweep
 from roost.structures.set.declaration import Set
 from roost.structures.steps import BY_INDEX, IN_ORDER, OUTCOMES, Do, Give, Head, Let, Now, Program, Put, Step, number
 from roost.structures.views.postgresql import newest_version
@@ -83,7 +83,7 @@ class SetPlan(ProgramPlan):
     """A set in one dialect's words."""
 
     structure: Set[Any, Any]
-    settled = frozenset(["keep"])
+    settled: ClassVar[Any] = {**ProgramPlan.settled, "keep": _change_keep}
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
     wire = SetWire
 
@@ -138,7 +138,7 @@ class SetPlan(ProgramPlan):
             yield Program("add_all", self.pair, rows, many=True)
             yield Program("count_all", given, heads, many=True)
         if self.heads:
-            yield from self.removals()
+            yield from removals(self)
         else:
             had = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()}{self.living()}"
             yield Program("clear", self.structure.key.columns, self._clearing, [HAD], before=had)

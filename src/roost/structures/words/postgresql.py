@@ -8,6 +8,8 @@ Rules for all functions:
   schema in which they were made, and operators have operands of exactly the types for which the system defines them.
 - Each statement of a function sees what was committed before it began (READ COMMITTED): what the first one has locked,
   the following ones read as it is then.
+- A session goes on with the text of a function that `alter` replaces meanwhile. So each begins with a lock of the table
+  that `alter` locks, and if the declaration is another one then, it calls the function of its name that is there now.
 """
 
 from __future__ import annotations
@@ -27,24 +29,34 @@ from roost.types.columns import Column
 
 # The search path, the owner and the rights of a function. The path ends with a name that no schema can have, and that
 # stays when a schema is renamed: the number of the table that is meant (`_guards`). A new function gets no rights from
-# ALTER DEFAULT PRIVILEGES; one that is replaced keeps those that were granted, if it has the comment and was the
-# tables' owner's.
+# ALTER DEFAULT PRIVILEGES, but those of the one in whose place it comes; one that is replaced keeps them, if it has the
+# comment and was the tables' owner's.
 BIND = """\
 DO $roost$ DECLARE owner name; old name; place name; other regrole; BEGIN
   SELECT pg_get_userbyid(r.relowner), 'pg_roost_' || r.oid INTO owner, place
     FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
   SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = {literal}::regprocedure::oid;
-  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp, %I', current_schema(), place);
-  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
+{settings}  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
 {revoked}
+    IF current_setting('roost.granted', true) <> '' THEN
+      EXECUTE format('GRANT EXECUTE ON FUNCTION {function} TO %s', current_setting('roost.granted'));
+    END IF;
   END IF;
   COMMENT ON FUNCTION {function} IS 'a program, made by Roost';
   EXECUTE format('ALTER FUNCTION {function} OWNER TO %I', owner);
 END $roost$"""
 
-# Drops functions of the same name that cannot be replaced: with other parameters, or another type of result.
+HERE = "  EXECUTE format('ALTER FUNCTION {function} SET search_path = %I, pg_temp, %I', current_schema(), place);\n"
+
+# Drops functions of the same name that cannot be replaced: with other parameters, or another type of result. Before,
+# it notes who may execute those of this name, or of the name without the ending for a former declaration.
 OTHERS = """\
 DO $roost$ DECLARE other regprocedure; BEGIN
+  PERFORM set_config('roost.granted', (SELECT string_agg(DISTINCT g.grantee::regrole::text, ', ')
+    FROM pg_proc p JOIN pg_class r ON r.relowner = p.proowner, aclexplode(p.proacl) g
+    WHERE r.oid = to_regclass({rows})::oid AND p.proname IN ({name}, {base})
+      AND p.pronamespace = quote_ident(current_schema())::regnamespace
+      AND obj_description(p.oid, 'pg_proc') IS NOT NULL AND g.grantee NOT IN (0::oid, p.proowner)), true);
   FOR other IN SELECT p.oid FROM pg_proc p
       WHERE p.proname = {name} AND p.pronamespace = quote_ident(current_schema())::regnamespace
         AND strpos(p.prosrc, {mark}) > 0
@@ -90,6 +102,44 @@ class PostgreSQLWords(ServerWords):
     @property
     def my_head(self) -> str:
         return f"ctid = (SELECT h.ctid FROM {self.head} h WHERE {newest_version(self.values(self.key))})"
+
+    @property
+    def marks(self) -> Sequence[Routine]:
+        # It tells which declaration is stored. Calls of it become a constant of the plan, until it is replaced.
+        function, text = f"{self._declared}()", f"SELECT {self.dialect.literal(self.declaration)}::text {MARK}"
+        make = f"CREATE OR REPLACE FUNCTION {function} RETURNS text LANGUAGE sql STABLE AS $roost${text}$roost$"
+        bound = (make, self._bound(function, ""))
+        return [Routine(self._declared, bound, (f"DROP FUNCTION IF EXISTS {function}",), text)]
+
+    @property
+    def _declared(self) -> str:
+        return f"roost_{self.name}_declaration"
+
+    def _newest(self, name: str) -> list[str]:
+        # Waits for an `alter`, and calls the function that it has left.
+        program = self._program
+        call = f"{name}({', '.join(f'${place}' for place in range(1, len(program.given) + 1))})"
+        match program.gives:
+            case ():
+                again = f"PERFORM {call}; RETURN;"
+            case (_,):
+                again = f"RETURN QUERY SELECT * FROM {call}; RETURN;" if program.many else f"RETURN {call};"
+            case several:
+                first = len(program.given) + 1
+                into = ", ".join(f"${place}" for place in range(first, first + len(several)))
+                again = f"SELECT * INTO {into} FROM {call}; RETURN;"
+        stale = f"{self._declared}() <> {self.dialect.literal(self.declaration)}"
+        return [f"LOCK TABLE {self.head} IN ROW EXCLUSIVE MODE;", self._if(stale, again)]
+
+    def _bound(self, function: str, settings: str = HERE) -> str:
+        literal = self.dialect.literal
+        return BIND.format(
+            rows=literal(self.rows),
+            function=function,
+            literal=literal(function),
+            revoked=revoked(function),
+            settings=settings.format(function=function),
+        )
 
     def write(
         self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str], returning: str = ""
@@ -190,7 +240,9 @@ class PostgreSQLWords(ServerWords):
             case several:
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
-        block = "\n".join(f"  {line}" for line in "\n".join([*self._guards(program), *lines]).split("\n"))
+        block = "\n".join(
+            f"  {line}" for line in "\n".join([*self._guards(program), *self._newest(name), *lines]).split("\n")
+        )
         settings = [f"{each} = off" for each in program.pinned]
         if program.many:  # the length of given arrays would make each call worth a plan of its own, which takes as long
             settings.append("plan_cache_mode = force_generic_plan")
@@ -209,12 +261,15 @@ class PostgreSQLWords(ServerWords):
         named = [*program.given, *(program.gives if len(program.gives) > 1 else ())]
         names = ", ".join(literal(each.name) for each in named)
         others = OTHERS.format(
-            name=literal(name), mark=literal(MARK), function=literal(function), gives=literal(gives), named=names
+            name=literal(name),
+            base=literal(name.removesuffix(self.variant)),
+            rows=literal(self.rows),
+            mark=literal(MARK),
+            function=literal(function),
+            gives=literal(gives),
+            named=names,
         )
-        bind = BIND.format(
-            rows=literal(self.rows), function=function, literal=literal(function), revoked=revoked(function)
-        )
-        return Routine(name, (others, make, bind), (f"DROP FUNCTION IF EXISTS {function}",), text)
+        return Routine(name, (others, make, self._bound(function)), (f"DROP FUNCTION IF EXISTS {function}",), text)
 
     def _if(self, when: str, work: str) -> str:
         if not when:
@@ -268,13 +323,6 @@ class PostgreSQLWords(ServerWords):
         change = {step.column: f"{self.head}.{step.column} + 1"}
         values = {**self.values(self.key), step.column: "1", **step.first}
         return [f"{self.write(self.head, values, [*values][: len(self.key)], change, told)};"]
-
-    def _looked_up(self, fact: str, value: int) -> str:
-        # An older snapshot shows an older catalog.
-        source = f"FROM roost_catalog c WHERE c.name = {self.dialect.literal(self.name)}"
-        found = f"it.{fact} := coalesce((SELECT (c.definition::json->>'{fact}')::bigint\n  {source}), {value});"
-        sees = f"{self.dialect.read_committed} AND has_table_privilege('roost_catalog', 'SELECT')"
-        return f"it.{fact} := {value};\n" + self._if(sees, found)
 
     def _lock_head(self, head: steps.Head) -> list[str]:
         # A head that exists is locked by a SELECT, which writes no new version of it. If the snapshot of the

@@ -37,6 +37,7 @@ class Words(ABC):
 
     def __init__(self, name: str, dialect: Dialect, key: Sequence[Column]) -> None:
         self.name, self.dialect, self.key = name, dialect, key
+        self.declaration = ""  # what identifies the stored declaration
         self.variant = ""  # ends the names of programs that are given whole rows of a declaration with fewer columns
         self.rows, self.head, self.times = (f"roost_{name}_{table}" for table in ("rows", "head", "clock"))
 
@@ -49,6 +50,11 @@ class Words(ABC):
     def stands(self) -> str:
         """The condition that this time stands still: the clock has jumped back, and no program has noticed it yet."""
         return f"EXISTS (SELECT 1 FROM {self.times} t WHERE t.latest - ({self.clock} + t.ahead) >= {SECOND})"
+
+    @property
+    def marks(self) -> Sequence[Routine]:
+        """Routines beside the programs, which these call."""
+        return ()
 
     def type_of(self, column: Column) -> str:
         """Return a column's type as a parameter or a variable has it."""
