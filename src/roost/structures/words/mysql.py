@@ -226,15 +226,16 @@ class MySQLWords(ServerWords):
         return f"SET {self[fact]} = COALESCE(({found}), {value})"
 
     def _store_time(self) -> list[str]:
-        # Where nothing may wait, SKIP LOCKED would roll back the transaction on MariaDB; there a sweep stores the time.
+        # With a timeout of 0, as a call has that waits for nobody, MariaDB's SKIP LOCKED rolls back the transaction.
+        skips = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR " if self.dialect.name == "mariadb" else ""
         now, clock, latest, ahead, row = map(self.__getitem__, ("now", "clock", "latest", "ahead", "clock_row"))
         return [
             f"SET {clock} = {self.clock}",
             f"SELECT t.latest, t.ahead INTO {latest}, {ahead} FROM {self.times} t WHERE t.id = 0",
             f"SET {now} = GREATEST({clock} + COALESCE({ahead}, 0), COALESCE({latest}, 0))",
-            f"IF ABS({clock} + {ahead} - {latest}) >= {SECOND} AND @@innodb_lock_wait_timeout > 0 THEN\n"
-            f"    SELECT id INTO {row} FROM {self.times} WHERE id = 0 AND latest = {latest} AND ahead = {ahead}\n"
-            f"      FOR UPDATE SKIP LOCKED;\n"
+            f"IF ABS({clock} + {ahead} - {latest}) >= {SECOND} THEN\n"
+            f"    {skips}SELECT id INTO {row} FROM {self.times}\n"
+            f"      WHERE id = 0 AND latest = {latest} AND ahead = {ahead} FOR UPDATE SKIP LOCKED;\n"
             f"    IF {row} IS NOT NULL THEN\n"
             f"      UPDATE {self.times} FORCE INDEX (PRIMARY) SET latest = {now},\n"
             f"        ahead = IF({now} - ({clock} + {ahead}) >= {SECOND}, {now} - {clock}, {ahead}) WHERE id = 0;\n"
