@@ -86,6 +86,8 @@ def test_the_rights_on_the_page_suffice(kind: str) -> None:
             store.alter(roost.Ring("visits", Visit, per="uid", keep=2))
             store.create(pageviews, likes)
             assert store.check() == []
+        with roost.Store(app) as store:
+            store.create(*STRUCTURES)  # as they were before `alter`
 
 
 @dataclass(frozen=True)

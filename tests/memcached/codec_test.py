@@ -121,6 +121,9 @@ def test_a_turn_has_an_end(store: roost.Store) -> None:
     assert player.pieces[0].rest == b"mn\r\nget a b\r\nmn\r\nset a 0 0 1\r\nx\r\n"
     answers = player.ask(b"mn\r\n", b"get a\r\n", budget=Budget(Limits(answers=1)))
     assert (answers[0], answers[1][:7], player.pieces[0].rest) == (b"", b"VALUE a", b"mn\r\n")
+    for secret, asked in ((None, b"mn\r\n"), (b"me:my secret", b"x\r\n")):  # nothing for the database
+        player = Player(store, pages, secret=secret)
+        assert player.ask(asked * 3000, budget=Budget(Limits(answers=1)))[0].count(b"\n") == 1024
 
 
 def test_a_block_that_is_too_long_is_passed_over(store: roost.Store) -> None:

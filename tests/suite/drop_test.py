@@ -76,6 +76,25 @@ def test_half_dropped_is_dropped_by_the_next(open_store: Make) -> None:
     assert store.structures() == []
 
 
+class Stop(BaseException):
+    """A process that ends."""
+
+
+def test_half_created_is_created_by_the_next(store_url: str, open_store: Make) -> None:
+    """Its clock has the row that create inserts."""
+    expiring = roost.Ring("visits", Visit, per="uid", keep=3, keep_for=60)
+
+    def traced(sql: str, _: object) -> None:
+        if sql.startswith("INSERT INTO roost_catalog"):
+            raise Stop
+
+    with roost.Store(store_url, trace=traced) as store, pytest.raises(Stop):
+        store.create(expiring)
+    store = open_store(expiring)
+    store.run(expiring.push(Visit(1, 2)))
+    assert store.check() == []
+
+
 def test_f122_a_wrong_declaration_is_dropped_and_made_anew(open_store: Make) -> None:
     store = open_store(visits)
     other = roost.Ring("visits", Egg, per="basket", keep=5)

@@ -284,8 +284,8 @@ def create(
             raise Invalid(f"two different structures are named {plan.structure.name}")
     plans = [*declared.values()]
     # Also where nothing can be written. SQLite's write lock is taken before anything is read.
-    if catalog.dialect.is_server and (yield from _is_made(catalog, plans, view)):
-        return {}
+    if catalog.dialect.is_server and (made := (yield from _is_made(catalog, plans, view, exact))) is not None:
+        return made
     yield from lock(catalog)
     yield from make_private(catalog)
     yield from owned(catalog.dialect)
@@ -358,20 +358,33 @@ def _with_columns(plan: StructurePlan) -> Generator[Statement, Any, None]:
             )
 
 
-def _is_made(catalog: Catalog, plans: Sequence[StructurePlan], view: bool) -> Generator[Wanted, Any, bool]:
+def _is_made(
+    catalog: Catalog, plans: Sequence[StructurePlan], view: bool, exact: bool
+) -> Generator[Wanted, Any, dict[str, str] | None]:
+    # What `create` returns where it has nothing to make; else None.
     there = yield from guarded(catalog.dialect, catalog.tables)
     if not there >= {*catalog.tables}:
-        return False
+        return None
+    former: dict[str, str] = {}
     for plan in plans:
+        name, definition = plan.structure.name, plan.structure.definition
         if not (yield from owned(catalog.dialect, plan.rows_table)):
-            return False
-        if (yield from catalog.stored(plan.structure.name)) != plan.structure.definition:
-            return False
-        if (yield from making.programs_differ(plan)) or (
-            view and plan.has_view and not (yield from making.is_made(plan))
+            return None
+        stored = yield from catalog.stored(name)
+        if (
+            stored is not None
+            and stored != definition
+            and not exact
+            and (yield from _was_stored(catalog, plan, stored))
         ):
-            return False
-    return True
+            former[name] = difference(stored, definition)
+        elif (
+            stored != definition
+            or (yield from making.programs_differ(plan))
+            or (view and plan.has_view and not (yield from making.is_made(plan)))
+        ):
+            return None
+    return former
 
 
 def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Generator[Wanted, Any, bool]:
@@ -389,16 +402,16 @@ def former_definitions(catalog: Catalog, name: str) -> Generator[Statement, Any,
 
 
 def _clear_away(plan: StructurePlan) -> Making:
-    # Left by an interrupted create: tables without an entry, which nobody can have written to.
-    there = yield from guarded(plan.dialect, plan.layout)
-    for table in plan.layout:
-        if table not in there:
-            continue
-        if (yield from fetch(f"SELECT 1 FROM {table} LIMIT 1")):
+    # Left by an interrupted create: tables without an entry, with no more rows than create itself inserts.
+    there = sorted((yield from guarded(plan.dialect, plan.layout)))
+    for table in there:
+        made = sum([sql.startswith(f"INSERT INTO {table} ") for sql in plan.tables])
+        if len((yield from fetch(f"SELECT 1 FROM {table} LIMIT {made + 1}"))) > made:
             raise Invalid(
                 f"{plan.structure.name}: there is a table {table} with rows, and the catalog has no entry of it; "
                 "rename or drop it"
             )
+    for table in there:
         yield execute(f"DROP TABLE {table}")
 
 

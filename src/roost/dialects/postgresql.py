@@ -21,9 +21,8 @@ SELECT w.name, pg_get_userbyid(c.relowner), EXISTS (SELECT FROM pg_class r WHERE
   FROM unnest(ARRAY[{names}]::text[]) AS w (name)
     JOIN pg_class c ON c.oid = to_regclass(quote_ident(w.name))::oid
     JOIN pg_namespace n ON n.oid = c.relnamespace
-    JOIN pg_roles me ON me.rolname = current_user
-  WHERE NOT pg_has_role(c.relowner, me.oid, 'MEMBER'::text)
-    AND (me.rolsuper OR NOT pg_has_role(c.relowner, n.nspowner, 'MEMBER'::text))
+  WHERE NOT pg_has_role(c.relowner, current_user, 'MEMBER'::text)
+    AND (current_setting('is_superuser') = 'on' OR NOT pg_has_role(c.relowner, n.nspowner, 'MEMBER'::text))
     AND (SELECT bool_and(pg_has_role(c.relowner, r.relowner, 'MEMBER'::text))
       FROM pg_class r WHERE {rows}) IS NOT TRUE"""
 

@@ -182,7 +182,7 @@ DELETE FROM roost_writers WHERE writer IN (
   SELECT writer FROM roost_writers WHERE at < now() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)"""
 FOREIGN_WRITERS = FOREIGN.format(
     names="'roost_writers'",
-    rows="r.relnamespace = c.relnamespace AND starts_with(r.relname::text, 'roost_')"
+    rows="r.relname BETWEEN 'roost_'::name AND 'roost_~'::name AND r.relnamespace = c.relnamespace"
     " AND right(r.relname::text, 5) = '_rows'",
 )
 # Waits for a transaction that has not ended: it holds the row, which may be uncommitted and not yet visible. If the

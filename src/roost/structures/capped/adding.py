@@ -207,11 +207,11 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
       FROM unnest({columns}, its.fresh, its.n, its.bound, its.last)
         AS k ({names}, "its fresh", "its n", "its bound", "its last")
       WHERE k."its fresh" > 0),
-    gone AS (DELETE FROM {rows} r USING k CROSS JOIN LATERAL (
-        SELECT v.ctid FROM {rows} v WHERE {same(key, "v.", "k.")}
+    gone AS (DELETE FROM {rows} r USING (SELECT v.* FROM k CROSS JOIN LATERAL (
+        SELECT {w.names([*key, *ids], "v.")} FROM {rows} v WHERE {same(key, "v.", "k.")}
           AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {keep}
-        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) v
-      WHERE r.ctid = v.ctid RETURNING {w.names(key, "r.")}, r.sequence),
+        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) v) v
+      WHERE {same([*key, *ids], "r.", "v.")} RETURNING {w.names(key, "r.")}, r.sequence),
     g AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names}),
     c AS (SELECT k.*, coalesce(g."its last", k."its bound") AS "new bound", CASE
         WHEN k."its excess" <= 0 THEN k."its n" + k."its fresh" WHEN g."its count" = k."its excess" THEN {keep}

@@ -28,6 +28,7 @@ from roost.types.columns import Column
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
 LONGEST = 64  # characters of a procedure's name
 MOST_JSON_ROWS = 5_000  # of one call of a set form
+MOST_JSON_LENGTH = 2**18  # characters of its values: as JSON in hexadecimal, one has up to twelve bytes
 HEXADECIMAL = ("binary", "uuid")  # kinds of values that JSON has in hexadecimal
 
 
