@@ -258,6 +258,7 @@ class RowsPlan(ProgramPlan):
 
     structure: Any
     heads = True
+    places: tuple[Column, ...] = PLACES
 
     def __init__(self, structure: Any, dialect: Dialect) -> None:
         self.others = structure.rows.others
@@ -285,7 +286,7 @@ class RowsPlan(ProgramPlan):
 
         Windows and groups of the database take longer to count them.
         """
-        return [*self.given, *(PLACES if self.dialect.family == "mariadb" else ())]
+        return [*self.given, *(self.places if self.dialect.family == "mariadb" else ())]
 
     def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         keys = [row[: self.key_width] for row in rows]

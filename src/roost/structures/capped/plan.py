@@ -37,7 +37,7 @@ from roost.structures.plan import AT, SEQUENCE, Context, Facts, N, Rule, same
 from roost.structures.program import Calling, Write
 from roost.structures.reading import MOST, Ask
 from roost.structures.relation import Relation
-from roost.structures.rows import RowsPlan, values_of
+from roost.structures.rows import PLACES, RowsPlan, values_of
 from roost.structures.rules import (
     UNTIL,
     beyond,
@@ -109,6 +109,7 @@ class CappedPlan(RowsPlan):
     wire = CappedWire
     settled: ClassVar[Any] = {**RowsPlan.settled, "keep": _change_keep}
     optimistic = frozenset(["add"])
+    places = (*PLACES, DISTINCT)
     alterations: ClassVar[Any] = {"keep": _change_keep, "keep_for": change_keep_for}
 
     def __init__(self, structure: Capped[Any, Any, Any], dialect: Dialect) -> None:
@@ -384,10 +385,6 @@ class CappedPlan(RowsPlan):
             if outcomes:
                 return outcomes
         return (yield from super().on_file(verb, rows, context))
-
-    @property
-    def in_sets(self) -> list[Column]:
-        return [*super().in_sets, *([DISTINCT] if self.dialect.family == "mariadb" else [])]
 
     def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         # Of rows with the same identity only the last one is stored.
