@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import roost
+from tests import servers
 from tests.cli.conftest import Shell
 
 MODULE = """
@@ -252,6 +254,19 @@ def test_ddl_prints_what_create_runs_and_opens_nothing(shell: Shell) -> None:
     assert tables("by_hand.db") == tables("roost.db")
     assert shell("check", "--store", "sqlite:///by_hand.db") == "every promise is kept\n"
     assert shell("create", "structures", "--store", "sqlite:///by_hand.db").count("is there already") == 2
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_the_client_of_mariadb_and_mysql_runs_what_ddl_prints(shell: Shell, name: str) -> None:
+    shell.write("structures.py", module())
+    client = servers.binary("mariadb", ["/usr/bin"], "mariadb-client")
+    with servers.own_database(name) as url:
+        sql = shell("ddl", "structures", "--store", f"{url}?dialect={name}")
+        host, port, database = re.fullmatch(r"mysql://root@(.*):(\d+)/(\w+)", url).groups()  # type: ignore[union-attr]
+        command = [client, "--skip-ssl", f"--host={host}", f"--port={port}", "--user=root", database]
+        subprocess.run(command, input=sql, text=True, check=True)
+        assert shell("create", "structures", "--store", url).count("is there already") == 2
+        assert shell("check", "--store", url) == "every promise is kept\n"
 
 
 def rows(path: str, sql: str) -> list[Any]:

@@ -137,6 +137,7 @@ def total(shell: Shell) -> int:
 def test_the_demo_leaves_the_store_of_the_environment_alone(shell: Shell) -> None:
     shell("demo", "--yes", *FEW, env={"ROOST_STORE": "sqlite:///production.db"})
     assert not [name for name in shell.files() if name.startswith("production")]
+    assert "[default: sqlite:///roost-demo.db]" in " ".join(shell("demo", "--help").split())
 
 
 def test_the_demo_as_make_run_starts_it(shell: Shell) -> None:

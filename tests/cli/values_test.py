@@ -28,13 +28,17 @@ GOOD: list[tuple[str, str, Any]] = [
     ("text(9)", " größe ", " größe "),
     ("text(9)", "", ""),
     ("binary(9)", "00fF", b"\x00\xff"),
+    ("binary(9)", r"\x00ff", b"\x00\xff"),  # of PostgreSQL's \copy
     ("binary(9)", "", b""),
     ("bool", "true", True),
     ("bool", "FALSE", False),
     ("bool", "1", True),
     ("bool", "0", False),
+    ("bool", "t", True),
+    ("bool", "f", False),
     ("datetime", "2008-01-01T22:03:23Z", dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=UTC)),
     ("datetime", "2008-01-01 23:03:23.5+01:00", dt.datetime(2008, 1, 1, 22, 3, 23, 500000, tzinfo=UTC)),
+    ("datetime", "2008-01-01 22:03:23.500000", dt.datetime(2008, 1, 1, 22, 3, 23, 500000, tzinfo=UTC)),  # a view's
     ("datetime", "1120184716", dt.datetime(2005, 7, 1, 2, 25, 16, tzinfo=UTC)),
     ("datetime", "1120184716.25", dt.datetime(2005, 7, 1, 2, 25, 16, 250000, tzinfo=UTC)),
     ("datetime", "-1", dt.datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),

@@ -184,6 +184,17 @@ def test_a_long_form_is_refused(file_store: roost.Store) -> None:
     assert browser.post("/act", form(browser, "clear", key="x" * 2**17)).status_code == 413
 
 
+def test_who_goes_in_the_middle_of_a_form_is_no_error(file_store: roost.Store) -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def unheard(message: object) -> None:
+        pass
+
+    address = {"path": "/check", "query_string": b"", "headers": [(b"host", b"127.0.0.1")]}
+    asyncio.run(Browser(file_store).app({"type": "http", "method": "POST", **address}, gone, unheard))
+
+
 def test_what_may_be_allowed() -> None:
     assert allowed("") == frozenset()
     with pytest.raises(Invalid, match="clear, forget, remove"):

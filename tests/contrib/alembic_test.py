@@ -249,6 +249,7 @@ def test_what_it_prints_is_what_store_ddl_has_and_can_be_run(config: Config, url
     printed = config.output_buffer.getvalue()  # type: ignore[union-attr]
     for sql in roost.Store(url).ddl(pageviews, visits, baskets, likes):
         assert sql in printed
+    assert printed.count("DELIMITER") == 2 * url.startswith("mysql")  # for the database's own client
     with pytest.raises(roost.Invalid, match="cannot be printed"):
         command.upgrade(config, "1:2", sql=True)
     command.downgrade(config, "1:base", sql=True)

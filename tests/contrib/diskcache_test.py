@@ -100,10 +100,12 @@ def test_it_is_bounded_in_bytes(tmp_path: Path) -> None:
         for n in range(100):
             cache[n] = "x" * 500
         assert (len(cache) > 10, cache.volume() <= 10_000, 99 in cache, 0 in cache) == (True, True, True, False)
-    with Cache(tmp_path, size_limit=2_000) as cache:
-        cache["a"] = "b"
-        assert cache.volume() <= 2_000
-        assert cache.store.check() == []
+    for limit in (2_000, 10_000, 2_000):  # also one that it had before
+        with Cache(tmp_path, size_limit=limit) as cache:
+            for n in range(100):
+                cache[n] = "x" * 500
+            assert limit / 2 < cache.volume() <= limit
+            assert cache.store.check() == []
 
 
 def test_a_block_is_all_or_nothing(cache: Cache) -> None:

@@ -134,10 +134,10 @@ def test_f64_the_application_on_the_page_of_flask(any_url: str, monkeypatch: pyt
     ran = app.test_cli_runner().invoke(args=["create-structures"])
     assert (ran.exit_code, ran.output) == (0, "")
     client = app.test_client()
-    for n in range(1, 21):
-        assert client.post(f"/profiles/5/views?visitor={n}").json == {"views": n}
+    for n in range(20):
+        assert client.post(f"/profiles/5/views?visitor={n}").json == {"views": n + 1}
     assert client.post("/profiles/5/views").status_code == 400
-    assert json.loads(client.get("/profiles/5/visitors").data)[0] == {"uid": 5, "visitor": 20}
+    assert json.loads(client.get("/profiles/5/visitors").data)[0] == {"uid": 5, "visitor": 19}
     assert client.post("/orders/7").json == {"order": 7}
     assert client.post("/orders/7").status_code == 500
     assert store.run(pageviews.total("/thanks")) == 1

@@ -104,6 +104,14 @@ def test_reads_are_told_from_writes_in_the_time_of_one_look(store: roost.Store) 
         assert codec.writes([Piece(session, reads + other)])
 
 
+def test_requests_that_arrive_together_are_counted_and_cut_in_the_time_of_one_look(store: roost.Store) -> None:
+    # A look at all that follow, at each of them, would take hours.
+    codec, sent = Memcached(Values(pages, lambda: 0.0), lambda words: {}), b"x\n" * 300_000
+    assert codec.count(sent) == 300_000
+    assert codec.halves(sent) == (sent[:300_000], sent[300_000:])
+    assert codec.cut(sent, 500_000) == (sent[:500_000], sent[500_000:])
+
+
 def test_a_turn_has_an_end(store: roost.Store) -> None:
     player = Player(store, pages, 2)
     player.ask(b"set a 0 0 100\r\n" + b"x" * 100 + b"\r\n", b"")
@@ -113,6 +121,9 @@ def test_a_turn_has_an_end(store: roost.Store) -> None:
     assert player.pieces[0].rest == b"mn\r\nget a b\r\nmn\r\nset a 0 0 1\r\nx\r\n"
     answers = player.ask(b"mn\r\n", b"get a\r\n", budget=Budget(Limits(answers=1)))
     assert (answers[0], answers[1][:7], player.pieces[0].rest) == (b"", b"VALUE a", b"mn\r\n")
+    for secret, asked in ((None, b"mn\r\n"), (b"me:my secret", b"x\r\n")):  # nothing for the database
+        player = Player(store, pages, secret=secret)
+        assert player.ask(asked * 3000, budget=Budget(Limits(answers=1)))[0].count(b"\n") == 1024
 
 
 def test_a_block_that_is_too_long_is_passed_over(store: roost.Store) -> None:

@@ -167,6 +167,18 @@ def test_the_secret_comes_first(serve: Serve) -> None:
 
 
 @on("sqlite")
+def test_a_client_of_the_binary_protocol_is_disconnected(serve: Serve) -> None:
+    served = serve()
+    for _ in range(2):
+        with raw(served) as client:
+            client.socket.sendall(b"\x80\x0b%bopaq%b" % (bytes(10), bytes(8)))
+            assert client.rest() == b"\x81\x0b\0\0\0\0\0\x81\0\0\0\x0dopaq%btext protocol" % bytes(8)
+    assert served.log.count("binary protocol") == 1
+    with raw(served) as client:  # as memcached: a later line that begins so is a wrong one
+        assert client.ask(b"mn\r\n\x80\r\nmn\r\n", 3) == b"MN\r\nERROR\r\nMN\r\n"
+
+
+@on("sqlite")
 def test_who_is_hostile_costs_itself_alone(serve: Serve) -> None:
     served = serve("--max-line", "10000", "--max-connections", "20")
     with contextlib.ExitStack() as stack:

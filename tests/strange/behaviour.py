@@ -209,7 +209,7 @@ def play(run_all: RunAll, model: Model, chooser: Chooser, chance: random.Random,
         # What lists keys stands alone: it sees those that others of its atom are about to add, locked before it reads.
         atom = [op for op in atom if op.verb in ("top", "keys")][:1] or atom
         assert answered(run_all, atom) == model.run_all(atom), (message, atom)
-    for atom in ([ring.push(chooser.thing()) for _ in range(12)], [refreshing.add(chooser.thing()) for _ in range(6)]):
+    for atom in ([ring.push(chooser.thing()) for _ in range(12)], [refreshing.add(chooser.thing()) for _ in range(30)]):
         assert answered(run_all, atom) == model.run_all(atom), (message, atom)
     compare(run_all, model, message)
 

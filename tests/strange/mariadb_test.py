@@ -66,7 +66,7 @@ CASES = [
     Case("statement-time", {"max_statement_time": 2}),
     Case("east", {"time_zone": "+13:00"}),
     Case("idle", {"wait_timeout": 1, "interactive_timeout": 1}),
-    Case("short-sort", {"max_sort_length": 64}),
+    Case("short-sort", {"max_sort_length": 64, "group_concat_max_len": 4}),
     Case("unquoted", {"sql_quote_show_create": 0}),
     Case("impatient", {"innodb_lock_wait_timeout": 1, "lock_wait_timeout": 1}),
     Case("turkish", charset="CHARACTER SET utf8mb4 COLLATE utf8mb4_turkish_ci"),

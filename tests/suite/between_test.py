@@ -26,6 +26,7 @@ numbers = roost.Counter("numbers", key=int, slots=1)
 evicting: Any = roost.Capped("evicting", Egg, per="basket", keep=2, unique="egg", on_duplicate="refresh")
 members: Any = roost.Set("members", key=int, member=int)
 fading: Any = roost.Set("fading", key=int, member=int, keep_for=3600)
+kept: Any = roost.Capped("kept", Egg, per="basket", keep=KEEP, unique="egg")
 pages = roost.Cache("pages", key=int, value=int)
 CAPPED: dict[str, Any] = {
     "evicting": {},
@@ -218,6 +219,26 @@ def test_what_many_keys_find_free_only_after_a_wait_is_locked_before_it_is_count
     assert plain((store.run(limits.peek(2)),), (limits.peek(2),)) == ((False, 0),)
     first.close()
     second.close()
+
+
+@pytest.mark.needs("programs for SQL")
+def test_rows_that_others_change_while_a_batch_waits_are_evicted(
+    open_store: Open, store_url: str, application: Application
+) -> None:
+    store = open_store(kept, lock_wait=60, timeout=60)
+    store.run(kept.add_all([Egg(1, number) for number in range(20)]))
+    client = connect(store_url)
+    client.execute("BEGIN")
+    client.execute("UPDATE roost_kept_rows SET colour = 'red' WHERE egg < 3")
+    waiting = threading.Thread(target=store.run, args=[kept.add_all([Egg(1, number) for number in range(100, 112)])])
+    waiting.start()
+    sql = f"SELECT count(*) FROM {WAITS[application.kind]}"
+    until(lambda: application(sql) == [(1,)], "the wait for the rows")
+    client.execute("COMMIT")
+    client.close()
+    waiting.join(60)
+    assert store.run(kept.count(1)) == 20
+    assert [egg.egg for egg in store.run(kept.latest(1))] == [*range(111, 99, -1), *range(19, 11, -1)]
 
 
 @pytest.mark.needs("second store", "cache")

@@ -7,7 +7,7 @@ import enum
 import uuid
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
@@ -202,3 +202,19 @@ def test_a_table_that_was_changed_otherwise_than_roost_makes_it_is_found(kind: s
         assert store.check() == []
         by_hand(store, *sql.split(";"))
         assert [each.detail for each in store.check() if message in each.detail]
+
+
+class Said(NamedTuple):
+    said: int
+    there: int
+
+
+@pytest.mark.needs("second store")
+def test_columns_may_have_any_name(open_store: Make) -> None:
+    rooms = roost.Set("rooms", key=Said, member=int)
+    store = open_store(rooms)
+    store.run(rooms.add(Said(1, 2), 7))
+    by_hand(store, "UPDATE roost_rooms_head SET n = 4")
+    found = [(each.rule, each.key, each.detail) for each in store.check()]
+    assert found == [("count", (1, 2), "the head says 4, there are 1")]
+    by_hand(store, "UPDATE roost_rooms_head SET n = 1")

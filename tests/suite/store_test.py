@@ -261,7 +261,7 @@ def test_f5_a_clock_without_a_zone_tells_no_time_to_live(make: Make) -> None:
     assert store.run(brief.size(1)) == 0
 
 
-@pytest.mark.parametrize("options", [{"timeout": -1}, {"lock_wait": float("nan")}])
+@pytest.mark.parametrize("options", [{"timeout": -1}, {"timeout": "5"}, {"lock_wait": float("nan")}])
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(roost.Invalid, match="number of seconds"):
         roost.Store("sqlite://", **options)

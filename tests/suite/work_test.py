@@ -139,3 +139,16 @@ def test_what_is_over_is_found_by_index_on_postgresql() -> None:
                     counted = "SELECT pg_stat_get_xact_numscans(to_regclass(%s))"
                     cursor.execute(counted, (f"roost_{cache.name}_{relation}",))
                     assert cursor.fetchone() == (scans,), (cache.name, relation)
+
+
+def test_tokens_that_are_over_are_found_by_index_on_postgresql() -> None:
+    asked: list[str] = []
+    with servers.own_database("postgresql") as url:
+        with roost.Store(url, trace=lambda sql, _: asked.append(sql)) as store:
+            store.create(pageviews, view=False)
+            store.run(pageviews.add("/"), once="a")
+        (sweep,) = [sql for sql in asked if "SKIP LOCKED" in sql and "roost_once" in sql]
+        with contextlib.closing(psycopg.connect(url)) as raw:
+            raw.execute("SET enable_seqscan = off")  # which it would be in a table that is nearly empty
+            explain: Any = f"EXPLAIN {sweep}"
+            assert "Index Cond: (until <= " in str(raw.execute(explain).fetchall())

@@ -98,7 +98,7 @@ def own(name: str) -> str:
     return f"a column cannot be called {name!r}, which is a column of Roost's own"
 
 
-@pytest.mark.parametrize("name", ["at", "sequence", "slot", "AT", "Slot", "n", "total", "N", "Total"])
+@pytest.mark.parametrize("name", ["at", "sequence", "slot", "AT", "Slot", "n", "total", "N", "Total", "roost_bound"])
 def test_columns_of_roosts_own_and_for_a_key_or_an_id_some_more(name: str) -> None:
     row = dataclasses.make_dataclass("Row", [(name, int), ("other", int)])
     key = named("Key", site=str, **{name: int})

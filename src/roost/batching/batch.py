@@ -52,6 +52,10 @@ class Part(Protocol):
     def writes(self) -> bool:
         """Whether there is something to commit."""
 
+    def apart(self) -> list[Part]:
+        """Return the requests in parts, each of which has a transaction of its own, the first one last."""
+        return [self]
+
     def run(self, context: Context) -> Running:
         """Run the requests.
 
@@ -94,13 +98,15 @@ class _Atoms(Part):
     def writes(self) -> bool:
         return any([atom.writes for atom in self._atoms])
 
+    def apart(self) -> list[Part]:
+        once = [atom for atom in self._atoms if atom.once is not None]
+        rest = [atom for atom in self._atoms if atom.once is None] if once else self._atoms
+        return [self._part([atom]) for atom in reversed(once)] + ([self._part(rest)] if rest else [])
+
     def run(self, context: Context) -> Running:
         atoms = self._atoms
         if len(atoms) == 1:
             results = yield from self._known.perform(atoms[0].operations, context, atoms[0].once)
-        elif once := [atom for atom in atoms if atom.once is not None]:  # each has a transaction of its own
-            rest = [atom for atom in atoms if atom.once is None]
-            return [self._part([atom]) for atom in reversed(once)] + ([self._part(rest)] if rest else [])
         else:
             results = yield from self._known.perform([op for atom in atoms for op in atom.operations], context)
         if not answer(atoms, results):
@@ -198,24 +204,28 @@ class Batch:
         if not len(taken):
             yield Control.ROLLBACK
             return
-        parts: list[Part] = [taken]
+        parts = taken.apart()
         self._begin = begin
-        begun = True
+        begun, undone = True, False
         while parts:
             part = parts.pop()
             begins = not begun
             begun = False
             try:
                 if begins:
-                    self._stats.retries += 1
+                    self._stats.retries += undone
                     yield self._begin
-                begins = False
-                parts += yield from self._attempt(part)
+                begins = undone = False
+                instead = yield from self._attempt(part)
+                parts += instead
+                undone = bool(instead)
             except ConnectionLost as error:
+                undone = True
                 yield from self._lost(part, parts, error)
             except Exception as error:
                 if self.committing is not None and not isinstance(error, Error):
                     raise  # from a signal handler of the application: the batch's driver looks up the outcome
+                undone = True
                 yield from self._failed(part, parts, error, begins)
 
     def drive(self, begin: Control, take: Callable[[], Part], connection: Connection) -> None:

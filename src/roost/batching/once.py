@@ -61,8 +61,9 @@ class Once:
             f"SELECT {answer} FROM {TABLE} WHERE {token} = {hole}{dialect.for_share}", answer=Answer.ORDINAL
         )
         self._keep = Template(f"UPDATE {TABLE} SET {answer} = {hole} WHERE {token} = {hole}")
+        # The clock advances, and an index cannot be searched for what may change: it is read once.
         self._over = Template(
-            f"SELECT {token} FROM {TABLE} WHERE {until} <= {clock} ORDER BY {until} LIMIT {SWEPT}"
+            f"SELECT {token} FROM {TABLE} WHERE {until} <= (SELECT {clock}) ORDER BY {until} LIMIT {SWEPT}"
             f"{' FOR UPDATE SKIP LOCKED' if dialect.is_server else ''}",
             answer=Answer.ORDINAL,
         )

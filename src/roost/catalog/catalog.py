@@ -254,6 +254,14 @@ def ddl(catalog: Catalog, plans: Sequence[StructurePlan], view: bool = True) -> 
     return made
 
 
+def script(dialect: Dialect, statements: Sequence[str]) -> list[str]:
+    """Return the lines of a file of statements for the database's own client."""
+    if dialect.family != "mariadb":
+        return [f"{sql};" for sql in statements]
+    # Their clients end a statement at any `;`, also in a program. A program is of the charset of its connection.
+    return ["SET NAMES utf8mb4;", "DELIMITER ;;", *[f"{sql};;" for sql in statements], "DELIMITER ;"]
+
+
 def lock(catalog: Catalog) -> Generator[Wanted, Any, None]:
     if (yield Control.LOCK_CATALOG):
         yield from make_private(catalog)

@@ -115,15 +115,14 @@ def flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-def shared(command: F) -> F:
+def shared(command: F, default: str = f"env: ROOST_STORE; default: {DEFAULT_STORE}") -> F:
     """Give a command --store and --json."""
     store = click.option(
         "--store",
         metavar="URL",
         expose_value=False,
         callback=_remember,
-        help="sqlite:///relative.db, mysql://user:password@host/database, or postgresql://… "
-        f"[env: ROOST_STORE; default: {DEFAULT_STORE}]",
+        help=f"sqlite:///relative.db, mysql://user:password@host/database, or postgresql://… [{default}]",
     )
     json_ = click.option(
         "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer with one JSON document."

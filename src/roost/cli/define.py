@@ -398,4 +398,4 @@ def ddl(settings: GlobalOptions, /, targets: tuple[str, ...], view: bool, **opti
         if why := console_of(structure).read_only:
             raise Failure(why.format(name=structure.name))
     statements = catalog.ddl(known.catalog, [known.plan(structure) for structure in structures], view)
-    answer(settings, statements, [f"{statement};" for statement in statements])
+    answer(settings, statements, catalog.script(known.dialect, statements))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -64,7 +65,7 @@ def changes(n: int, chance: random.Random) -> Iterator[Change]:
     "--events", type=click.IntRange(min=1), default=20_000, show_default=True, help="The number of events to generate."
 )
 @click.option("--yes", is_flag=True, help="Delete the data of an earlier demo without asking.")
-@shared
+@partial(shared, default=f"default: {DEMO_STORE}")
 @click.pass_obj
 def demo(settings: GlobalOptions, events: int, yes: bool) -> None:
     """Show Roost at work: four structures, filled with generated events.

@@ -356,8 +356,9 @@ def import_(
     columns by name; others are ignored. A counter has the fields key and total (1 if there is none), a set has key and
     member, unless their columns are named. A ring and a capped collection add the lines in their order, the oldest
     first: what comes from a view is to be in the order of its sequence. A cache has key and value, and optionally
-    expires, the time at which the value expires (in UTC unless it has a zone), and flags. An empty field is NULL if the
-    column allows it. A column that was added later may be left out, and gets its default.
+    expires, the time at which the value expires, and flags. Times are in UTC unless they have a zone, bytes in
+    hexadecimal. An empty field is NULL if the column allows it. A column that was added later may be left out, and gets
+    its default.
 
     A bad line is reported with its number and the reason. The import stops there, with all lines before it committed,
     and the message says how to continue; with --on-error skip it skips the line.

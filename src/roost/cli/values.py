@@ -45,14 +45,19 @@ def _number(make: Parse) -> Parse:
 
 
 def _bool(text: str) -> bool:
-    return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+    return {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False}[text.lower()]
+
+
+def _bytes(text: str) -> bytes:
+    return bytes.fromhex(text.removeprefix(r"\x"))  # as PostgreSQL exports them, like the "t" and "f" above
 
 
 def _datetime(text: str) -> dt.datetime:
     # Plain numbers first: fromisoformat would parse 20080101 as a date.
     if _SECONDS.match(text):
         return _EPOCH + dt.timedelta(seconds=float(text))
-    return dt.datetime.fromisoformat(text)
+    found = dt.datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)  # as the views of SQLite and MariaDB show it
 
 
 # By kind of column: the parser, and the expected input in words. An enum is parsed by the values of its column.
@@ -61,7 +66,7 @@ _PARSERS: dict[str, tuple[Parse, str]] = {
     "float": (_number(float), "a number"),
     "decimal": (_number(Decimal), "a decimal number"),
     "text": (str, "text"),
-    "binary": (bytes.fromhex, "bytes in hexadecimal"),
+    "binary": (_bytes, "bytes in hexadecimal"),
     "bool": (_bool, "true, false, 1 or 0"),
     "datetime": (_datetime, "a moment such as 2008-01-01T22:03:23Z, or unix seconds"),
     "date": (dt.date.fromisoformat, "a day such as 2008-01-01"),

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -97,7 +97,7 @@ class Pages:
                 Route("/metrics", self.metrics),
                 Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
             ],
-            exception_handlers={HTTPException: self.told, roost.Error: self.told},
+            exception_handlers=dict.fromkeys((HTTPException, roost.Error, ClientDisconnect), self.told),
         )
 
     def looker(self) -> Looker:

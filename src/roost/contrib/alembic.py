@@ -75,7 +75,7 @@ def create(op: Any, *structures: Structure, view: bool = True) -> None:
     """
     known, plans = _plans(op, structures)
     if _is_printed(op):
-        _print(op, catalog.ddl(known.catalog, plans, view))
+        _print(op, known, catalog.ddl(known.catalog, plans, view))
     else:
         _run(op, known, catalog.create(known.catalog, plans, view))
 
@@ -101,7 +101,7 @@ def drop(op: Any, *structures: Structure, view: bool = True) -> None:
     """
     known, plans = _plans(op, structures)
     if _is_printed(op):
-        _print(op, catalog.drop_ddl(known.catalog, plans, view))
+        _print(op, known, catalog.drop_ddl(known.catalog, plans, view))
     else:
         _run(op, known, catalog.drop(known.catalog, plans))
 
@@ -124,11 +124,10 @@ def _is_printed(op: Any) -> bool:
     return bool(op.get_context().as_sql)
 
 
-def _print(op: Any, statements: Sequence[str]) -> None:
+def _print(op: Any, known: Known, statements: Sequence[str]) -> None:
     # Not by op.execute: it would look for parameters after colons, and double each %.
-    impl = op.get_context().impl
-    for sql in statements:
-        impl.static_output(f"{sql}{impl.command_terminator}\n")
+    for line in catalog.script(known.dialect, statements):
+        op.get_context().impl.static_output(f"{line}\n")
 
 
 def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:

@@ -19,7 +19,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -75,9 +75,10 @@ class Cache:
         self._tags = roost.Cache("cache_tags", key=int, value=str)
         self.store = roost.Store(f"sqlite:///{quote(str(self._file))}?synchronous=normal", timeout=timeout)
         try:
-            self.store.create(self._values, self._tags)
-        except roost.Mismatch:  # of an existing directory, which had another limit
-            self.store.alter(self._values)
+            self.store.alter(self._values)  # an existing directory may have another limit
+        except roost.Missing:
+            with suppress(roost.Mismatch):  # another process has just made it, with its own limit
+                self.store.create(self._values, self._tags)
         self._codec, self._timeout = Codec(serializer, self._values.name), timeout
         self._local = threading.local()
         self._numbers: dict[str, int] = {}  # of tags

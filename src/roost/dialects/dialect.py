@@ -302,7 +302,7 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
     return texts
 
 
-def parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]]:
+def parts(rows: Sequence[Row], most: int, most_bytes: int = MOST_BYTES) -> Iterator[tuple[int, Sequence[Row]]]:
     """Yield as many rows at a time as one text may have, and at least one; with the ordinal of the first."""
     long = [place for place, value in enumerate(rows[0]) if value is None or isinstance(value, (str, bytes))]
     if not long and len(rows) <= most:  # as most are: only whole numbers
@@ -311,7 +311,7 @@ def parts(rows: Sequence[Row], most: int) -> Iterator[tuple[int, Sequence[Row]]]
     begin = size = 0
     for place, row in enumerate(rows):
         weight = sum([len(row[column]) for column in long if isinstance(row[column], (str, bytes))])
-        if place > begin and (place - begin >= most or size + weight > MOST_BYTES):
+        if place > begin and (place - begin >= most or size + weight > most_bytes):
             yield begin, rows[begin:place]
             begin, size = place, 0
         size += weight

@@ -18,11 +18,13 @@ class TooLong(Exception):
     """A request exceeds the limit before its end: the bytes behind it cannot be parsed.
 
     whole: the complete requests before it; None if there are none.
+    answer: the last answer, if it is not the protocol's usual one.
     """
 
-    def __init__(self, whole: Any) -> None:
+    def __init__(self, whole: Any, answer: bytes = b"") -> None:
         super().__init__()
         self.whole = whole
+        self.answer = answer
 
 
 class Session:

@@ -112,17 +112,17 @@ class Client(asyncio.Protocol):
         self.counters.bytes_in += len(data)
         framing = self._framing
         before = framing.held
-        too_long = False
+        farewell = b""
         try:
             chunk = framing.feed(data)
         except TooLong as error:
-            chunk, too_long = error.whole, True
+            chunk, farewell = error.whole, error.answer or self.codec.too_long
         if chunk is not None:
             self._hand_on(chunk)
         if framing.held != before or self._asked or self._rest:
             self._hold_lines()
-        if too_long:
-            self._too_long()
+        if farewell:
+            self._too_long(farewell)
 
     def limit(self) -> None:
         self._framing.limit(self.server.settings.max_line, self.server.settings.max_answer)
@@ -175,12 +175,12 @@ class Client(asyncio.Protocol):
     def _hold_lines(self) -> None:
         self._hold("lines", self._framing.held + self._asked + sum(map(_counted, self._rest)))
 
-    def _too_long(self) -> None:
+    def _too_long(self, farewell: bytes) -> None:
         # The rest of the stream cannot be parsed. The requests before the long line are answered first.
         self.counters.errors += 1
         self._framing.drop()
         self._hold_lines()
-        self._farewell = self.codec.too_long
+        self._farewell = farewell
         self._pause()
         if not self._owes:
             self._leave()

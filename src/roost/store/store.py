@@ -77,7 +77,7 @@ class _Base:
         once_for: float | dt.timedelta = 86_400.0,
     ) -> None:
         for name, seconds in (("timeout", timeout), ("lock_wait", lock_wait)):
-            if not 0 <= seconds < 10**6:
+            if not (isinstance(seconds, int | float) and 0 <= seconds < 10**6):
                 raise Invalid(f"{name} is a number of seconds, not {seconds!r}")
         if clock is not utc_now:
             clock = in_utc(clock)

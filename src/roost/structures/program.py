@@ -34,7 +34,7 @@ from roost.structures.plan import write as modification
 from roost.structures.reading import NOW, Ask, Read, ReadPlan
 from roost.structures.rules import removals
 from roost.structures.steps import Do, Head, Let, Program, Routine, Step, number
-from roost.structures.words.mysql import MOST_JSON_ROWS, calling, in_json, results
+from roost.structures.words.mysql import MOST_JSON_LENGTH, MOST_JSON_ROWS, calling, in_json, results
 from roost.structures.words.sqlite import SQLiteWords
 from roost.structures.words.words import Words, short_digest
 from roost.types.columns import Column
@@ -244,9 +244,9 @@ class ProgramPlan(ReadPlan):
             told = [row[0] for row in found[0]] if program.gives else [None] * len(rows)
             return (yield from self.completed(rows, told))
         outcomes: list[Any] = []
-        for _, part in parts(rows, MOST_JSON_ROWS):
+        for _, part in parts(rows, MOST_JSON_ROWS, MOST_JSON_LENGTH):
             given = self.placed(part)
-            if given is None:
+            if given is None or len(part) < SOME:
                 outcomes += yield from self.call_each(program.verb.removesuffix("_all"), part)
                 continue
             called = Statement(template, [(in_json(given),)])

@@ -24,8 +24,8 @@ NOW, MOST = number("roost_now"), number("roost_most")
 ALL = 2**31 - 1  # the limit of a query that reads all rows
 SEVERAL = 4  # fewer queries are as fast side by side as a join to the list of their parameters
 _OF_ONE_TABLE = re.compile(r" FROM (roost_\w+)((?: \w)?)\s+WHERE ")
-_OF_A_GROUP = re.compile(r"\b(count|sum)\(")
-_NOT_OF_A_JOIN = re.compile(r"\b(LIMIT|UNION|GROUP|ORDER)\b")
+_NOT_OF_A_JOIN = re.compile(r"\b(LIMIT|UNION|GROUP|ORDER|DISTINCT|OVER)\b", re.IGNORECASE)
+_OF_MANY_ROWS = re.compile(r"\b(avg|bit_\w+|count|group_concat|json_\w+|max|min|std\w*|sum|var\w*)\s*\(", re.IGNORECASE)
 
 
 class Read(NamedTuple):
@@ -124,8 +124,11 @@ class ReadPlan(StructurePlan):
         """Return the condition that columns equal the parameters of their names."""
         return " AND ".join(f"{prefix}{self.dialect.name_of(each)} = :{each.name}" for each in columns)
 
-    def read(self, sql: str, given: Sequence[Column]) -> Read:
-        """Make a query for one key that has named parameters: `SELECT … WHERE uid = :uid`."""
+    def read(self, sql: str, given: Sequence[Column], *, sums: bool = False) -> Read:
+        """Make a query for one key that has named parameters: `SELECT … WHERE uid = :uid`.
+
+        sums: whether it is a sum of rows, whose answer may have no row where there is none.
+        """
         names = [column.name for column in given]
         if self.dialect.placeholder == "%s":
             sql = sql.replace("%", "%%")
@@ -137,7 +140,7 @@ class ReadPlan(StructurePlan):
             whole = " UNION ALL " in text
             part = f"e.* FROM ({text}) e" if whole else text.removeprefix("SELECT ")
             template = Template(f"(SELECT {{i}}, {part})", Gather.UNION, Answer.ORDINAL)
-            listed = self._listed(sql, given)
+            listed = self._listed(sql, given, sums)
         else:
             columns = ", ".join(f'"{name}"' for name in names)
             joined = NAMED.sub(r'q."\1"', sql)
@@ -150,21 +153,24 @@ class ReadPlan(StructurePlan):
             )
         return Read(text, places, template, places == tuple(range(len(names))), listed)
 
-    def _listed(self, sql: str, given: Sequence[Column]) -> Template | None:
+    def _listed(self, sql: str, given: Sequence[Column], sums: bool) -> Template | None:
         # MariaDB has no LATERAL, and a part of a UNION takes four times as long as a row of a join. The first part
-        # of the list gives it the types of the table's columns. A sum, or a count, of nothing has no row.
+        # of the list gives it the types of the table's columns.
         for found in _OF_ONE_TABLE.finditer(sql):
             columns, (table, alias), condition = sql[: found.start()], found.groups(), sql[found.end() :]
-            if columns.count("(") == columns.count(")") and not _NOT_OF_A_JOIN.search(condition):
+            of_key = self.mine(f"{alias.strip()}." if alias else "") in condition
+            if of_key and columns.count("(") == columns.count(")"):
                 break
         else:
+            return None
+        if _NOT_OF_A_JOIN.search(columns + condition) or (not sums and _OF_MANY_ROWS.search(columns)):
             return None
         own = {column.name: self.dialect.name_of(column) for column in self.layout[table]}
         parts = ", ".join(f"{own.get(each.name, '0')} AS `its {each.name}`" for each in given)
         rows = f"(SELECT 0 AS `#`, {parts} FROM {table} WHERE 0 UNION ALL VALUES {{rows}}) q"
         condition = NAMED.sub(r"q.`its \1`", condition)
         joined = f"{rows}\n  STRAIGHT_JOIN {table}{alias} FORCE INDEX (PRIMARY) ON {condition}"
-        grouped = " GROUP BY q.`#`" if _OF_A_GROUP.search(columns) else ""
+        grouped = " GROUP BY q.`#`" if sums else ""
         text = f"SELECT q.`#`, {columns.removeprefix('SELECT ')}\n  FROM {joined}{grouped}"
         return Template(text, Gather.ROW_LIST if self.dialect.name == "mysql" else Gather.LIST, Answer.ORDINAL)
 

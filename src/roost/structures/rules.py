@@ -226,12 +226,13 @@ def counted(plan: StructurePlan) -> Rule:
     """Return the rule that the head's count is that of its rows."""
     dialect, key = plan.dialect, plan.structure.key.columns
     names, first = dialect.names(key, "h."), dialect.name_of(key[0])
+    said, there = dialect.quoted("its n"), dialect.quoted("its rows")  # no column has a blank in its name
     return (
         "count",
-        f"SELECT {dialect.names(key)}, {dialect.message('the head says ?, there are ?', 'said', 'there')}\n"
-        f"  FROM (SELECT {names}, h.n AS said, count(r.{first}) AS there FROM {plan.head_table} h\n"
+        f"SELECT {dialect.names(key)}, {dialect.message('the head says ?, there are ?', said, there)}\n"
+        f"  FROM (SELECT {names}, h.n AS {said}, count(r.{first}) AS {there} FROM {plan.head_table} h\n"
         f"    LEFT JOIN {plan.rows_table} r ON {dialect.same(key, 'h.', 'r.')} GROUP BY {names}, h.n) q\n"
-        f"  WHERE said <> there",
+        f"  WHERE {said} <> {there}",
     )
 
 

@@ -108,7 +108,7 @@ def column_name(structure: str, name: str, *, key: bool) -> str:
             f"{structure}: {shown(name)} cannot name a column: ASCII letters, digits and _, no digit first, "
             f"not a Python keyword, at most {NAME_LENGTH} characters"
         )
-    if name.lower() in (RESERVED_IN_KEYS if key else RESERVED):
+    if name.lower() in (RESERVED_IN_KEYS if key else RESERVED) or name.lower().startswith("roost_"):
         raise Invalid(f"{structure}: a column cannot be called {name!r}, which is a column of Roost's own")
     return name
 

@@ -316,7 +316,8 @@ class MariaDBConnection(ServerConnection):
         if self._limit is None or self.engine.dialect is not MARIADB:
             return sql
         if self._limit <= 0:
-            return texts.UNBLOCKED.format(seconds=max(texts.LEAST_SECONDS, self.engine.timeout)) + sql
+            seconds, wait = max(texts.LEAST_SECONDS, self.engine.timeout), int(texts.SKIPS.search(sql) is not None)
+            return texts.UNBLOCKED.format(seconds=seconds, wait=wait) + sql
         values = len(row) + sum([len(each) // texts.BYTES_PER_VALUE for each in row if type(each) is str])
         seconds = max(0.001, self._limit + values * texts.SECONDS_PER_VALUE)  # 0 is no limit
         return texts.LIMITED.format(seconds=seconds) + sql

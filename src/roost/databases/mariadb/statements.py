@@ -8,6 +8,7 @@ call of a session, on MySQL before every call. `Invalid` names the setting.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -59,6 +60,7 @@ SETTINGS = (
     Setting("sql_big_selects", "1", "statement"),  # refuses what may read much (1104)
     Setting("sql_auto_is_null", "0", "statement"),  # id IS NULL finds the row inserted last
     Setting("max_sort_length", "4096", "statement"),  # bytes that ORDER BY looks at: a key has up to 3,072
+    Setting("group_concat_max_len", str(2**24), "harmless"),  # cuts what set forms gather, which no joined call has
     Setting("sql_quote_show_create", "1", "statement"),  # triggers that are made anew
     Setting("timestamp", "0", "statement", "theirs"),  # what the session takes for the present moment
     Setting("completion_type", "'NO_CHAIN'", "harmless"),  # what COMMIT does beside it: there is none of Roost's
@@ -212,7 +214,10 @@ SELECT 1 FROM (SELECT 1) AS something"""
 SECONDS_PER_VALUE = 0.0001
 BYTES_PER_VALUE = 16  # of a text, which may have many rows as JSON
 LIMITED = "SET STATEMENT max_statement_time = {seconds:.3f} FOR "
-UNBLOCKED = "SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
+UNBLOCKED = """\
+SET STATEMENT max_statement_time = {seconds:.3f}, innodb_lock_wait_timeout = {wait}, lock_wait_timeout = 0 FOR """
+# What skips locked rows waits for none, and gets 1: with 0, SKIP LOCKED rolls the whole transaction back (1180).
+SKIPS = re.compile(r"\ACALL \w+_sweep\(| SKIP LOCKED\Z")
 TOO_LONG = 1969
 LEAST_SECONDS = 1.0  # that a statement which waits for no lock has, whatever the store's timeout
 

@@ -6,21 +6,28 @@ that cannot be parsed, by the end of the line, as memcached does. A block that i
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from roost.protocols.codec import Session, TooLong
 
 MOST_KEY = 250  # bytes, in memcached and here
 MOST_LENGTH = 2**31 - 3  # of a block: memcached parses the number as a 32-bit integer, and adds 2
 PASSED = b"%d" % MOST_LENGTH  # the length written into the line of a block that was skipped
+TEXT = b"text protocol"
+BINARY = b"\x80"  # with which every request of memcached's binary protocol begins
 MOST_UNKNOWN = 2048  # bytes of a line, and of a block, from a client that has not sent the secret
+
+log = logging.getLogger("roost.server")
 
 # Commands that a block follows: the place of its length among the words, and the least and the largest number of words.
 _BLOCKS = dict.fromkeys((b"set", b"add", b"replace", b"append", b"prepend"), (4, 5, 6))
 _BLOCKS |= {b"cas": (4, 6, 7), b"ms": (2, 3, 2**31)}
-# One or more lines without a block.
-_LINES = re.compile(rb"(?:(?! *(?:%b) )[^\n]*\n)+" % b"|".join(_BLOCKS))
+_BLOCK = re.compile(rb" *(?:%b) " % b"|".join(_BLOCKS))  # the beginning of a line that a block may follow
+# All lines before the next such line: for `feed`, which goes on behind them.
+_LINES = re.compile(rb"(?:(?!%b)[^\n]*\n)+" % _BLOCK.pattern)
 # As memcached's functions read it: whatever is behind a space ends the number.
 _NUMBER = re.compile(rb"[\t\v\f\r]*([-+]?)([0-9]{1,100})(?:[\t\v\f\r].*)?", re.DOTALL)
 
@@ -59,11 +66,21 @@ def _without_block(words: list[bytes]) -> bytes:
 def end_of(data: bytes, start: int) -> int:
     """Return the end of the request at `start`, in data of complete requests."""
     line = data.find(b"\n", start) + 1
-    if _LINES.match(data, start) is None:
+    if _BLOCK.match(data, start):
         length = length_of(words_of(data, start, line))
         if length is not None and length < MOST_LENGTH:
             return line + length + 2
     return line
+
+
+@cache  # one line in the log
+def _report_binary() -> None:
+    log.warning("a client was disconnected: it speaks memcached's binary protocol; here is only the %s", TEXT.decode())
+
+
+def _binary_refusal(data: bytes) -> bytes:
+    # The answer "unknown command" of the binary protocol: many of its clients wait on if they are just disconnected.
+    return b"\x81%b\0\0\0\0\0\x81%b%b%b%b" % (data[1:2], len(TEXT).to_bytes(4), data[12:16], bytes(8), TEXT)
 
 
 class Framing:
@@ -76,6 +93,7 @@ class Framing:
     """
 
     __slots__ = (
+        "_first",
         "_known",
         "_limits",
         "_most",
@@ -91,6 +109,7 @@ class Framing:
     def __init__(
         self, most_line: int, most_block: int, most: int = MOST_LENGTH - 1, session: Session | None = None
     ) -> None:
+        self._first = True  # nothing was received yet
         self._most = most
         self._session = session
         self.limit(most_line, most_block)
@@ -116,6 +135,10 @@ class Framing:
         """
         if self._session is not None and self._session.authorized is not self._known:
             self.limit(*self._limits)
+        if self._first and data.startswith(BINARY):
+            _report_binary()
+            raise TooLong(None, _binary_refusal(data))
+        self._first = False
         if self._skip:
             skipped = min(self._skip, len(data))
             self._skip -= skipped

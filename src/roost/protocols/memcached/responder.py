@@ -23,7 +23,7 @@ from roost.protocols.memcached.framing import MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.requests import Requests
 from roost.structures.index.budget import Budget
 
-LOT = 1024  # keys of a round, or those of one request; the budget is checked after each round
+LOT = 1024  # keys of a round or of one request, and requests of a connection in a round; then the budget is checked
 UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
@@ -231,7 +231,11 @@ class Responder(codec.Responder):
         kind: type | None = None
         total = len(chunk.data)
         session = chunk.session
+        taken = 0
         while chunk.next < total:
+            if self._keys >= most or taken == LOT:
+                return
+            taken += 1
             if not session.authorized:
                 if kind is not None:
                     return
@@ -239,8 +243,6 @@ class Responder(codec.Responder):
                 if chunk.piece.late:
                     return
                 continue
-            if self._keys >= most:
-                return
             asked, end = self._requests.parse(chunk.data, chunk.next)
             found = type(asked)
             if kind is not None and found is not kind:

@@ -207,11 +207,11 @@ def _on_postgresql(plan: CappedPlan, w: Words, singly: str) -> str:
       FROM unnest({columns}, its.fresh, its.n, its.bound, its.last)
         AS k ({names}, "its fresh", "its n", "its bound", "its last")
       WHERE k."its fresh" > 0),
-    gone AS (DELETE FROM {rows} r USING k CROSS JOIN LATERAL (
-        SELECT v.ctid FROM {rows} v WHERE {same(key, "v.", "k.")}
+    gone AS (DELETE FROM {rows} r USING (SELECT v.* FROM k CROSS JOIN LATERAL (
+        SELECT {w.names([*key, *ids], "v.")} FROM {rows} v WHERE {same(key, "v.", "k.")}
           AND v.sequence > k."its bound" AND v.sequence <= k."its last" - {keep}
-        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) v
-      WHERE r.ctid = v.ctid RETURNING {w.names(key, "r.")}, r.sequence),
+        ORDER BY v.sequence LIMIT greatest(k."its excess", 0::bigint)) v) v
+      WHERE {same([*key, *ids], "r.", "v.")} RETURNING {w.names(key, "r.")}, r.sequence),
     g AS (SELECT {names}, count(*) AS "its count", max(sequence) AS "its last" FROM gone GROUP BY {names}),
     c AS (SELECT k.*, coalesce(g."its last", k."its bound") AS "new bound", CASE
         WHEN k."its excess" <= 0 THEN k."its n" + k."its fresh" WHEN g."its count" = k."its excess" THEN {keep}
@@ -261,11 +261,10 @@ def _on_mysql(plan: CappedPlan, w: MySQLWords) -> Iterator[Step]:
         yield Now()
         over = f"{joined.replace('h.', 'r.')} AND {last} AND r.until <= {w['now']}"
         expired = f"{w.source} STRAIGHT_JOIN {rows} r {by_index} ON {over}"
-        identity = [f"r.{name_of(each)}" for each in plan.identity]
-        yield Let("expired", f"SELECT {w.listing(plan.identity, identity)} FROM {expired}", OUTCOMES)
-        yield w.deletion(plan.identity, "expired", len(identity), "PRIMARY")
+        yield Let("expired", f"SELECT EXISTS (SELECT 1 FROM {expired})")
+        yield Do(f"DELETE r FROM {expired}", when=f"{w['expired']} = 1")
         if keep is not None:
-            yield Do(f"UPDATE {heads} SET h.n = {count} + {distinct}", when=f"{w['expired']} IS NOT NULL")
+            yield Do(f"UPDATE {heads} SET h.n = {count} + {distinct}", when=f"{w['expired']} = 1")
     pair = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
     stored = f"{w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {pair}"
     yield Let("there", f"SELECT EXISTS (SELECT 1 FROM {stored})")

@@ -375,7 +375,7 @@ class CounterPlan(ProgramPlan):
         all_since = f" WHERE start >= {start} - :{BACK.name}" if start else ""
         asked, summed = [*key, *self._windowed], self._summed
         one = "0, n" if dialect.name == "sqlite" and not start else summed  # its one writer has used one slot
-        self._total = self.read(f"SELECT {one} FROM {rows} WHERE {mine}{since}", asked)
+        self._total = self.read(f"SELECT {one} FROM {rows} WHERE {mine}{since}", asked, sums=True)
         order = "total DESC"
         if dialect.name == "sqlite":
             order = "sum(n >> 32) + (sum(n & 4294967295) >> 32) DESC, sum(n & 4294967295) & 4294967295 DESC"

@@ -28,6 +28,7 @@ from roost.types.columns import Column
 MARK = "a program, made by Roost"  # in the comment of a procedure: without, it is somebody else's
 LONGEST = 64  # characters of a procedure's name
 MOST_JSON_ROWS = 5_000  # of one call of a set form
+MOST_JSON_LENGTH = 2**18  # characters of its values: as JSON in hexadecimal, one has up to twelve bytes
 HEXADECIMAL = ("binary", "uuid")  # kinds of values that JSON has in hexadecimal
 
 
@@ -225,12 +226,13 @@ class MySQLWords(ServerWords):
         return f"SET {self[fact]} = COALESCE(({found}), {value})"
 
     def _store_time(self) -> list[str]:
+        # Where nothing may wait, SKIP LOCKED would roll back the transaction on MariaDB; there a sweep stores the time.
         now, clock, latest, ahead, row = map(self.__getitem__, ("now", "clock", "latest", "ahead", "clock_row"))
         return [
             f"SET {clock} = {self.clock}",
             f"SELECT t.latest, t.ahead INTO {latest}, {ahead} FROM {self.times} t WHERE t.id = 0",
             f"SET {now} = GREATEST({clock} + COALESCE({ahead}, 0), COALESCE({latest}, 0))",
-            f"IF ABS({clock} + {ahead} - {latest}) >= {SECOND} THEN\n"
+            f"IF ABS({clock} + {ahead} - {latest}) >= {SECOND} AND @@innodb_lock_wait_timeout > 0 THEN\n"
             f"    SELECT id INTO {row} FROM {self.times} WHERE id = 0 AND latest = {latest} AND ahead = {ahead}\n"
             f"      FOR UPDATE SKIP LOCKED;\n"
             f"    IF {row} IS NOT NULL THEN\n"
