@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import pytest
 
 import roost
+from tests import servers
 from tests.suite.shapes import Egg, Make, Visit, baskets, by_hand, likes, pageviews, visits
 
 DAY = dt.timedelta(days=1)
@@ -160,6 +161,47 @@ def test_a_row_that_somebody_has_broken_is_found(open_store: Make) -> None:
         by_hand(store, f"UPDATE roost_{write.structure.name}_rows SET {broken}")
         assert [(each.rule, each.key if key else "") for each in store.check()] == [(rule, key)]
         by_hand(store, f"UPDATE roost_{write.structure.name}_rows SET {mended}")
+
+
+MYSQL = [
+    (
+        "ALTER TABLE roost_likes_rows CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+        "by utf8mb4_general_ci",
+    ),
+    ("ALTER TABLE roost_likes_head ENGINE=MyISAM", "roost_likes_head is stored by MyISAM"),
+    ("ALTER TABLE roost_likes_rows DROP PRIMARY KEY", "the primary key of roost_likes_rows is not key, member"),
+    (
+        "DROP INDEX roost_baskets_newest ON roost_baskets_rows;"
+        " CREATE INDEX roost_baskets_newest ON roost_likes_rows (`key`)",
+        "there is no index roost_baskets_newest of roost_baskets_rows",
+    ),
+]
+CHANGED: dict[str, list[tuple[str, str]]] = {
+    "mariadb": MYSQL,
+    "mysql": MYSQL,
+    "postgresql": [
+        ("ALTER TABLE roost_likes_rows SET UNLOGGED", "roost_likes_rows is not logged"),
+        ("ALTER TABLE roost_likes_rows DROP CONSTRAINT roost_likes_rows_pkey", MYSQL[2][1]),
+        ("CREATE RULE own AS ON INSERT TO roost_likes_rows DO INSTEAD NOTHING", "roost_likes_rows has the rule own"),
+        (
+            'DROP VIEW likes; ALTER TABLE roost_likes_rows ALTER COLUMN member TYPE text COLLATE "default"',
+            'by "default"',
+        ),
+        (
+            "DROP INDEX roost_baskets_newest; CREATE INDEX roost_baskets_newest ON roost_likes_rows (key)",
+            MYSQL[3][1],
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "sql", "message"), [(kind, *each) for kind in CHANGED for each in CHANGED[kind]])
+def test_a_table_that_was_changed_otherwise_than_roost_makes_it_is_found(kind: str, sql: str, message: str) -> None:
+    with servers.own_database(kind) as url, roost.Store(url) as store:
+        store.create(baskets, likes)
+        assert store.check() == []
+        by_hand(store, *sql.split(";"))
+        assert [each.detail for each in store.check() if message in each.detail]
 
 
 class Said(NamedTuple):

@@ -17,9 +17,31 @@ from roost.structures.registry import from_definition, plan_for
 from roost.types.columns import Column
 
 INDEX = {
-    "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?",
-    "mariadb": "SELECT 1 FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = %s",
-    "postgresql": "SELECT 1 WHERE to_regclass(%s) IS NOT NULL",
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ? AND tbl_name = ?",
+    "mariadb": "SELECT 1 FROM information_schema.statistics\n"
+    "  WHERE table_schema = DATABASE() AND index_name = %s AND table_name = %s",
+    "postgresql": "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%s)::oid AND indrelid = to_regclass(%s)::oid",
+}
+# The columns of a table's primary key, and what else it must not be.
+FORM = {
+    "mariadb": """\
+SELECT (SELECT GROUP_CONCAT(column_name ORDER BY seq_in_index SEPARATOR ', ') FROM information_schema.statistics s
+    WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.index_name = 'PRIMARY'),
+  IF(t.engine <> 'InnoDB', CONCAT('is stored by ', t.engine), NULL),
+  (SELECT CONCAT('compares texts by ', MAX(c.collation_name)) FROM information_schema.columns c
+    WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name
+      AND c.collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin'))
+  FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = %s""",
+    "postgresql": """\
+SELECT (SELECT string_agg(a.attname::text, ', '::text ORDER BY k.place)
+    FROM pg_index i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
+      JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    WHERE i.indrelid = c.oid AND i.indisprimary),
+  CASE WHEN c.relpersistence <> 'p' THEN 'is not logged' END,
+  (SELECT 'has the rule ' || max(r.rulename::text) FROM pg_rewrite r WHERE r.ev_class = c.oid),
+  (SELECT 'compares texts by ' || max(a.attcollation::regcollation::text) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attcollation NOT IN (0, 'pg_catalog."C"'::regcollation::oid))
+  FROM pg_class c WHERE c.oid = to_regclass(%s)::oid""",
 }
 TABLES = {
     "sqlite": r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost\_%' ESCAPE '\'",
@@ -159,9 +181,13 @@ def _broken_layout(plan: StructurePlan) -> Generator[Statement, Any, Broken]:
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
             message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
             found.append(("tables", None, message))
-    for index in plan.indexes:
-        if not (yield from fetch(dialect.choose(INDEX), index)):
-            found.append(("tables", None, f"there is no index {index}"))
+        for primary, *wrongs in (yield from fetch(dialect.choose(FORM), table)) if dialect.is_server else ():
+            if primary != plan.primary[table]:
+                found.append(("tables", None, f"the primary key of {table} is not {plan.primary[table]}"))
+            found += [("tables", None, f"{table} {what}") for what in wrongs if what]
+    for index, table in plan.indexes:
+        if not (yield from fetch(dialect.choose(INDEX), index, table)):
+            found.append(("tables", None, f"there is no index {index} of {table}"))
     clock = f"roost_{plan.structure.name}_clock"
     if clock in plan.layout and not found and not (yield from fetch(f"SELECT 1 FROM {clock}")):
         make = next(sql for sql in plan.tables if sql.startswith(f"INSERT INTO {clock} "))

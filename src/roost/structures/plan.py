@@ -136,7 +136,7 @@ class StructurePlan(TargetPlan):
     structure: Structure
     made_by: str  # the advice to be given if it is missing
     tables: tuple[str, ...]
-    indexes: tuple[str, ...] = ()  # the indexes that `check` looks for
+    indexes: tuple[tuple[str, str], ...] = ()  # those that `check` looks for, each with its table
     # The columns of a row in the order in which its programs are given them; on MySQL also the programs' names.
     form: Sequence[str] = ()
     routines: tuple[Routine, ...] = ()  # its programs; a structure without any is kept by its plan
@@ -154,6 +154,7 @@ class StructurePlan(TargetPlan):
         self.head_table = f"roost_{name}_head"
         self.made_by = f"store.create({name}) makes it"
         self.layout: dict[str, tuple[Column, ...]] = {}
+        self.primary: dict[str, str] = {}  # the names in the primary keys of these tables
         self.key_width = len(key)
         self.key_out: Callable[[Row], Row] = dialect.encoder(key) or same
         self._key_in: Callable[[Row], Row] = dialect.decoder(key) or same
@@ -220,6 +221,7 @@ class StructurePlan(TargetPlan):
         fill: the percentage to which PostgreSQL fills a page: with room for new versions of rows, updates are HOT.
         """
         self.layout[table] = tuple(columns)
+        self.primary[table] = primary.replace(self.dialect.quote, "")
         identity = primary.split(", ")
         longest = sum([_most_bytes(each) for each in columns if self.dialect.name_of(each) in identity])
         if self.dialect.key_bytes and longest > self.dialect.key_bytes:
@@ -239,7 +241,7 @@ class StructurePlan(TargetPlan):
             MariaDB and MySQL allow.
         """
         name = f"roost_{self.structure.name}_{suffix}"
-        self.indexes += (name,)
+        self.indexes += ((name, table or self.rows_table),)
         return f"CREATE INDEX {name} ON {table or self.rows_table} ({columns}){where}"
 
 
