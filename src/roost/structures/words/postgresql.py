@@ -170,11 +170,14 @@ class PostgreSQLWords(ServerWords):
             for name, value in change.items()
         )
         names = ", ".join(values)
-        new = f'SELECT {names} FROM w WHERE "its place" IS NULL ORDER BY {", ".join(key)}'
+        # One that has appeared since, and that somebody else is changing, is not updated: it is another version then.
+        same = " AND ".join(f"u.{name} = w.{name}" for name in key)
+        new = f"SELECT {names} FROM w WHERE NOT EXISTS (SELECT FROM u WHERE {same}) ORDER BY {', '.join(key)}"
+        told = ", ".join(f"{table}.{name}" for name in key)
         yield steps.Do(f"""WITH given AS MATERIALIZED (SELECT {given} FROM {self.source}),
   w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
     LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
-  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place")
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place" RETURNING {told})
   INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}""")
 
     def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
@@ -182,7 +185,8 @@ class PostgreSQLWords(ServerWords):
         keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
         yield self._locking(self.head, keys, [*key])
         newest = newest_version({name: f"k.{name}" for name in key})
-        missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest}) IS NULL ORDER BY {', '.join(key)}"
+        # Locked, since it may have appeared after the others were.
+        missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest} FOR UPDATE) IS NULL ORDER BY {', '.join(key)}"
         made = {**{name: f"k.{name}" for name in key}, **first}
         yield steps.Do(
             self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
