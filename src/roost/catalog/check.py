@@ -26,12 +26,12 @@ INDEX = {
 FORM = {
     "mariadb": """\
 SELECT (SELECT GROUP_CONCAT(column_name ORDER BY seq_in_index SEPARATOR ', ') FROM information_schema.statistics s
-    WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.index_name = 'PRIMARY'),
+    WHERE s.table_schema = DATABASE() AND s.table_name = {table} AND s.index_name = 'PRIMARY'),
   IF(t.engine <> 'InnoDB', CONCAT('is stored by ', t.engine), NULL),
   (SELECT CONCAT('compares texts by ', MAX(c.collation_name)) FROM information_schema.columns c
-    WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name
+    WHERE c.table_schema = DATABASE() AND c.table_name = {table}
       AND c.collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin'))
-  FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = %s""",
+  FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = {table}""",
     "postgresql": """\
 SELECT (SELECT string_agg(a.attname::text, ', '::text ORDER BY k.place)
     FROM pg_index i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
@@ -41,7 +41,7 @@ SELECT (SELECT string_agg(a.attname::text, ', '::text ORDER BY k.place)
   (SELECT 'has the rule ' || max(r.rulename::text) FROM pg_rewrite r WHERE r.ev_class = c.oid),
   (SELECT 'compares texts by ' || max(a.attcollation::regcollation::text) FROM pg_attribute a
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attcollation NOT IN (0, 'pg_catalog."C"'::regcollation::oid))
-  FROM pg_class c WHERE c.oid = to_regclass(%s)::oid""",
+  FROM pg_class c WHERE c.oid = to_regclass({table})::oid""",
 }
 TABLES = {
     "sqlite": r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'roost\_%' ESCAPE '\'",
@@ -181,7 +181,8 @@ def _broken_layout(plan: StructurePlan) -> Generator[Statement, Any, Broken]:
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
             message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
             found.append(("tables", None, message))
-        for primary, *wrongs in (yield from fetch(dialect.choose(FORM), table)) if dialect.is_server else ():
+        form = dialect.choose(FORM).format(table=dialect.literal(table)) if dialect.is_server else ""
+        for primary, *wrongs in (yield from fetch(form)) if form else ():
             if primary != plan.primary[table]:
                 found.append(("tables", None, f"the primary key of {table} is not {plan.primary[table]}"))
             found += [("tables", None, f"{table} {what}") for what in wrongs if what]

@@ -246,7 +246,7 @@ class WindowsPlan(own.RefusingPlan):
             for table in (w.rows, w.head):
                 yield own.Do(f"DELETE FROM {table} WHERE ({names}) IN (SELECT {names} FROM {w.head} WHERE {over})")
             return
-        index = f" FORCE INDEX ({self.indexes[0]})" if w.dialect.family == "mariadb" else ""
+        index = f" FORCE INDEX ({self.indexes[0][0]})" if w.dialect.family == "mariadb" else ""
         this = " AND ".join(f"{w.dialect.name_of(each)} = {w[each.name]}" for each in w.key)
         gone = [own.Do(f"DELETE FROM {table} WHERE {this}") for table in (w.rows, w.head)]
         yield own.Each(w.key, f"SELECT {names} FROM {w.head}{index} WHERE {over} FOR UPDATE SKIP LOCKED", gone)

@@ -247,7 +247,7 @@ class ProgramPlan(ReadPlan):
         outcomes: list[Any] = []
         for _, part in parts(rows, MOST_JSON_ROWS, MOST_JSON_LENGTH):
             given = self.placed(part)
-            if given is None or len(part) < SOME:
+            if given is None:
                 outcomes += yield from self.call_each(program.verb.removesuffix("_all"), part)
                 continue
             called = Statement(template, [(in_json(given),)])

@@ -289,6 +289,8 @@ class RowsPlan(ProgramPlan):
         return [*self.given, *(self.places if self.dialect.family == "mariadb" else ())]
 
     def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        if len(rows) < SOME:  # a few long ones, of a call with more
+            return None
         keys = [row[: self.key_width] for row in rows]
         adds, before = Counter(keys), dict.fromkeys(keys, 0)
         found = []

@@ -389,10 +389,10 @@ class CappedPlan(RowsPlan):
     def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
         # Of rows with the same identity only the last one is stored.
         last_of = {self.identity_of(row): place for place, row in enumerate(rows)}
-        if self.structure.on_duplicate == "error" and len(last_of) < len(rows):
+        found = super().placed(rows)
+        if found is None or (self.structure.on_duplicate == "error" and len(last_of) < len(rows)):
             return None
         distinct = Counter(identity[: self.key_width] for identity in last_of)
-        found = [*(super().placed(rows) or ())]
         return [(*found[place], distinct[identity[: self.key_width]]) for identity, place in last_of.items()]
 
     def completed(self, rows: Sequence[Row], outcomes: list[Any]) -> Calling:
