@@ -28,7 +28,7 @@ FORM = {
 SELECT (SELECT GROUP_CONCAT(column_name ORDER BY seq_in_index SEPARATOR ', ') FROM information_schema.statistics s
     WHERE s.table_schema = DATABASE() AND s.table_name = {table} AND s.index_name = 'PRIMARY'),
   IF(t.engine <> 'InnoDB', CONCAT('is stored by ', t.engine), NULL),
-  (SELECT CONCAT('compares texts by ', MAX(c.collation_name)) FROM information_schema.columns c
+  (SELECT MAX(CONCAT('compares texts by ', c.collation_name)) FROM information_schema.columns c
     WHERE c.table_schema = DATABASE() AND c.table_name = {table}
       AND c.collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin'))
   FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = {table}""",
