@@ -49,7 +49,7 @@ def main() -> None:
         behaviour.play(joined, model, chooser, chance, f"Django's {using}, in atomic()")
         behaviour.play(store.run_all, model, chooser, chance, f"Django's {using}")
         with transaction.atomic(using=using):
-            assert store.check() == []
+            assert store.check() == [], store.check()
         store.close()
 
 

@@ -25,13 +25,14 @@ INDEX = {
 # The columns of a table's primary key, and what else it must not be.
 FORM = {
     "mariadb": """\
-SELECT (SELECT GROUP_CONCAT(column_name ORDER BY seq_in_index SEPARATOR ', ') FROM information_schema.statistics s
-    WHERE s.table_schema = DATABASE() AND s.table_name = {table} AND s.index_name = 'PRIMARY'),
-  IF(t.engine <> 'InnoDB', CONCAT('is stored by ', t.engine), NULL),
-  (SELECT MAX(CONCAT('compares texts by ', c.collation_name)) FROM information_schema.columns c
-    WHERE c.table_schema = DATABASE() AND c.table_name = {table}
-      AND c.collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin'))
-  FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = {table}""",
+SELECT s.column_name,
+    (SELECT IF(t.engine <> 'InnoDB', CONCAT('is stored by ', t.engine), NULL) FROM information_schema.tables t
+      WHERE t.table_schema = DATABASE() AND t.table_name = {table}),
+    (SELECT MAX(CONCAT('compares texts by ', c.collation_name)) FROM information_schema.columns c
+      WHERE c.table_schema = DATABASE() AND c.table_name = {table}
+        AND c.collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin'))
+  FROM information_schema.statistics s
+  WHERE s.table_schema = DATABASE() AND s.table_name = {table} AND s.index_name = 'PRIMARY' ORDER BY s.seq_in_index""",
     "postgresql": """\
 SELECT (SELECT string_agg(a.attname::text, ', '::text ORDER BY k.place)
     FROM pg_index i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
@@ -181,11 +182,11 @@ def _broken_layout(plan: StructurePlan) -> Generator[Statement, Any, Broken]:
             what = "is missing" if (column, type_, not_null) in wanted else "should not be there"
             message = f"column {column} {type_}{' NOT NULL' if not_null else ''} of {table} {what}"
             found.append(("tables", None, message))
-        form = dialect.choose(FORM).format(table=dialect.literal(table)) if dialect.is_server else ""
-        for primary, *wrongs in (yield from fetch(form)) if form else ():
-            if primary != plan.primary[table]:
+        if dialect.is_server:
+            form = yield from fetch(dialect.choose(FORM).format(table=dialect.literal(table)))
+            if ", ".join(row[0] for row in form if row[0]) != plan.primary[table]:
                 found.append(("tables", None, f"the primary key of {table} is not {plan.primary[table]}"))
-            found += [("tables", None, f"{table} {what}") for what in wrongs if what]
+            found += [("tables", None, f"{table} {what}") for what in (form[0][1:] if form else ()) if what]
     for index, table in plan.indexes:
         if not (yield from fetch(dialect.choose(INDEX), index, table)):
             found.append(("tables", None, f"there is no index {index} of {table}"))
