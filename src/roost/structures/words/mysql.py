@@ -21,7 +21,7 @@ from roost.dialects.mariadb_conditions import given_type
 from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
 from roost.structures.steps import Do, Program, Routine
-from roost.structures.views.mysql import checked, signal, transaction
+from roost.structures.views.mysql import checked, signal, strangers, transaction
 from roost.structures.words.words import ServerWords, digest, short_digest
 from roost.types.columns import Column
 
@@ -73,8 +73,7 @@ class MySQLWords(ServerWords):
         # its table twice; there MySQL scans all the same where the table has one row, or where there are many ranges.
         if self.dialect.name == "mysql":
             return f"DELETE /*+ INDEX({table} {index}) */ FROM {table}"
-        # MariaDB takes such a DELETE for one that uses no key, which sql_safe_updates refuses (1175).
-        return f"SET STATEMENT sql_safe_updates = 0 FOR DELETE {table} FROM {table} FORCE INDEX ({index})"
+        return f"DELETE {table} FROM {table} FORCE INDEX ({index})"
 
     def _by_key(self, sql: str) -> str:
         # A sweep names its own index.
@@ -181,7 +180,8 @@ class MySQLWords(ServerWords):
         for when, message in door.refuses.items():
             lines.append(f"IF {when.format(**words)} THEN {signal(self.dialect, f'{self.name}: {message}')}; END IF")
         passed = [door.passes.get(each.name, f"{{{each.name}}}").format(**words) for each in program.given]
-        lines.append(f"CALL {name}({', '.join([*passed, *(f'`its {each.name}`' for each in program.gives)])})")
+        called = f"CALL {name}({', '.join([*passed, *(f'`its {each.name}`' for each in program.gives)])})"
+        lines.append(strangers(self.dialect, called))
         lines += [f"SET `as {each.name}` = {value.format(**words)}" for each, value in gives.items()]
         block = "  BEGIN\n" + "".join(f"    {line};\n" for line in [*declared, *lines]) + "  END"
         shown = [f"DECLARE `as {each.name}` {self.type_of(each)}" for each in gives]
