@@ -250,7 +250,11 @@ def _on_mysql(plan: CappedPlan, w: MySQLWords) -> Iterator[Step]:
     place, adds, distinct = (w.new(each.name) for each in (*PLACES, DISTINCT))
     last, given = f"{place} = {adds}", ", ".join(own.values())
     by_index, locked = f"FORCE INDEX (roost_{w.name}_newest)", f"{head} h FORCE INDEX (PRIMARY)"
-    joined = " AND ".join(f"h.{name} = {value}" for name, value in own.items())
+
+    def given_in(prefix: str, columns: Sequence[Column]) -> str:
+        return " AND ".join(f"{prefix}{name_of(column)} = {values[name_of(column)]}" for column in columns)
+
+    joined = given_in("h.", key)
     heads = f"{w.source} STRAIGHT_JOIN {locked} ON {joined} AND {last}"
     count = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
 
@@ -259,14 +263,13 @@ def _on_mysql(plan: CappedPlan, w: MySQLWords) -> Iterator[Step]:
     yield Do(w.put(head, first, [*own], change, f"{w.source} WHERE {last}"))
     if plan.expires:
         yield Now()
-        over = f"{joined.replace('h.', 'r.')} AND {last} AND r.until <= {w['now']}"
+        over = f"{given_in('r.', key)} AND {last} AND r.until <= {w['now']}"
         expired = f"{w.source} STRAIGHT_JOIN {rows} r {by_index} ON {over}"
         yield Let("expired", f"SELECT EXISTS (SELECT 1 FROM {expired})")
         yield Do(f"DELETE r FROM {expired}", when=f"{w['expired']} = 1")
         if keep is not None:
             yield Do(f"UPDATE {heads} SET h.n = {count} + {distinct}", when=f"{w['expired']} = 1")
-    pair = " AND ".join(f"r.{name_of(column)} = {values[name_of(column)]}" for column in (*key, *ids))
-    stored = f"{w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {pair}"
+    stored = f"{w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {given_in('r.', [*key, *ids])}"
     yield Let("there", f"SELECT EXISTS (SELECT 1 FROM {stored})")
     there = f"{w['there']} = 1"
     if structure.on_duplicate == "error":
@@ -299,17 +302,24 @@ def _evicting(plan: CappedPlan, w: MySQLWords, heads: str, count: str) -> Iterat
     listing = w.listing(columns, [*(f"h.{name_of(each)}" for each in key), cut, excess])
     over = f"FROM {heads} WHERE h.n > {keep}"
     yield Fetch([Column("evicted", OUTCOMES), number("excess")], [listing, f"SUM({excess})"], over)
-    yield w.deletion(columns, "evicted", len(key) + 1, index)
+
+    def listed_in(prefix: str, columns: Sequence[Column]) -> str:
+        return " AND ".join(f"{prefix}{name_of(each)} = {w.json_column(each, 'k')}" for each in columns)
+
+    # Found by a whole index: in a join with a condition on a range, MariaDB locks each row that it looks at. The heads
+    # are not read, since a trigger on the rows may write them.
+    listed, evicted = w.listed(columns, "evicted"), f"{w['evicted']} IS NOT NULL"
+    gone = f"{listed} STRAIGHT_JOIN {w.rows} r FORCE INDEX ({index}) ON {listed_in('r.', [*key, SEQUENCE])}"
+    yield Do(f"DELETE r FROM {gone}", when=evicted, counts="gone")
     mine = " AND ".join(f"{name_of(each)} = {w[each.name]}" for each in key)
-    listed = f"{w.listed(columns, 'evicted')} STRAIGHT_JOIN {w.head} h FORCE INDEX (PRIMARY)"
-    listed += " ON " + " AND ".join(f"h.{name_of(each)} = {w.json_column(each, 'k')}" for each in key)
+    listed += f" STRAIGHT_JOIN {w.head} h FORCE INDEX (PRIMARY) ON {listed_in('h.', key)}"
     more = f"SELECT {w.names(key, 'h.')}, h.roost_bound, k.sequence FROM {listed} WHERE k.excess > 1"
     range_ = f"{mine} AND sequence > {w[BOUND.name]} AND sequence < {w['sequence']}"
     delete = Do(f"{w.delete_by('newest')} WHERE {range_}", counts="more")
     yield Each([*key, BOUND, SEQUENCE], more, [delete, Do(f"SET {w['gone']} = {w['gone']} + {w['more']}")])
     n = f"IF({w['gone']} = {w['excess']}, LEAST(h.n, {keep}), {count})"
     bound = f"IF(k.sequence - h.roost_bound > {FAR}, k.sequence, h.roost_bound)"
-    yield Do(f"UPDATE {listed} SET h.n = {n}, h.roost_bound = {bound}", when=f"{w['evicted']} IS NOT NULL")
+    yield Do(f"UPDATE {listed} SET h.n = {n}, h.roost_bound = {bound}", when=evicted)
 
 
 class SetForm:

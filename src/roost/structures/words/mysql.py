@@ -20,7 +20,7 @@ from roost.dialects.dialect import Answer, Dialect, Row, Template
 from roost.dialects.mariadb_conditions import given_type
 from roost.structures import steps
 from roost.structures.clock import SECOND, TRIGGER_CLOCK
-from roost.structures.steps import Do, Program, Routine
+from roost.structures.steps import Program, Routine
 from roost.structures.views.mysql import checked, signal, strangers, transaction
 from roost.structures.words.words import ServerWords, digest, short_digest
 from roost.types.columns import Column
@@ -113,16 +113,6 @@ class MySQLWords(ServerWords):
     def listed(self, columns: Sequence[Column], variable: str) -> str:
         """Return the rows of a variable as a table `k`."""
         return f"JSON_TABLE({self[variable]}, '$[*]' COLUMNS ({self._from_json(columns)})) k"
-
-    def deletion(self, columns: Sequence[Column], variable: str, by: int, index: str) -> Do:
-        """Return the deletion of the rows whose first columns are listed; later steps read their number as `gone`.
-
-        Each is found by a whole index: in a join with a condition on a range, MariaDB locks each row that it looks at.
-        The heads are not read, since a trigger on the rows may write them.
-        """
-        same = " AND ".join(f"r.{self.dialect.name_of(each)} = {self.json_column(each, 'k')}" for each in columns[:by])
-        delete = f"DELETE r FROM {self.listed(columns, variable)} STRAIGHT_JOIN {self.rows} r FORCE INDEX ({index})"
-        return Do(f"{delete} ON {same}", when=f"{self[variable]} IS NOT NULL", counts="gone")
 
     @staticmethod
     def json_column(column: Column, prefix: str) -> str:
