@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import roost
 from roost.databases.mariadb.address import arguments
 from tests.campaigns.processes import until
 from tests.lengths import length
+from tests.suite.boundaries import Case
 from tests.suite.clients import WAITS
+from tests.suite.gates import Gates, gated
 from tests.suite.shapes import Egg, Visit
 
 pytestmark = pytest.mark.needs("second store", "application")
@@ -301,3 +304,20 @@ def test_a_call_beside_alter_leaves_nothing_that_the_new_declaration_forbids(nam
         assert store.check() == []
         if "keep_for" in new.definition and name != "bound":
             assert not found(sql, f"SELECT 1 FROM roost_scores_rows WHERE until > {int((time.time() + 60) * 1e6)}")
+
+
+@pytest.mark.parametrize("name", ["rows", "members"])
+def test_alter_passes_no_call_that_has_begun(name: str, server_url: str) -> None:
+    old, new, add = BESIDE[name]
+    case = Case(old, [lambda key: [add(old, key)]] * 2, {}, [], "")
+    passed = []
+    with gated([case]), application(server_url) as sql:
+        gates = Gates(server_url, [case])
+        gates.step = 2  # so without the first one, where a call has locked nothing
+        for n, gate in enumerate(gates.boundaries(), 100):
+            if gates.meet(gate, partial(gates.one.run, add(old, n)), partial(gates.other.alter, new)):
+                if found(sql, f"SELECT 1 FROM roost_scores_rows WHERE until > {int((time.time() + 60) * 1e6)}"):
+                    passed.append(gate)
+                gates.other.alter(old)
+        gates.close()
+    assert (passed, n > 100) == ([], True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import takewhile
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,9 +27,6 @@ from tests.suite.boundaries import Boundaries, Case, Operations, outcome
 
 FIRST = "roost_first"  # the account that waits at gates
 PATIENCE = 30.0
-ROW_LOCKS = (
-    "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'"
-)
 BLOCKED = 0.3  # seconds after which an operation that is not over is taken to wait for a lock; both are to be right
 
 
@@ -96,13 +94,16 @@ class Gates(Boundaries):
             with contextlib.suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
                 self._sql(f"CREATE ROLE {FIRST} SUPERUSER LOGIN")
             self._waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            self._blocked = "SELECT count(*) FROM pg_locks WHERE locktype <> 'advisory' AND NOT granted"
+            self._blocked = ["SELECT count(*) FROM pg_locks WHERE locktype <> 'advisory' AND NOT granted"]
             self._lock, self._unlock = "SELECT pg_advisory_lock({})", "SELECT pg_advisory_unlock({})"
         else:
             self._sql(f"CREATE USER IF NOT EXISTS {FIRST}@'127.0.0.1'")
             self._sql(f"GRANT ALL ON *.* TO {FIRST}@'127.0.0.1'")
             self._waits = "SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'"
-            self._blocked = f"SELECT CAST(({ROW_LOCKS}) AS SIGNED)"
+            self._blocked = [
+                "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
+                "SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for % metadata lock'",
+            ]
             self._lock = "SELECT GET_LOCK(CONCAT(DATABASE(), ' {}'), 60)"
             self._unlock = "SELECT RELEASE_LOCK(CONCAT(DATABASE(), ' {}'))"
         parts = urlsplit(url)
@@ -119,18 +120,29 @@ class Gates(Boundaries):
         return takewhile(lambda number: number <= _Gated.most, super().boundaries())
 
     def play(self, boundary: int, way: str, ours: Operations, theirs: Operations) -> tuple[Any, Any] | None:
+        return self.meet(
+            boundary, partial(self.first, way, ours), partial(outcome, self.other.run_all, theirs), BLOCKED
+        )
+
+    def meet(
+        self, boundary: int, ours: Callable[[], Any], theirs: Callable[[], Any], blocked: float = PATIENCE
+    ) -> tuple[Any, Any] | None:
+        """Call the second one while the first one waits at a gate; None if that was not reached."""
         self._sql(self._lock.format(boundary))
         try:
-            mine = self._pool.submit(self.first, way, ours)
+            mine = self._pool.submit(ours)
             if not self._is_there(mine):
                 return None
-            other = self._pool.submit(outcome, self.other.run_all, theirs)
-            limit = time.monotonic() + BLOCKED
-            while not other.done() and self._sql(self._blocked) == [(0,)] and time.monotonic() < limit:
+            other = self._pool.submit(theirs)
+            limit = time.monotonic() + blocked
+            while not other.done() and not self._is_blocked() and time.monotonic() < limit:
                 time.sleep(0.001)
         finally:
             self._sql(self._unlock.format(boundary))
         return mine.result(PATIENCE), other.result(PATIENCE)
+
+    def _is_blocked(self) -> bool:
+        return any(int(self._sql(each)[0][-1]) for each in self._blocked)
 
     def _is_there(self, mine: Future[Any]) -> bool:
         # Whether the first one waits at the gate; otherwise it has not met it.

@@ -176,6 +176,8 @@ def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[St
 def end_late_rows(plan: Any, _: Facts, new: Facts) -> Generator[Wanted, Any, None]:
     """Let rows that were written by a longer `keep_for`, by calls beside `alter`, last as if they were written now."""
     if (keep_for := new.get("keep_for")) is not None:
+        # A procedure is replaced beside its calls: those that have not ended have locked what is read here.
+        yield from fetch(f"SELECT count(*) FROM {plan.head_table if plan.heads else plan.rows_table} FOR UPDATE")
         ((end,),) = yield from fetch(f"SELECT {plan.now} + {keep_for * SECOND}")
         yield execute(f"UPDATE {plan.rows_table} SET until = {end} WHERE until > {end}")
 
