@@ -157,48 +157,40 @@ class PostgreSQLWords(ServerWords):
     def write_all(
         self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
     ) -> Iterator[steps.Step]:
-        """Yield the steps that do the same as `put` to rows of the source, of different keys.
+        """Yield the step that does the same as `put` to rows of the source, of different keys.
 
         Those that are there have been locked in their order before one is written.
         """
-        keys = ", ".join(f"{values[name]} AS {name}" for name in key)
-        yield self._locking(table, keys, key)
         given = ", ".join(f"{value} AS {name}" for name, value in values.items())
         newest = newest_version({name: f"w.{name}" for name in key})
         assigned = ", ".join(
             f"{name} = {self._as_given(value, {each: f'w.{each}' for each in values})}"
             for name, value in change.items()
         )
-        names = ", ".join(values)
-        # One that has appeared since, and that somebody else is changing, is not updated: it is another version then.
-        same = " AND ".join(f"u.{name} = w.{name}" for name in key)
-        new = f"SELECT {names} FROM w WHERE NOT EXISTS (SELECT FROM u WHERE {same}) ORDER BY {', '.join(key)}"
-        told = ", ".join(f"{table}.{name}" for name in key)
-        yield steps.Do(f"""WITH given AS MATERIALIZED (SELECT {given} FROM {self.source}),
-  w AS MATERIALIZED (SELECT w.*, r.ctid AS "its place" FROM given w
-    LEFT JOIN LATERAL (SELECT r.ctid FROM {table} r WHERE {newest}) r ON true),
-  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place" RETURNING {told})
-  INSERT INTO {table} ({names}) {new} {self.upsert(key, change)}""")
+        names, order = ", ".join(values), ", ".join(key)
+        # What somebody else has made or changed since the statement began is another version, which is not updated.
+        yield steps.Do(f"""WITH w AS MATERIALIZED (
+    SELECT w.*, (SELECT r.ctid FROM {table} r WHERE {newest} FOR UPDATE) AS "its place"
+    FROM (SELECT {given}, q.ord AS "its number" FROM {self.source} ORDER BY {order}) w),
+  u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place" RETURNING w."its number")
+  INSERT INTO {table} ({names})
+    SELECT {names} FROM w WHERE NOT EXISTS (SELECT FROM u WHERE u."its number" = w."its number") ORDER BY {order}
+    {self.upsert(key, change)}""")
 
     def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
         key = self.values(self.key)
         keys = ", ".join(f"{value} AS {name}" for name, value in key.items())
-        yield self._locking(self.head, keys, [*key])
         newest = newest_version({name: f"k.{name}" for name in key})
+        distinct = f"SELECT DISTINCT {keys} FROM {self.source} ORDER BY {', '.join(key)}"
+        yield steps.Do(
+            f"PERFORM count(*) FROM (SELECT 1 FROM ({distinct}) k\n"
+            f"  CROSS JOIN LATERAL (SELECT 1 FROM {self.head} r WHERE {newest} FOR UPDATE) r) l"
+        )
         # Locked, since it may have appeared after the others were.
         missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest} FOR UPDATE) IS NULL ORDER BY {', '.join(key)}"
         made = {**{name: f"k.{name}" for name in key}, **first}
         yield steps.Do(
             self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
-        )
-
-    def _locking(self, table: str, keys: str, names: Sequence[str]) -> steps.Do:
-        # Locks the rows of the source's keys, those that are there.
-        distinct = f"SELECT DISTINCT {keys} FROM {self.source} ORDER BY {', '.join(names)}"
-        newest = newest_version({name: f"k.{name}" for name in names})
-        return steps.Do(
-            f"PERFORM count(*) FROM (SELECT 1 FROM ({distinct}) k\n"
-            f"  CROSS JOIN LATERAL (SELECT 1 FROM {table} r WHERE {newest} FOR UPDATE) r) l"
         )
 
     def _as_given(self, value: str, values: Mapping[str, str]) -> str:
