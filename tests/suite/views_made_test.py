@@ -178,6 +178,8 @@ def test_a_name_that_is_taken_is_refused_unless_without_a_view(open_store: Open,
         sql.execute(f"CREATE {kind} {name} {how}")
         with pytest.raises(roost.Invalid, match=rf"(?i)of that name already \({kind} {name}\); .*view=False"):
             store.create(visits)
+        with pytest.raises(roost.Missing):  # nothing was made
+            store.run(visits.latest(5))
         before = sql.view_objects()
         store.create(visits, view=False)
         with pytest.raises(roost.Invalid, match="of that name already"):

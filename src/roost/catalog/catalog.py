@@ -290,6 +290,9 @@ def create(
     yield from make_private(catalog)
     yield from owned(catalog.dialect)
     missing, former = yield from _compared(catalog, plans, exact)
+    for plan in missing if view and not catalog.dialect.transactional_ddl else ():
+        if plan.has_view and not (yield from making.found_view(plan)).objects:
+            yield from making.refuse_taken(plan)
     for plan in missing:
         yield from _make(catalog, plan, view)
     others = [plan for plan in plans if plan not in missing and plan.structure.name not in former]

@@ -206,12 +206,8 @@ def make_view(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     dropped = yield from drop_view(plan)
     if dropped.objects:
         only_told = bool((yield from found_view(plan)).objects)
-    if not only_told and (taken := (yield from _dialect(plan).taken(plan))):
-        raise Invalid(
-            f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
-            "another name, or leave out its view (view=False, on the command line --no-view): then only Python can "
-            "write it"
-        )
+    if not only_told:
+        yield from refuse_taken(plan)
     done = 0
     try:
         for sql in [*view.make, *dropped.own]:
@@ -222,6 +218,16 @@ def make_view(plan: StructurePlan) -> Generator[Statement, Any, bool]:
             yield execute(sql)
         raise
     return True
+
+
+def refuse_taken(plan: StructurePlan) -> Generator[Statement, Any, None]:
+    """`Invalid` if another object has one of the names of the view, which is not there."""
+    if taken := (yield from _dialect(plan).taken(plan)):
+        raise Invalid(
+            f"{plan.structure.name}: the database has something of that name already ({taken}); give the structure "
+            "another name, or leave out its view (view=False, on the command line --no-view): then only Python can "
+            "write it"
+        )
 
 
 def drop_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
