@@ -34,7 +34,7 @@ def main() -> None:
             random.Random(options.seed).shuffle(chosen)
             with ExitStack() as stack:
                 if options.inside:
-                    stack.enter_context(gated([case]))
+                    stack.enter_context(gated([case.structure]))
                 found = (Gates if options.inside else Boundaries)(server.database(f"{name}_{WAYS.index(way)}"), [case])
                 for state, first, second in chosen[: options.pairs]:
                     for each in found.wrong(case, way, state, case.verbs[first], case.verbs[second]):

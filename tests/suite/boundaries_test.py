@@ -74,7 +74,7 @@ def test_f87_beside_a_removal_since_its_snapshot_an_operation_conflicts(store_ur
 @pytest.mark.spread
 def test_inside_of_its_program_an_operation_is_before_or_after_another_one(name: str, store_url: str) -> None:
     case = CASES[name]
-    with gated([case]):
+    with gated([case.structure]):
         found = Gates(store_url, [case])
         found.step = length(2, 1)
         try:

@@ -311,7 +311,7 @@ def test_alter_passes_no_call_that_has_begun(name: str, server_url: str) -> None
     old, new, add = BESIDE[name]
     case = Case(old, [lambda key: [add(old, key)]] * 2, {}, [], "")
     passed = []
-    with gated([case]), application(server_url) as sql:
+    with gated([old, new]), application(server_url) as sql:
         gates = Gates(server_url, [case])
         gates.step = 2  # so without the first one, where a call has locked nothing
         for n, gate in enumerate(gates.boundaries(), 100):

@@ -68,19 +68,19 @@ class _OnMySQL(_Gated, MySQLWords):
 
 
 @contextlib.contextmanager
-def gated(cases: Sequence[Case]) -> Iterator[None]:
-    """Let programs be made with gates."""
+def gated(structures: Sequence[Any]) -> Iterator[None]:
+    """Let programs of structures be made with gates."""
     former, _Gated.most = dict(reading.WORDS), 0
     words: Any = reading.WORDS
     try:
         words.update(mariadb=_OnMySQL, postgresql=_OnPostgreSQL)
-        for case in cases:
-            case.structure.plans.clear()
+        for structure in structures:
+            structure.plans.clear()
         yield
     finally:
         words.update(former)
-        for case in cases:
-            case.structure.plans.clear()
+        for structure in structures:
+            structure.plans.clear()
 
 
 class Gates(Boundaries):
