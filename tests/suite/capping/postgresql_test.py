@@ -65,6 +65,24 @@ def test_an_older_snapshot_fails_not_and_deletes_nothing_of_the_newest(
     assert visitors(visits) == [11, 20, 30]
 
 
+def test_of_transactions_that_overlap_only_their_own_rows_are_too_many(
+    open_store: Open, visits: Application, connect: Connect
+) -> None:
+    # What another had deleted since its snapshot kept each from deleting anything, so the table grew.
+    cap(open_store(), keep=2)
+    others = [connect() for _ in range(6)]
+    for n in range(60):
+        other = others[n % 6]
+        if n >= 6:
+            several(other, 3, first=3 * n)
+            other("COMMIT")
+        other("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        count(other)
+    assert count(visits) <= 2 + 3 * 6
+    several(visits, 20, first=1000)
+    assert visitors(visits) == [1018, 1019]
+
+
 def test_a_row_that_somebody_holds_is_passed_over_until_the_next_write(
     open_store: Open, visits: Application, connect: Connect
 ) -> None:
