@@ -37,14 +37,6 @@ class MySQLWords(MariaDBWords):
     def by_key(self, table: str, key: Sequence[str]) -> str:
         return f"{BY_KEY} FROM {table} AS r WHERE ({self.columns(key)}) IN ({{rows}})"
 
-    @property
-    def make_index_sql(self) -> str:
-        return f"{self.index_sql} ALGORITHM=INPLACE LOCK=NONE"
-
-    @property
-    def drop_index_sql(self) -> str:
-        return f"ALTER TABLE {self.table} DROP INDEX {self.dialect.quoted(self.cap.index_name)}"
-
     def lenient(self, insert: str) -> str:
         """Return an INSERT IGNORE as a trigger has it: a value out of range fails all the same in a strict mode."""
         ranges = "SQLSTATE '22003', SQLSTATE '22001'"
@@ -71,11 +63,3 @@ class MySQLAdoption(MariaDBAdoption):
             words.cap.table,
         )
         return words.event(dict(found[0]))
-
-    def _drop_index(self, words: MariaDBWords) -> Asking:
-        found = yield read(
-            f"SELECT count(*) FROM information_schema.STATISTICS WHERE {HERE} AND TABLE_NAME = %s AND INDEX_NAME = %s",
-            *(words.cap.table, words.cap.index_name),
-        )
-        if found[0][0][0]:
-            yield write(words.drop_index_sql)
