@@ -380,7 +380,8 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
             cap.table,
         )
-        stored = {name: body for name, body, _ in found[0]}
+        # Who has no right to triggers sees no text, and is told nothing of it.
+        stored = {name: words.bodies.get(name, "") if body is None else body for name, body, _ in found[0]}
         rights = [(cap.table, "TRIGGER"), (words.grown, "INSERT")]
         lost = yield from powerless({name: (of, rights) for name, _, of in found[0] if name in words.bodies})
         changed = [

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roost.capping.adoption import Broken
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import IN_UTC, MariaDBWords
 from roost.dialects import MYSQL
+from roost.dialects.mariadb_definers import may
+from roost.structures.adopted import Cap
 
 BY_KEY = "DELETE /*+ INDEX(r PRIMARY) */"  # or a scan would wait for whoever is writing
 IN_ZONE = f"SET_VAR({IN_UTC.replace(' ', '')})"
@@ -49,6 +52,12 @@ class MySQLAdoption(MariaDBAdoption):
     dialect = MYSQL
     words_class = MySQLWords
     indexes_sql = MariaDBAdoption.indexes_sql.replace("IGNORED = 'NO'", "IS_VISIBLE = 'YES'")
+
+    def broken(self, cap: Cap) -> Broken:
+        """Return the violations of a table's cap; none of triggers to who has no right to them, and is shown none."""
+        found = yield from super().broken(cap)
+        seen = yield from may("TRIGGER", cap.table)
+        return [each for each in found if seen or each[0] != "triggers"]
 
     def _replace(self, what: str, name: str, sql: str) -> Asking:
         # What comes between the two statements is without a note, and found by the trimming that follows.
