@@ -79,6 +79,7 @@ class Home:
     owner: str = ""
     may_use: bool = True  # whether the owner has USAGE on the schema
     may_create: bool = True
+    ours: bool = True  # whether this account is the owner, or a member of it
 
 
 class Function(NamedTuple):
