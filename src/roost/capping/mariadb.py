@@ -103,6 +103,11 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         f"  WHERE k.REFERENCED_TABLE_SCHEMA IS NOT NULL AND {NAMED.format('REFERENCED_')} = %s\n"
         "  ORDER BY 1, 2, k.ORDINAL_POSITION"
     )
+    own_keys_sql = (
+        "SELECT CONSTRAINT_NAME, COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE\n"
+        f"  WHERE {HERE} AND TABLE_NAME = %s AND REFERENCED_TABLE_NAME IS NOT NULL\n"
+        "  ORDER BY CONSTRAINT_NAME, ORDINAL_POSITION"
+    )
     referring_sql = (
         f"SELECT k.TABLE_NAME, k.COLUMN_NAME, k.REFERENCED_COLUMN_NAME {KEYS_OF_OTHERS}\n"
         "  WHERE k.REFERENCED_TABLE_SCHEMA = DATABASE() AND k.REFERENCED_TABLE_NAME = %s\n"
@@ -196,9 +201,9 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         # For ALTER: while it waits for somebody, others wait behind it.
         yield write("SET SESSION lock_wait_timeout = 1")
         if make_index and not (yield from self._index(cap)):
-            yield write(words.make_index_sql)
+            yield from self._make_index(words)
         elif old is not None and old.index and not cap.index:
-            yield from self._drop_index(words)
+            yield from self._make_index(words, makes=False)
         yield from self.leads(cap)
         if words.grown:
             yield from guarded(self.dialect, [words.grown])
@@ -239,11 +244,26 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         if words.grown:
             yield write(f"DROP TABLE IF EXISTS {words.notes}")
         if index:
-            yield from self._drop_index(words)
+            yield from self._make_index(words, makes=False)
         yield write("SET SESSION lock_wait_timeout = DEFAULT")
 
-    def _drop_index(self, words: MariaDBWords) -> Asking:
-        yield write(words.drop_index_sql)
+    def _make_index(self, words: MariaDBWords, *, makes: bool = True) -> Asking:
+        # In place of the one that is there, or drops that. For Roost's index InnoDB drops the one that it has made for
+        # a foreign key itself, and then Roost's cannot be dropped (1553) unless there is another one.
+        cap, name = words.cap, self.dialect.quoted(words.cap.index_name)
+        there = {each: [column for column, _ in parts] for each, parts in (yield from self._indexes(cap.table)).items()}
+        changes = [f"DROP INDEX {name}"] if there.pop(cap.index_name, None) else []
+        if makes:
+            there[name] = [*words.index_columns]
+            changes.append(f"ADD INDEX {name} ({words.columns(words.index_columns)})")
+        keys: dict[str, list[str]] = {}
+        for each, column in (yield from self.ask(self.own_keys_sql, cap.table)):
+            keys.setdefault(each, []).append(column)
+        for key in keys.values():
+            if not any(columns[: len(key)] == key for columns in there.values()):
+                changes.append(f"ADD INDEX ({words.columns(key)})")
+        if changes:
+            yield write(f"ALTER TABLE {words.table} {', '.join(changes)}, ALGORITHM=INPLACE, LOCK=NONE")
 
     def _drop_event(self, cap: Cap) -> Asking:
         found = yield read(f"SELECT count(*) {EVENT}", cap.index_name)
@@ -360,7 +380,8 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
             cap.table,
         )
-        stored = {name: body for name, body, _ in found[0]}
+        # Who has no right to triggers sees no text, and is told nothing of it.
+        stored = {name: words.bodies.get(name, "") if body is None else body for name, body, _ in found[0]}
         rights = [(cap.table, "TRIGGER"), (words.grown, "INSERT")]
         lost = yield from powerless({name: (of, rights) for name, _, of in found[0] if name in words.bodies})
         changed = [

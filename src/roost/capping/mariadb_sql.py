@@ -80,14 +80,6 @@ class MariaDBWords(Words):
         )
 
     @property
-    def drop_index_sql(self) -> str:
-        return f"ALTER TABLE IF EXISTS {self.table} DROP INDEX IF EXISTS {self.dialect.quoted(self.cap.index_name)}"
-
-    @property
-    def make_index_sql(self) -> str:
-        return self.index_sql.replace("CREATE", "CREATE OR REPLACE", 1) + " ALGORITHM=INPLACE LOCK=NONE"
-
-    @property
     def lock(self) -> str:
         # Any account may hold any name, so it is made of what only this database's accounts can read: a secret.
         secret = "SELECT EVENT_COMMENT FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE() AND EVENT_NAME"

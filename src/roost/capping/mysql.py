@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roost.capping.adoption import Broken
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import IN_UTC, MariaDBWords
 from roost.dialects import MYSQL
+from roost.dialects.mariadb_definers import may
+from roost.structures.adopted import Cap
 
 BY_KEY = "DELETE /*+ INDEX(r PRIMARY) */"  # or a scan would wait for whoever is writing
 IN_ZONE = f"SET_VAR({IN_UTC.replace(' ', '')})"
@@ -37,14 +40,6 @@ class MySQLWords(MariaDBWords):
     def by_key(self, table: str, key: Sequence[str]) -> str:
         return f"{BY_KEY} FROM {table} AS r WHERE ({self.columns(key)}) IN ({{rows}})"
 
-    @property
-    def make_index_sql(self) -> str:
-        return f"{self.index_sql} ALGORITHM=INPLACE LOCK=NONE"
-
-    @property
-    def drop_index_sql(self) -> str:
-        return f"ALTER TABLE {self.table} DROP INDEX {self.dialect.quoted(self.cap.index_name)}"
-
     def lenient(self, insert: str) -> str:
         """Return an INSERT IGNORE as a trigger has it: a value out of range fails all the same in a strict mode."""
         ranges = "SQLSTATE '22003', SQLSTATE '22001'"
@@ -57,6 +52,12 @@ class MySQLAdoption(MariaDBAdoption):
     dialect = MYSQL
     words_class = MySQLWords
     indexes_sql = MariaDBAdoption.indexes_sql.replace("IGNORED = 'NO'", "IS_VISIBLE = 'YES'")
+
+    def broken(self, cap: Cap) -> Broken:
+        """Return the violations of a table's cap; none of triggers to who has no right to them, and is shown none."""
+        found = yield from super().broken(cap)
+        seen = yield from may("TRIGGER", cap.table)
+        return [each for each in found if seen or each[0] != "triggers"]
 
     def _replace(self, what: str, name: str, sql: str) -> Asking:
         # What comes between the two statements is without a note, and found by the trimming that follows.
@@ -71,11 +72,3 @@ class MySQLAdoption(MariaDBAdoption):
             words.cap.table,
         )
         return words.event(dict(found[0]))
-
-    def _drop_index(self, words: MariaDBWords) -> Asking:
-        found = yield read(
-            f"SELECT count(*) FROM information_schema.STATISTICS WHERE {HERE} AND TABLE_NAME = %s AND INDEX_NAME = %s",
-            *(words.cap.table, words.cap.index_name),
-        )
-        if found[0][0][0]:
-            yield write(words.drop_index_sql)

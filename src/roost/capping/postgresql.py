@@ -69,7 +69,7 @@ SELECT b.attname, b.typname, b.typtype::text, n.nspname,
   FROM below b JOIN pg_namespace n ON n.oid = b.typnamespace WHERE b.typtype <> 'd'"""
 HOME = """\
 SELECT n.nspname, o.rolname, o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'USAGE'),
-  o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE')
+  o.rolsuper OR has_schema_privilege(o.oid, n.oid, 'CREATE'), pg_has_role(o.oid, 'USAGE')
   FROM pg_class r JOIN pg_namespace n ON n.oid = r.relnamespace JOIN pg_roles o ON o.oid = r.relowner
   WHERE r.oid = to_regclass(%s)"""
 # As for private tables (`THERE`), every operator has operands of exactly the types for which the system has it.
@@ -103,7 +103,7 @@ SELECT r.relname, CASE
   WHEN EXISTS (SELECT FROM pg_inherits WHERE r.oid IN (inhparent, inhrelid))
     THEN 'is part of other tables, or has parts: rows that go into a part fire no trigger'
   WHEN r.relpersistence = 't' THEN 'is a temporary table; only one that others see too can be capped'
-  WHEN NOT pg_has_role(r.relowner, 'USAGE') THEN 'belongs to somebody else, and only its owner can cap it'
+  WHEN NOT (pg_has_role(r.relowner, 'USAGE') OR has_table_privilege(r.oid, 'SELECT')) THEN 'belongs to somebody else'
   WHEN r.relforcerowsecurity THEN 'has FORCE ROW LEVEL SECURITY: excess rows may be hidden' END
   FROM pg_class r WHERE r.relname = %s AND pg_table_is_visible(r.oid)"""
     columns_sql = """\
@@ -191,6 +191,8 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
             if not known and type_.kind != "e":
                 raise Invalid(f"{cap.table}.{name} is a {type_.name}, which cannot be a key")
         home = words.home
+        if not home.ours:
+            raise Invalid(f"{cap.table} belongs to somebody else, and only its owner can cap it")
         if not (home.may_use and home.may_create):
             right = "CREATE" if home.may_use else "USAGE"
             raise Invalid(

@@ -35,6 +35,7 @@ MOST = 1_000_000  # rows that are deleted at once by their age
 # and in triggers of the application.
 PATIENCE, SHORT, TRIES = 100, 10, 10  # milliseconds, milliseconds of each further attempt, and their number
 HELD = "lock_not_available OR deadlock_detected OR serialization_failure"
+NO_XID = "invalid_parameter_value"  # of `_unchanged`: the number of several lockers, and no transaction has it yet
 STATEMENT_INSERTED, INSERTED, UPDATED, TIMED = 4, 5, 17, 21  # pg_trigger.tgtype; the last: for each row, either
 PATH = "search_path=pg_catalog, pg_temp"
 # A plan that was made when the table was small is kept until the session ends: other plans than the one by the index on
@@ -78,6 +79,7 @@ class Home:
     owner: str = ""
     may_use: bool = True  # whether the owner has USAGE on the schema
     may_create: bool = True
+    ours: bool = True  # whether this account is the owner, or a member of it
 
 
 class Function(NamedTuple):
@@ -86,6 +88,13 @@ class Function(NamedTuple):
     body: str
     definer: bool = True  # whether it runs as its owner
     settings: str = PATH  # while it runs, as the server returns them
+
+
+def _unchanged(row: str) -> str:
+    # Whether a snapshot's row is still there: what has changed or locked it, if anything, was rolled back.
+    return f"""CASE WHEN current_setting('transaction_isolation') = 'read committed' OR {row}.xmax = '0' THEN true
+      ELSE txid_status(roostcap.latest - 2147483648
+        + (({row}.xmax::text::bigint - roostcap.latest + 2147483648) & 4294967295)) = 'aborted' END"""
 
 
 class PostgreSQLWords(Words):
@@ -170,14 +179,13 @@ class PostgreSQLWords(Words):
     def _row(self, row: str) -> list[str]:
         return [f"{row}.{self.dialect.quoted(name)}" for name in self.cap.per]
 
-    def too_old(self, limit: str) -> str:
+    def too_old(self, limit: str, which: str = "") -> str:
         return (
-            f"SELECT {self.columns(self.cap.id, 'v.')} FROM {self.only} v WHERE {self.over('v')}\n"
+            f"SELECT {self.columns(self.cap.id, 'v.')} FROM {self.only} v WHERE {self.over('v')}{which}\n"
             f"    ORDER BY v.{self.by} LIMIT {limit} FOR UPDATE SKIP LOCKED"
         )
 
-    @property
-    def _too_many(self) -> str:
+    def _too_many(self, which: str = "") -> str:
         # Excess rows of some keys, but not all of them: a key may have millions until `cap` has trimmed it.
         cap, quoted, types, table = self.cap, self.dialect.quoted, self.home.types, self.only
         ks = ", ".join(f"r.k{i}" for i in range(len(cap.per)))
@@ -189,7 +197,7 @@ class PostgreSQLWords(Words):
         is_key = [self._same(cap.per, row, lambda i, _: f"k.k{i}") for row in ("i", "v")]
         return f"""SELECT {self.columns(cap.id, "v.")}
     FROM (SELECT {ks}, sum(r.n) AS n FROM json_to_recordset(roostcap.given) r(n bigint, {columns}) GROUP BY {ks}) k
-    CROSS JOIN LATERAL (SELECT {self.columns(cap.order, "i.")} FROM {table} i WHERE {is_key[0]}
+    CROSS JOIN LATERAL (SELECT {self.columns(cap.order, "i.")} FROM {table} i WHERE {is_key[0]}{which}
       ORDER BY {order} LIMIT k.n + {SPARE} OFFSET {cap.keep}) o
     JOIN {table} v ON {self._same_id("v", "o")}
       AND ROW({self.columns(cap.order, "v.")})::record *= ROW({self.columns(cap.order, "o.")})::record AND {is_key[1]}
@@ -322,18 +330,19 @@ END"""
         # First all at once. If a lock is held on something that is deleted with a row, each key alone, or each row that
         # is too old; what is left then is deleted by the next write. A subtransaction uses up a transaction id, which
         # VACUUM has to freeze later, so there is one only if it may have to wait. A snapshot may be older than a change
-        # of the table's owner: then the table's row in pg_class was deleted since. A snapshot that is too old for the
-        # rows fails at once, and then nothing is done.
+        # of the table's owner: then the table's row in pg_class was deleted since. A snapshot in which there are rows
+        # that others have deleted since fails, and then they are passed over: otherwise nobody's would be deleted while
+        # several write a key.
         oid, table = f"{self.dialect.literal(self.named(self.cap.table))}::regclass", self.only
         done = "GET DIAGNOSTICS gone = ROW_COUNT;"
+        here = [f" AND {_unchanged(row)}" for row in "iv"]
         if self.cap.older_than:
-            victims = self.too_old("$1")
-            each, alone = victims, f"DELETE FROM {table} d WHERE {self._same_id('d', 'roostcap.each')};"
+            at_once, each = self._deleting(self.too_old("$1")), self.too_old("$1", here[1])
+            alone = f"DELETE FROM {table} d WHERE {self._same_id('d', 'roostcap.each')};"
         else:
-            victims = self._too_many
+            at_once = self._deleting(self._too_many())
             each = "SELECT json_build_array(e.v) AS key FROM json_array_elements($1) e(v)"
-            alone = f"given := each.key;\n        {self._deleting(victims)}"
-        at_once = self._deleting(victims)
+            alone = f"given := each.key;\n        {self._deleting(self._too_many(here[0]))}"
         return f"""<<roostcap>>
 DECLARE
   given {self.takes} := $1;
@@ -346,9 +355,7 @@ BEGIN
   IF NOT has_table_privilege({oid}, 'DELETE') THEN RETURN 0; END IF;
   LOCK TABLE {table} IN ROW EXCLUSIVE MODE;
   IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = {oid} AND pg_get_userbyid(c.relowner) = current_user
-    AND CASE WHEN current_setting('transaction_isolation') = 'read committed' OR c.xmax = '0' THEN true
-      ELSE txid_status(roostcap.latest - 2147483648
-        + ((c.xmax::text::bigint - roostcap.latest + 2147483648) & 4294967295)) = 'aborted' END) THEN
+    AND {_unchanged("c")}) THEN
     RETURN 0;
   END IF;
   IF current_setting('transaction_isolation') = 'read committed'
@@ -370,12 +377,12 @@ BEGIN
         {alone}
         {done}
         deleted := deleted + gone;
-      EXCEPTION WHEN {HELD} THEN
+      EXCEPTION WHEN {HELD} OR {NO_XID} THEN
         failed := failed + 1;
         EXIT WHEN failed > {TRIES};
       END;
     END LOOP;
-  EXCEPTION WHEN {HELD} THEN
+  EXCEPTION WHEN {HELD} OR {NO_XID} THEN
     RETURN 0;
   END;
   RETURN deleted;

@@ -58,10 +58,10 @@ def powerless(objects: Defined) -> Generator[Statement, Any, set[str]]:
     return lost
 
 
-def may(right: str) -> Generator[Statement, Any, bool]:
-    """Return whether the current account has a right on the whole database."""
+def may(right: str, table: str = "*") -> Generator[Statement, Any, bool]:
+    """Return whether the current account has a right on the whole database, or on a table."""
     ((me, _),) = yield from fetch(SEEN)
-    return ("*", right) in (yield from _granted(me.rpartition("@")[0]))
+    return not {("*", right), (table.lower(), right)}.isdisjoint((yield from _granted(me.rpartition("@")[0])))
 
 
 def _granted(user: str) -> Generator[Statement, Any, set[Right]]:

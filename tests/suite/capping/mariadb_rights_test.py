@@ -34,6 +34,17 @@ def test_an_account_that_may_make_no_event_is_told_to_watch(visits: Application,
         bursts.uncap(store, "visits")
 
 
+def test_an_account_that_may_only_write_finds_nothing_wrong(
+    open_store: Open, visits: Application, capper: Capper
+) -> None:
+    # It may not see what triggers do: that was no text for Roost, or none of MySQL's triggers.
+    name, as_capper = capper
+    cap(open_store(), keep=2)
+    visits(f"REVOKE CREATE, DROP, ALTER, TRIGGER, EVENT ON {visits.url.rpartition('/')[2]}.* FROM {name}")
+    with as_capper() as theirs:
+        assert theirs.check() == []
+
+
 @pytest.mark.parametrize(
     ("lost", "answer"),
     [

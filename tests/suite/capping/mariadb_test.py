@@ -151,6 +151,18 @@ def test_notes_of_an_earlier_version_are_told_and_made_anew(store_url: str, visi
         assert settle(store) == 2
 
 
+def test_a_foreign_key_has_an_index_whatever_comes_and_goes(open_store: Open, application: Application) -> None:
+    # InnoDB drops the index that it has made for one as soon as Roost's is there, which then could not be dropped.
+    application("CREATE TABLE users (id BIGINT PRIMARY KEY)")
+    application("CREATE TABLE visits (id {id}, uid BIGINT, at VARCHAR(20), FOREIGN KEY (uid) REFERENCES users (id))")
+    store, schema = open_store(), application.schema()
+    for per, newest_by in (("uid", "at"), ("at", None)):
+        cap(store, per, 5, newest_by)
+        assert store.check() == []
+    bursts.uncap(store, "visits")
+    assert application.schema() == schema
+
+
 def test_a_row_that_somebody_holds_is_passed_over_and_its_note_stays(
     open_store: Open, visits: Application, connect: Connect
 ) -> None:

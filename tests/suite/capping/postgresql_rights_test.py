@@ -45,6 +45,19 @@ def test_an_account_that_may_only_insert(open_store: Open, visits: Application, 
     assert (visitors(visits), aged.numbers(visits)) == ([3, 4], [100])
 
 
+def test_an_account_that_uses_a_table_of_others_finds_nothing_wrong(visits: Application, role: Role) -> None:
+    owner, url = role("owner"), member(visits, role)
+    owned_by(visits, owner)
+    visits(f"ALTER ROLE {owner} LOGIN")
+    with roost.Store(url.replace("capper", "owner")) as theirs:
+        cap(theirs, keep=2)
+    visits("GRANT SELECT, INSERT ON visits, roost_catalog TO PUBLIC")
+    with roost.Store(url) as store:
+        assert store.check() == []  # it was: only its owner can cap it, uncap it
+        with pytest.raises(roost.Invalid, match="visits belongs to somebody else, and only its owner can cap it"):
+            cap(store, keep=2)
+
+
 BECOME = "CREATE FUNCTION become() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN OLD; END $$"
 
 

@@ -30,13 +30,14 @@ from roost.types.columns import Column
 # The search path, the owner and the rights of a function. The path ends with a name that no schema can have, and that
 # stays when a schema is renamed: the number of the table that is meant (`_guards`). A new function gets no rights from
 # ALTER DEFAULT PRIVILEGES, but those of the one in whose place it comes; one that is replaced keeps them, if it has the
-# comment and was the tables' owner's.
+# comment and was the tables' owner's, and has any: a dump without rights is restored to be executed by everybody.
 BIND = """\
 DO $roost$ DECLARE owner name; old name; place name; other regrole; BEGIN
   SELECT pg_get_userbyid(r.relowner), 'pg_roost_' || r.oid INTO owner, place
     FROM pg_class r WHERE r.oid = to_regclass({rows})::oid;
-  SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p WHERE p.oid = {literal}::regprocedure::oid;
-{settings}  IF old <> owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
+  SELECT pg_get_userbyid(p.proowner) INTO old FROM pg_proc p
+    WHERE p.oid = {literal}::regprocedure::oid AND p.proacl IS NOT NULL;
+{settings}  IF old IS DISTINCT FROM owner OR obj_description({literal}::regprocedure::oid, 'pg_proc') IS NULL THEN
 {revoked}
     IF current_setting('roost.granted', true) <> '' THEN
       EXECUTE format('GRANT EXECUTE ON FUNCTION {function} TO %s', current_setting('roost.granted'));
