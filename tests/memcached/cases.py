@@ -104,6 +104,10 @@ CONVERSATIONS: list[list[bytes]] = [
      b"ma n D-1\r\n"],
     [b"set s 0 0 1\r\nx\r\n", b"ma s\r\n", b"ma n J5\r\n", b"ma n D18446744073709551615 N0 v\r\n",
      b"ma n D18446744073709551615 v\r\n"],
+    # A token of 64 bits, which no value has; and 0, which is no token where a value is lengthened, and older than none.
+    [b"set n 0 0 1\r\n5\r\n", b"md n C18446744073709551615\r\n", b"ma n C18446744073709551615\r\n",
+     b"ms n 1 C18446744073709551615\r\n6\r\n", b"ms n 1 MA C0\r\n7\r\n", b"ms n 1 MP C0 I\r\n8\r\n",
+     b"ms n 1 C0 I\r\n9\r\n", b"ms n 1 MR C0 I\r\n9\r\n", b"mg n v\r\n"],
     [b"ma q N-1\r\n", b"mg q N-1 v\r\n", b"mg r N0 t\r\n", b"ms k 2 MA c\r\nxy\r\n", b"ms k 2 MP C5\r\nxy\r\n"],
 ]
 # fmt: on

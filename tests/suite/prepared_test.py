@@ -72,6 +72,19 @@ def test_a_session_that_has_forgotten_what_was_prepared_costs_a_retry(store: roo
     assert store.stats().retries == before + 2
 
 
+def test_what_was_made_anew_with_other_types_is_prepared_anew(store: roost.Store, server_url: str) -> None:
+    """PostgreSQL refused every later read of this session: "cached plan must not change result type"."""
+    former, now = roost.Cache("pages"), roost.Cache("pages", value=str)
+    store.create(former)
+    for _ in range(USES + 1):
+        assert store.run_all(former.get("/"), former.gets("/")) == (None, None)
+    with roost.Store(server_url) as other:
+        other.drop(former)
+        other.create(now)
+        other.run(now.set("/", "words"))
+    assert store.run_all(now.get("/"), now.get_many(["/"])) == ("words", {"/": "words"})
+
+
 def test_the_oldest_go_when_there_are_too_many(store: roost.Store, is_postgresql: bool) -> None:
     use(store, 1)
     _, reader = connections(store)

@@ -457,7 +457,10 @@ class PostgreSQLConnection(ServerConnection):
 
     def failed(self, error: psycopg.Error, sql: str) -> Error:
         """Return our error; note when the connection is lost."""
-        if error.sqlstate == "26000":  # somebody has dropped what was prepared, a pooler for example
+        anew = error.diag.source_function == "RevalidateCachedQuery"  # what is read has columns of other types now
+        if anew:
+            self.prepared.names.clear()
+        if anew or error.sqlstate == "26000":  # somebody has dropped what was prepared, a pooler for example
             self._forgotten = True
             self._session_timeout = 0
             return Conflict(f"{self.engine.place}: {str(error).strip()}")

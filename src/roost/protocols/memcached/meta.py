@@ -12,6 +12,7 @@ from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Write, f
 from roost.protocols.memcached.framing import MOST_KEY
 from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, SECOND, STALE, WON
+from roost.types.column_types import INT_MAX
 
 KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
 MOST_OPAQUE = 32
@@ -58,7 +59,7 @@ class Flags:
         found = signed(token) if flag in "NTR" else unsigned(token)
         if found is None:
             raise Refused(b"CLIENT_ERROR bad token in command line format\r\n")
-        return found
+        return min(found, INT_MAX) if flag == "C" else found  # no token is that large
 
     def mode(self, otherwise: str) -> str:
         return self.tokens.get(ord("M"), otherwise.encode()).decode("latin-1")
@@ -176,9 +177,9 @@ class Meta:
         if found is None:
             gone = Write([values.operation("delete", flags.key)], lambda _: say.TOO_LARGE)
             return gone if mode == "S" else say.TOO_LARGE
-        if token is not None:
-            token = min(token, 2**63 - 1)
-        asked = values.operation("meta_set", flags.key, found, ttl, kept, mode, token, flags.has("I"))
+        if token == 0 and mode in "AP":  # memcached compares none there, and takes it for no older one elsewhere
+            token = None
+        asked = values.operation("meta_set", flags.key, found, ttl, kept, mode, token, flags.has("I") and token != 0)
 
         def answer(results: Sequence[Any]) -> bytes:
             ((code, stored),) = results

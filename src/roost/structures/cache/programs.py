@@ -381,7 +381,7 @@ class CachePrograms(CacheBounds):
             text = f"encode({kept}, 'escape')" if binary else kept
             digits, cast = f"{text} ~ '^[0-9]{{1,20}}$'", "{}::numeric"
         else:
-            text = f"CONVERT({kept} USING latin1)"
+            text = f"CONVERT({kept} USING latin1)" if binary else kept
             digits, cast = f"LENGTH({kept}) BETWEEN 1 AND 20 AND {text} NOT REGEXP '[^0-9]'", "CAST({} AS DECIMAL(65))"
         yield Let("number", f"CASE WHEN {digits} THEN {cast.format(text)} END", TOTAL)
         wrong = f"{w['number']} IS NULL OR {w['number']} > {COUNTER_MAX}"
