@@ -421,6 +421,21 @@ def test_a_character_set_that_cannot_carry_every_text_is_refused(store: Any, app
 
 
 @pytest.mark.ways("MySQL's protocol", "driver")
+def test_a_character_set_that_is_changed_later_makes_no_other_text(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/home"))
+    one.sql("SET NAMES latin1")
+    done = True
+    for call in (one.run, one.run_all):
+        try:
+            call(pageviews.add("/é€"))
+        except roost.Invalid:  # MySQL is asked for it at each call
+            done = False
+    one.commit()
+    assert store.run(pageviews.keys()) == ["/home", *["/é€"] * done]
+
+
+@pytest.mark.ways("MySQL's protocol", "driver")
 def test_the_cursors_and_converters_of_the_connection_do_not_matter(open_store: Make, app: Connect, way: Way) -> None:
     store = open_store(everything)
     package, cursor = ("pymysql", "cursorclass") if way.name == "pymysql" else ("asyncmy", "cursor_cls")
