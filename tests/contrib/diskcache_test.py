@@ -77,6 +77,8 @@ def test_what_expires(cache: Cache) -> None:
     for n in range(2_000):
         cache.set(n, "gone", expire=0)
     stored = cache._ask(STORED)
+    with cache.transact():
+        assert cache.expire() == 0
     assert (cache.expire(), list(cache), cache._ask(STORED)) == (stored - 1, ["b"], 1)
 
 
@@ -85,7 +87,13 @@ def test_tags(cache: Cache) -> None:
         cache.set(n, n, tag=("odd" if n % 2 else 2))
     cache.set(1, "untagged")
     assert cache.get(2, tag=True) == (2, 2)
-    assert (cache.evict("odd"), cache.evict(2), cache.evict("none"), list(cache)) == (4, 5, 0, [1])
+    assert (cache.evict("odd"), cache.evict(2), cache.evict("none"), cache.evict(None), list(cache)) == (
+        4,
+        5,
+        0,
+        0,
+        [1],
+    )
 
 
 def test_two_tags_with_one_checksum_are_two(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

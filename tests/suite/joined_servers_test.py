@@ -401,7 +401,7 @@ def test_the_sql_mode_does_not_matter(open_store: Make, app: Connect) -> None:
     tickets = roost.Counter("tickets", slots=1)
     store, one = open_store(*ALL, everything, tickets), app()
     for mode in MODES:
-        one.sql(f"SET sql_mode = '{mode}'")
+        one.sql(f"SET sql_mode = '{mode}', sql_quote_show_create = {len(mode) % 2}")
         comes_back(store, one)
         one.run_all(tickets.clear("/x"), tickets.add("/x", 2**63 - 1))
         with pytest.raises(roost.Overflow):
@@ -418,6 +418,21 @@ def test_a_character_set_that_cannot_carry_every_text_is_refused(store: Any, app
     one = app(charset=charset)
     with pytest.raises(roost.Invalid, match=f"character set is {charset}"):
         one.run(pageviews.add("/home"))
+
+
+@pytest.mark.ways("MySQL's protocol", "driver")
+def test_a_character_set_that_is_changed_later_makes_no_other_text(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/home"))
+    one.sql("SET NAMES latin1")
+    done = True
+    for call in (one.run, one.run_all):
+        try:
+            call(pageviews.add("/é€"))
+        except roost.Invalid:  # MySQL is asked for it at each call
+            done = False
+    one.commit()
+    assert store.run(pageviews.keys()) == ["/home", *["/é€"] * done]
 
 
 @pytest.mark.ways("MySQL's protocol", "driver")

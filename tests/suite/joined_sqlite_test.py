@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import pytest
 
 import roost
@@ -37,7 +39,11 @@ def connect(store: Any, tmp_path: Path) -> Iterator[Callable[..., sqlite3.Connec
 
 @pytest.mark.parametrize("level", ["DEFERRED", "IMMEDIATE", "EXCLUSIVE"])
 def test_every_isolation_level_of_sqlite3(store: Any, connect: Any, level: str) -> None:
-    connection = connect(isolation_level=level)
+    connection, other = connect(isolation_level=level, timeout=0), connect(isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(roost.Busy):
+        store.on(connection).run(pageviews.add("/home"))
+    other.execute("ROLLBACK")
     store.on(connection).run(pageviews.add("/home"))
     connection.commit()
     assert store.run(pageviews.total("/home")) == 1
@@ -113,6 +119,30 @@ def test_a_lock_that_is_not_had_by_who_has_read_is_a_conflict(store: Any, connec
     store.on(connection).run(pageviews.add("/home"))
     connection.execute("COMMIT")
     assert store.run(pageviews.total("/home")) == 1 + old
+
+
+@pytest.mark.parametrize("word", ["roost_catalog", "pageviews_add"])
+def test_a_call_that_is_cancelled_is_undone_by_the_thread_of_its_connection(
+    store: Any, store_url: str, tmp_path: Path, word: str
+) -> None:
+    async def main() -> None:
+        loop, cancelled = asyncio.get_running_loop(), threading.Event()
+
+        def look(sql: str, _: Any) -> None:
+            if word in sql and not cancelled.is_set():
+                loop.call_soon_threadsafe(task.cancel)
+                cancelled.wait()
+
+        async with roost.AsyncStore(store_url, trace=look) as one, aiosqlite.connect(tmp_path / "suite.db") as driver:
+            task = asyncio.create_task(one.on(driver).run(pageviews.add("/home")))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            cancelled.set()
+            await one.on(driver).run(pageviews.add("/about"))
+            await driver.commit()
+
+    asyncio.run(main())
+    assert store.run(pageviews.totals(["/home", "/about"])) == {"/home": 0, "/about": 1}
 
 
 def test_with_asyncio(store: Any, store_url: str, connect: Any) -> None:

@@ -39,6 +39,17 @@ def test_f62_a_file_by_every_driver_that_sqlalchemy_has(tmp_path: Path, scheme: 
     counts(f"{scheme}:///:memory:")
 
 
+def test_a_relative_file_stays_the_same_where_the_process_changes_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with roost.Store("sqlite:///app.db?synchronous=off") as store:
+        store.create(hits)
+        store.run(hits.add("/"))
+        monkeypatch.chdir("/")
+        assert store.run(hits.total("/")) == 1  # on another connection than the write
+
+
 def test_f62_a_server_by_every_driver_that_sqlalchemy_has(server_url: str) -> None:
     scheme, _, rest = server_url.partition("://")
     for each in POSTGRESQL if scheme == "postgresql" else MARIADB:

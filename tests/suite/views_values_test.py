@@ -332,6 +332,14 @@ def test_a_database_in_utf16(tmp_path: Path) -> None:
         for bad in ("'abcd', NULL", "'a' || char(0) || 'bc', NULL", "NULL, '2008-01-01 22:03:23' || char(0)"):
             with pytest.raises(sqlite3.IntegrityError):
                 sql.execute(f"INSERT INTO ring (k, s, moment) VALUES (1, {bad})")
+        texts, data = roost.Cache("texts", value=roost.text(3)), roost.Cache("data", value=roost.binary(5))
+        store.create(texts, data)
+        store.run_all(texts.set("n", "12"), texts.set("s", "a\0"), data.set("d", b"abc"))
+        assert store.run_all(texts.increment("n"), texts.append("n", "é"), texts.get("n")) == (13, True, "13é")
+        assert store.run_all(data.append("d", b"\xff"), data.prepend("d", b"\0"), data.get("d"))[2] == b"\0abc\xff"
+        for refused in (texts.append("n", "é"), texts.increment("s"), data.append("d", b"d")):
+            with pytest.raises(roost.Invalid):
+                store.run(refused)
         assert store.check() == []
     sql.close()
 

@@ -171,16 +171,21 @@ class Cache:
         return found
 
     def evict(self, tag: Any) -> int:
-        """Remove all values of a tag, and return how many they were."""
+        """Remove all values of a tag, and return how many they were; those without a tag have none."""
         with self.transact():
-            found = self._sql(self._local.connection, "SELECT key FROM cache WHERE flags = ?", self._number(tag))
+            found = self._sql(
+                self._local.connection, "SELECT key FROM cache WHERE flags = ? AND flags > 0", self._number(tag)
+            )
             return sum(self._run_all(*[self._values.delete(name) for (name,) in found]))
 
     def expire(self) -> int:
-        """Remove the values that have expired, and return how many they were; later writes do so, too."""
+        """Remove the values that have expired, and return how many they were; later writes do so, too.
+
+        In a block of `transact` they are left to these.
+        """
         before = self._ask(STORED)
         for _ in range((before - len(self)) // SWEPT + 1):  # each write deletes some: those of a key that is not there
-            self.store.run_all(*[self._values.delete(MARK)] * 64)
+            self._run_all(*[self._values.delete(MARK)] * 64)
         return max(int(before - self._ask(STORED)), 0)
 
     def clear(self) -> int:

@@ -41,7 +41,7 @@ def literal(text: str) -> str:
     >>> literal("it's"), literal("C:\\"), literal("")
     ("'it''s'", "_utf8mb4 X'433A5C'", "_utf8mb4 X''")
     """
-    return doubled(text) if text.isascii() and text.isprintable() and text and "\\" not in text else _hexadecimal(text)
+    return doubled(text) if text.isascii() and text.isprintable() and text and "\\" not in text else hexadecimal(text)
 
 
 def compared(body: str) -> str:
@@ -52,7 +52,8 @@ def compared(body: str) -> str:
     return re.sub("'+", "'", body.replace("_utf8mb4 X'", " X'"))
 
 
-def _hexadecimal(text: str) -> str:
+def hexadecimal(text: str) -> str:
+    """Return a text as SQL has it, whatever the character sets of the session."""
     return f"_utf8mb4 X'{text.encode().hex().upper()}'"
 
 
@@ -65,7 +66,7 @@ def written(value: Any) -> str:
     """Return a value as SQL has it, in every sql_mode."""
     match value:
         case str():  # as short as can be
-            return _hexadecimal(value) if not value or "\\" in value or "\0" in value else doubled(value)
+            return hexadecimal(value) if not value or "\\" in value or "\0" in value else doubled(value)
         case None:
             return "NULL"
         case bool():

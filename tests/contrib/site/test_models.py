@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management import call_command
-from django.db import models
+from django.db import connection, models
 from django.test import TestCase
 from django.test.utils import isolate_apps
 
@@ -78,3 +78,16 @@ class ModelTests(TestCase):
 
         self.assertIn("roost.E001", [found.id for found in Managed.check()])
         self.assertNotIn("roost.E001", [found.id for found in PageViews.check()])
+
+    @isolate_apps("tests.contrib.site.pages")
+    def test_a_field_that_would_find_nothing_is_an_error(self) -> None:
+        class Odd(StructureModel):
+            key: Any = models.UUIDField(primary_key=True)
+            price: Any = models.DecimalField(max_digits=5, decimal_places=2)
+            at: Any = models.DateTimeField()
+
+            class Meta(StructureModel.Meta):
+                app_label = "pages"
+
+        told = [found.obj.name for found in Odd.check() if found.id == "roost.E002"]
+        self.assertEqual(told, {"sqlite": ["key", "price"], "mysql": ["key"]}.get(connection.vendor, []))

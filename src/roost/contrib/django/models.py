@@ -6,9 +6,15 @@ import warnings
 from typing import Any, NoReturn
 
 from django.core import checks
-from django.db import models
+from django.db import connections, models, router
 
 from roost.errors import Invalid
+
+# Django's fields that cannot read a view's column, or find nothing in it, and those that can, by the database's vendor.
+OTHERS: dict[str, dict[type[Any], str]] = {
+    "sqlite": {models.UUIDField: "TextField", models.DecimalField: "TextField"},
+    "mysql": {models.UUIDField: "BinaryField"},
+}
 
 
 def _refuse(what: str) -> Any:
@@ -83,4 +89,9 @@ class StructureModel(models.Model):
         if cls._meta.managed:
             message = "its Meta does not inherit from StructureModel.Meta, so migrations would make a table of it"
             found.append(checks.Error(message, obj=cls, id="roost.E001"))
+        others = OTHERS.get(connections[router.db_for_read(cls)].vendor, {})
+        for field in cls._meta.fields:
+            if (other := others.get(type(field))) is not None:
+                message = f"no {type(field).__name__} reads this column of a structure's view here; a {other} does"
+                found.append(checks.Error(message, obj=field, id="roost.E002"))
         return found

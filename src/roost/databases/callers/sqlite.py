@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +12,7 @@ from roost.databases.callers.caller import NO_TRANSACTION, SAVEPOINT, Caller, Wo
 from roost.databases.engine import Engine
 from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, run, translate
 from roost.dialects import Control, Statement
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Row, Wanted
 from roost.errors import Busy, Conflict, Error, Invalid, Missing
 
 SINCE_IT_READ = (
@@ -40,6 +41,12 @@ class SQLiteCaller(Caller):
     """One call on a connection of sqlite3."""
 
     failures = sqlite3.Error
+
+    async def execute(self, wanted: Wanted) -> Any:
+        """Do what a call asks for, unless the call has been cancelled: `play` undoes it then."""
+        if self._cancelled is not None:
+            raise self._cancelled
+        return await super().execute(wanted)
 
     async def statement(self, wanted: Statement) -> Any:
         try:
@@ -90,25 +97,39 @@ class SQLiteCaller(Caller):
 
 async def sqlite3_call(raw: sqlite3.Connection, engine: Engine, _: bool, work: Work, writes: bool) -> None:
     """Run a call on a sqlite3 connection, which blocks an event loop while its statements run."""
-    if writes:
-        _begin_as_the_driver_does(raw)
-    with _plain_text(raw):
-        cursor = raw.cursor(sqlite3.Cursor)
-        cursor.row_factory = None
-        try:
-            await SQLiteCaller(raw, file_of(raw) or ":memory:", writes, cursor, engine.trace).play(work)
-        finally:
-            with suppress(sqlite3.ProgrammingError):  # the connection was closed
-                cursor.close()
+    await _run(SQLiteCaller(raw, engine.place, writes, None, engine.trace), work)
+
+
+async def _run(caller: SQLiteCaller, work: Work) -> None:
+    raw = caller.raw
+    try:
+        caller.place = file_of(raw) or ":memory:"
+        if caller.writes:
+            _begin_as_the_driver_does(raw)
+        with _plain_text(raw):
+            caller.cursor = cursor = raw.cursor(sqlite3.Cursor)
+            cursor.row_factory = None
+            try:
+                await caller.play(work)
+            finally:
+                with suppress(sqlite3.ProgrammingError):  # the connection was closed
+                    cursor.close()
+    except sqlite3.Error as error:  # of BEGIN, or of a connection that is closed
+        raise translate(error, caller.place) from error
 
 
 async def aiosqlite_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
     """Run a whole call in one task of an aiosqlite connection's thread.
 
-    The public API would need one task per statement, and would use the application's row factory. A call that is
-    cancelled still runs to its end in that thread.
+    The public API would need one task per statement, and would use the application's row factory. The thread, which
+    goes on when a call is cancelled, undoes it before it does anything else.
     """
-    await raw._execute(lambda: now(sqlite3_call(raw._conn, engine, awaits, work, writes)))
+    caller = SQLiteCaller(raw._conn, engine.place, writes, None, engine.trace)
+    try:
+        await raw._execute(lambda: now(_run(caller, work)))
+    except asyncio.CancelledError as error:
+        caller._cancelled = error
+        raise
 
 
 def _begin_as_the_driver_does(raw: sqlite3.Connection) -> None:

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from roost.dialects import MARIADB, MYSQL, Dialect
 from roost.dialects.dialect import Row
-from roost.dialects.mariadb import written
+from roost.dialects.mariadb import hexadecimal, written
 from roost.errors import Invalid
 
 # A value that does not fit is an error, and so is a table that would be of another engine.
@@ -94,9 +94,17 @@ _AT_EACH = ", ".join(f"{each.name} = {each.needed}" for each in SETTINGS if each
 
 
 def joined_text(dialect: Dialect, sql: str, row: Row) -> str:
-    """Return a statement as it goes out on a connection of the application's."""
-    text = sql % tuple([written(value) for value in row]) if row else sql
+    """Return a statement as it goes out on a connection of the application's.
+
+    Its character sets are looked at once on MariaDB, and `SET NAMES` may change them: then no text may be taken for
+    another.
+    """
+    text = sql % tuple([_in_ascii(value) for value in row]) if row else sql
     return f"SET STATEMENT {_AT_EACH} FOR {text}" if dialect is MARIADB else text
+
+
+def _in_ascii(value: Any) -> str:
+    return hexadecimal(value) if type(value) is str and not value.isascii() else written(value)
 
 
 def looked_at(dialect: Dialect) -> list[Setting]:

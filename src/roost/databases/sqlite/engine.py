@@ -50,14 +50,15 @@ class SQLiteEngine(Engine):
         path, options = parse_file(url)
         self.path = path or ":memory:"
         super().__init__(self.path, timeout, trace, random)
-        self.memory, self.file = path is None, path
+        # The same file for each connection, wherever the process changes to.
+        self.memory, self.file = path is None, path and os.path.abspath(path)
         self.durability = options["synchronous"]
         self.read_only = options["mode"] == "ro"
 
     def lock(self) -> FileLock | None:
-        if self.memory or self.read_only:
+        if self.file is None or self.read_only:
             return None
-        path = os.path.realpath(self.path)
+        path = os.path.realpath(self.file)
         try:
             return FileLock(f"{path}{SUFFIX}")
         except FileNotFoundError:
@@ -67,7 +68,7 @@ class SQLiteEngine(Engine):
 
     def must_exist(self) -> None:
         """Raise `Missing` if there is no file: only `create` makes one."""
-        if not self.memory and not os.path.exists(self.path):
+        if self.file is not None and not os.path.exists(self.file):
             raise Missing(f"there is no database {self.path}; store.create(...) makes it")
 
     def connect(self, wait: Wait, *, writes: bool = True, create: bool = False) -> SQLiteConnection:
@@ -96,7 +97,7 @@ class SQLiteEngine(Engine):
 
     def _connected(self, wait: Wait, writes: bool, create: bool) -> SQLiteConnection:
         mode = "ro" if self.read_only else "rwc" if create else "rw"
-        uri = ":memory:" if self.memory else f"file:{quote(os.path.abspath(self.path))}?mode={mode}"
+        uri = ":memory:" if self.file is None else f"file:{quote(self.file)}?mode={mode}"
         try:
             raw = sqlite3.connect(
                 uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=512
@@ -111,7 +112,7 @@ class SQLiteEngine(Engine):
         return SQLiteConnection(self, raw, wait)
 
     def _must_be_ours(self) -> None:
-        if _forbidden and os.path.exists(self.path) and _identity(os.stat(self.path)) in _forbidden:
+        if _forbidden and self.file and os.path.exists(self.file) and _identity(os.stat(self.file)) in _forbidden:
             raise CannotOpen(
                 f"{self.path}: this process uses the file by another copy of SQLite (roost serve), or was forked while "
                 "a thread of its parent had been using it for too long (fork before the threads begin, or use spawn)"

@@ -268,15 +268,17 @@ class CachePrograms(CacheBounds):
         return Column("kept", self.cache.value.type, nullable=True)
 
     def _joined(self, one: str, other: str) -> str:
-        both = self.dialect.concat(one, other)
-        return f"CAST({both} AS BLOB)" if self.family == "sqlite" and self.cache.value.type.kind == "binary" else both
+        if self.family == "sqlite" and self.cache.value.type.kind == "binary":
+            # In a file whose texts are UTF-16, `||` cuts an odd number of bytes by one.
+            return f"substr(CAST({one} || ({other} || X'0000') AS BLOB), 1, length({one}) + length({other}))"
+        return self.dialect.concat(one, other)
 
     def _too_long(self, value: str) -> str:
         condition = refused(self.dialect, self.cache.value, value)
         if self.family != "sqlite":
             return condition
         limit = self.cache.value.type.limit  # length() stops at a NUL: such a text is measured in bytes
-        nul = f"length(CAST({value} AS BLOB)) > {limit} AND instr(CAST({value} AS BLOB), x'00') > 0"
+        nul = f"length(CAST({value} AS BLOB)) > {limit} AND instr({value}, char(0)) > 0"
         return f"length({value}) > {limit}{f' OR {nul}' if self.cache.value.type.kind == 'text' else ''}"
 
     # --- the other verbs ----------------------------------------------------------------------------------------------
@@ -347,10 +349,10 @@ class CachePrograms(CacheBounds):
                 f"{n} > 0 AND {kept} > {INT_MAX} - {n} OR {n} < 0 AND {kept} < {INT_MIN} - {n}", BEYOND, beyond
             )
         elif not w.loops:
-            blob = f"CAST({kept} AS BLOB)"
-            digits = f"length({blob}) BETWEEN 1 AND 20 AND CAST({kept} AS TEXT) NOT GLOB '*[^0-9]*'"
-            digits += f" AND length(CAST({kept} AS TEXT)) = length({blob})"
-            most = f"substr('{'0' * 19}' || CAST({kept} AS TEXT), -20) > '{COUNTER_MAX}'"
+            text = f"CAST({kept} AS TEXT)"  # length() and GLOB see it up to a NUL
+            digits = f"length({text}) BETWEEN 1 AND 20 AND {text} NOT GLOB '*[^0-9]*'"
+            digits += f" AND length({text}) = length({kept}) AND NOT instr({text}, char(0))"
+            most = f"substr('{'0' * 19}' || {text}, -20) > '{COUNTER_MAX}'"
             yield Refuse(f"NOT ({digits}) OR {most}", NO_NUMBER, none)
             value = _sum_on_sqlite(kept, n, sign)
             yield Refuse(

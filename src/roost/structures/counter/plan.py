@@ -8,6 +8,7 @@ no reader ever sees. Sums are exact, whatever their size.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -35,6 +36,7 @@ from roost.types.columns import Column
 # Parameters beside the columns of the key, whose names cannot be these.
 BACK = number("roost_back")  # microseconds from the first window that is read to the current one
 TOTALS = Column("total", steps.TOTAL)
+SUM = re.compile(r"\bn\W? \+ ")  # in MariaDB's and MySQL's errors, where a session decides whether names are quoted
 
 
 # To SQL clients it is a relation: keys with their totals, or keys and windows with theirs. An INSERT adds its total.
@@ -339,7 +341,7 @@ class CounterPlan(ProgramPlan):
         try:
             return (yield from work)
         except StatementFailed as error:
-            of_a_slot = error.word in ("range", "type") and (self.dialect.family != "mariadb" or "`n` + " in str(error))
+            of_a_slot = error.word in ("range", "type") and (self.dialect.family != "mariadb" or SUM.search(str(error)))
             if not of_a_slot:  # it is of a column that somebody has added
                 raise
             others = f", or one of {len(run) - 1} with it" if len(run) > 1 else ""
