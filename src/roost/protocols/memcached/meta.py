@@ -12,7 +12,6 @@ from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Write, f
 from roost.protocols.memcached.framing import MOST_KEY
 from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, SECOND, STALE, WON
-from roost.types.column_types import INT_MAX
 
 KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
 MOST_OPAQUE = 32
@@ -59,7 +58,7 @@ class Flags:
         found = signed(token) if flag in "NTR" else unsigned(token)
         if found is None:
             raise Refused(b"CLIENT_ERROR bad token in command line format\r\n")
-        return min(found, INT_MAX) if flag == "C" else found  # no token is that large
+        return min(found, 2**63 - 1) if flag == "C" else found  # no token is that large
 
     def mode(self, otherwise: str) -> str:
         return self.tokens.get(ord("M"), otherwise.encode()).decode("latin-1")
