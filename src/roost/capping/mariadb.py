@@ -252,7 +252,11 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         # a foreign key itself, and then Roost's cannot be dropped (1553) unless there is another one.
         cap, name = words.cap, self.dialect.quoted(words.cap.index_name)
         there = {each: [column for column, _ in parts] for each, parts in (yield from self._indexes(cap.table)).items()}
-        changes = [f"DROP INDEX {name}"] if there.pop(cap.index_name, None) else []
+        if there.pop(cap.index_name, None) is None:
+            if makes:
+                yield write(f"{words.index_sql} ALGORITHM=INPLACE LOCK=NONE")
+            return
+        changes = [f"DROP INDEX {name}"]
         if makes:
             there[name] = [*words.index_columns]
             changes.append(f"ADD INDEX {name} ({words.columns(words.index_columns)})")
@@ -262,8 +266,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         for key in keys.values():
             if not any(columns[: len(key)] == key for columns in there.values()):
                 changes.append(f"ADD INDEX ({words.columns(key)})")
-        if changes:
-            yield write(f"ALTER TABLE {words.table} {', '.join(changes)}, ALGORITHM=INPLACE, LOCK=NONE")
+        yield write(f"ALTER TABLE {words.table} {', '.join(changes)}, ALGORITHM=INPLACE, LOCK=NONE")
 
     def _drop_event(self, cap: Cap) -> Asking:
         found = yield read(f"SELECT count(*) {EVENT}", cap.index_name)
