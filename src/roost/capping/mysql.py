@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roost.capping.adoption import Broken
+from roost.capping.adoption import Broken, Column
 from roost.capping.cap import Asking, read, write
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import IN_UTC, MariaDBWords
 from roost.dialects import MYSQL
 from roost.dialects.mariadb_definers import may
+from roost.errors import Invalid
 from roost.structures.adopted import Cap
 
 BY_KEY = "DELETE /*+ INDEX(r PRIMARY) */"  # or a scan would wait for whoever is writing
@@ -52,6 +53,11 @@ class MySQLAdoption(MariaDBAdoption):
     dialect = MYSQL
     words_class = MySQLWords
     indexes_sql = MariaDBAdoption.indexes_sql.replace("IGNORED = 'NO'", "IS_VISIBLE = 'YES'")
+
+    def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
+        if odd := [name for name in (cap.table, *cap.per, *cap.order) if "`" in name]:  # shown otherwise in a trigger
+            raise Invalid(f"{cap.table}: a table whose names have ` in them, as {odd[0]!r}, cannot be capped on MySQL")
+        yield from super()._fits(cap, columns)
 
     def broken(self, cap: Cap) -> Broken:
         """Return the violations of a table's cap; none of triggers to who has no right to them, and is shown none."""

@@ -14,6 +14,7 @@ from roost.store import bursts
 from tests.lengths import length
 from tests.suite.application import Application
 from tests.suite.capping.tables import INSERT, VISITS, Open, cap, fill, newest, settle
+from tests.suite.engines import Engine
 
 pytestmark = pytest.mark.needs("application", "capped tables")
 
@@ -147,7 +148,9 @@ def test_capping_again_changes_what_is_kept(open_store: Open, visits: Applicatio
     assert store.check() == []
 
 
-def test_several_columns_and_texts_by_names_that_sql_has_words_for(open_store: Open, application: Application) -> None:
+def test_several_columns_and_texts_by_names_that_sql_has_words_for(
+    open_store: Open, application: Application, engine: Engine
+) -> None:
     q = "`" if application.kind == "mysql" else '"'
     table, room, order = f"{q}Visit ''{2 * q}Log{q}", f"{q}select{q}", f"{q}order by{q}"
     application(
@@ -155,6 +158,10 @@ def test_several_columns_and_texts_by_names_that_sql_has_words_for(open_store: O
     )
     store, name = open_store(), f"Visit ''{q}Log"
     application(f"INSERT INTO {table} VALUES ('%', 1, -1), ('%', 1, -2), ('%', 1, -3)")
+    if engine.name == "mysql":  # whose triggers are shown with another name than they have
+        with pytest.raises(roost.Invalid, match="` in them"):
+            cap(store, "select,topic", 2, "order by", name)
+        return
     assert cap(store, "select,topic", 2, "order by", name) == 1
     for n in range(20):
         application(f"INSERT INTO {table} VALUES (?, ?, ?)", "éa%"[n % 3 :], n % 2, n)
