@@ -385,6 +385,17 @@ def test_a_connection_that_is_lost_is_an_error_that_says_so(store: Any, app: Con
         assert store.run(pageviews.total("/home")) == 1
 
 
+@pytest.mark.ways("driver")
+def test_a_connection_that_is_closed_is_lost(store: Any, app: Connect) -> None:
+    one = app()
+    one.run(pageviews.add("/home"))
+    one.wait(one.connection.close())
+    for again in (pageviews.add("/home"), pageviews.total("/home")):
+        with pytest.raises(roost.ConnectionLost):
+            one.run(again)
+    assert store.run(pageviews.total("/home")) == 0
+
+
 # --- the session's settings --------------------------------------------------------------------------------------
 
 MODES = [

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import tempfile
+import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from django.core.management import call_command
 from django.db import connection, models
-from django.test import TestCase
+from django.test import TestCase, override_settings
 from django.test.utils import isolate_apps
 
 import roost
-from roost.contrib.django.models import StructureModel
+from roost.contrib.django.models import MomentField, StructureModel
 from tests.contrib.site.pages.models import Page, PageViews
-from tests.contrib.site.pages.structures import pageviews, store
+from tests.contrib.site.pages.structures import Everything, Mood, everything, pageviews, store
 
 OBJECTS: Any = PageViews.objects
 
@@ -85,9 +88,29 @@ class ModelTests(TestCase):
             key: Any = models.UUIDField(primary_key=True)
             price: Any = models.DecimalField(max_digits=5, decimal_places=2)
             at: Any = models.DateTimeField()
+            moment: Any = MomentField()
 
             class Meta(StructureModel.Meta):
                 app_label = "pages"
 
         told = [found.obj.name for found in Odd.check() if found.id == "roost.E002"]
-        self.assertEqual(told, {"sqlite": ["key", "price"], "mysql": ["key"]}.get(connection.vendor, []))
+        self.assertEqual(told, {"sqlite": ["key", "price", "at"], "mysql": ["key"]}.get(connection.vendor, []))
+
+    @override_settings(USE_TZ=True)
+    @isolate_apps("tests.contrib.site.pages")
+    def test_a_moment_of_a_whole_second_is_found(self) -> None:
+        class Moments(StructureModel):
+            key: Any = models.TextField(primary_key=True)
+            a_datetime: Any = MomentField()
+
+            class Meta(StructureModel.Meta):
+                app_label, db_table = "pages", "everything"
+
+        at = dt.datetime(2008, 1, 1, 22, 3, 23, tzinfo=dt.UTC)
+        rest: Any = (1.5, True, b"", at, at.date(), Decimal("1.50"), uuid.UUID(int=7), Mood.GOOD)
+        store.run(everything.add(Everything("/", *rest)))
+        found: Any = Moments.objects
+        self.assertEqual([each.a_datetime for each in found.filter(a_datetime=at)], [at])
+        self.assertEqual(
+            [found.filter(a_datetime__range=(at, at)).count(), found.filter(a_datetime__gt=at).count()], [1, 0]
+        )

@@ -10,9 +10,9 @@ from django.db import connections, models, router
 
 from roost.errors import Invalid
 
-# Django's fields that cannot read a view's column, or find nothing in it, and those that can, by the database's vendor.
+# Django's fields that find nothing in a view's column, or cannot read it, and those that do, by the database's vendor.
 OTHERS: dict[str, dict[type[Any], str]] = {
-    "sqlite": {models.UUIDField: "TextField", models.DecimalField: "TextField"},
+    "sqlite": {models.UUIDField: "TextField", models.DecimalField: "TextField", models.DateTimeField: "MomentField"},
     "mysql": {models.UUIDField: "BinaryField"},
 }
 
@@ -46,6 +46,14 @@ class TotalField(models.BigIntegerField):  # type: ignore[type-arg]
 
     def from_db_value(self, value: Any, *_: Any) -> int | None:
         return None if value is None else int(value)
+
+
+class MomentField(models.DateTimeField):  # type: ignore[type-arg]
+    """A datetime in a structure's view, which on SQLite is a text that always has its microseconds."""
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        found = super().get_db_prep_value(value, connection, prepared)
+        return f"{found}.000000" if type(found) is str and "." not in found else found
 
 
 class StructureModel(models.Model):
@@ -92,6 +100,8 @@ class StructureModel(models.Model):
         others = OTHERS.get(connections[router.db_for_read(cls)].vendor, {})
         for field in cls._meta.fields:
             if (other := others.get(type(field))) is not None:
-                message = f"no {type(field).__name__} reads this column of a structure's view here; a {other} does"
+                message = (
+                    f"no {type(field).__name__} finds what is in this column of a structure's view; a {other} does"
+                )
                 found.append(checks.Error(message, obj=field, id="roost.E002"))
         return found

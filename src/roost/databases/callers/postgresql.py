@@ -46,6 +46,12 @@ class PostgreSQLCaller(Caller):
     _ends = False  # the text that ends the call has been sent
     _waits = False  # the savepoint is to be set, along with the next statement if that is the only one
 
+    async def play(self, work: Work) -> None:
+        """Drive a call; of a connection that is closed, some functions of the drivers would raise their own errors."""
+        if self.is_lost():
+            raise ConnectionLost(f"{self.place}: the connection is closed")
+        await super().play(work)
+
     async def execute(self, wanted: Wanted) -> Any:
         """Do what a call asks for; return its answer. A single query is one text with its savepoint."""
         if wanted is Control.SAVEPOINT and not (self.writes or self.apart):
