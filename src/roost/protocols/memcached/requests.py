@@ -30,7 +30,6 @@ MOST_KEYS = 10_000  # of one request
 _SET = re.compile(rb"set ([^ \r\n]{1,250}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,8})( noreply)?\r\n")
 
 _ONE = b"VALUE %b %d %d\r\n%b\r\nEND\r\n"
-_HTTP = re.compile(rb"(?:GET|POST|PUT|HEAD|OPTIONS|DELETE|PATCH|CONNECT) .*HTTP/\d")
 _STORES = frozenset([b"set", b"add", b"replace", b"append", b"prepend", b"cas", b"ms"])
 
 
@@ -111,7 +110,9 @@ class Requests:
             return (_made(make, words, quiet) if least <= len(words) <= most else say.ERROR), end
         if command in _STORES:
             return self._store(data, end, words)
-        return (Special("foreign") if _HTTP.match(data, start, end) else say.ERROR), end
+        # A browser: by its first line, as in memcached, or by the second, where its method is one of our commands.
+        foreign = words[-1].startswith(b"HTTP/") or command.lower() == b"host:"
+        return (Special("foreign") if foreign else say.ERROR), end
 
     def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> Asked:
         # A `set` of the usual form.
