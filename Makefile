@@ -19,10 +19,10 @@ types: $(DEV)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 # Neighbours stay in one process, which has their servers; much of the time is waiting for databases. In a new checkout
-# each of the four would compile all tests, half a minute of processor time, so one process does it before.
+# each of them would compile all tests, half a minute of processor time, so one process does it before.
 suite: $(DEV)
 	@$(BIN)/pytest --collect-only -qq > /dev/null || true
-	$(BIN)/pytest --numprocesses 4 --dist worksteal
+	$(BIN)/pytest --numprocesses 6 --dist worksteal
 
 format: $(DEV)
 	$(BIN)/ruff format .
