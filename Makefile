@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
+# Of the tests: two cores are busy with six, each of which may have servers of its own, of 2.5 GB together.
+PROCESSES := $(shell awk '/MemTotal/ {print $$2 > 20000000 ? 6 : 4}' /proc/meminfo 2> /dev/null || echo 4)
 
 .PHONY: run test types suite format bench bench-gate docs campaigns faults mutants clean
 
@@ -22,7 +24,7 @@ types: $(DEV)
 # each of them would compile all tests, half a minute of processor time, so one process does it before.
 suite: $(DEV)
 	@$(BIN)/pytest --collect-only -qq > /dev/null || true
-	$(BIN)/pytest --numprocesses 6 --dist worksteal
+	$(BIN)/pytest --numprocesses $(PROCESSES) --dist worksteal
 
 format: $(DEV)
 	$(BIN)/ruff format .
