@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.dev
 # Of the tests: two cores are busy with six, each of which may have servers of its own, of 2.5 GB together.
-PROCESSES := $(shell awk '/MemTotal/ {print $$2 > 20000000 ? 6 : 4}' /proc/meminfo 2> /dev/null || echo 4)
+PROCESSES := $(shell awk '/MemTotal/ {print ($$2 > 20000000 ? 6 : 4)}' /proc/meminfo 2> /dev/null || echo 4)
 
 .PHONY: run test types suite format bench bench-gate docs campaigns faults mutants clean
 
