@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,10 @@ def test_a_store_dropped_without_close_leaves_nothing(url: str, tmp_path: Path) 
 
 
 def test_an_asyncio_store_dropped_without_close_leaves_nothing(url: str, tmp_path: Path) -> None:
+    def is_gone(store: weakref.ref[roost.AsyncStore]) -> bool:
+        gc.collect()
+        return store() is None
+
     async def use() -> weakref.ref[roost.AsyncStore]:
         store = roost.AsyncStore(url)
         await store.create(*STRUCTURES)
@@ -188,9 +193,7 @@ def test_an_asyncio_store_dropped_without_close_leaves_nothing(url: str, tmp_pat
 
     before = threading.active_count()
     for _ in range(5):
-        gone = asyncio.run(use())
-        gc.collect()
-        assert gone() is None
+        until(partial(is_gone, asyncio.run(use())), "the end of the last thread's call")
         until(lambda: not _descriptors(tmp_path), "the end of the connections")
     until(lambda: threading.active_count() == before, "the end of the threads", 10)
 
