@@ -32,7 +32,7 @@ def test_f70_what_nodes_write_at_once_is_there_once(cluster: Galera, urls: list[
     cluster.wait()
     answers = load.write(urls, seconds=length(1.5, 6))
     cluster.wait()
-    assert answers.operations >= 9  # each writer has its turn, however slow the machine
+    assert answers.operations > 100
     assert not answers.errors, answers
     for url in urls:
         with roost.Store(url) as store:

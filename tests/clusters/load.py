@@ -68,6 +68,9 @@ class Answers:
         return f"{self.operations:,} operations, the longest took {self.longest:.1f} s, errors: {dict(self.errors)}"
 
 
+LEAST = 12  # tries of each writer, however slow the machine
+
+
 class Writer:
     """A thread that writes everything in turn. Its numbers are its own."""
 
@@ -239,7 +242,7 @@ def write(
 
 
 def _until(writer: Writer, end: float, stopped: mmap) -> None:
-    while time.monotonic() < end and not stopped[0]:
+    while (time.monotonic() < end or writer.next - writer.first < LEAST) and not stopped[0]:
         writer.once()
 
 

@@ -84,7 +84,7 @@ def test_many_clients_of_two_sessions_are_exact_and_prepare_nothing(pooled: str)
     with roost.Store(pooled) as store:
         store.create(*load.STRUCTURES)
         answers = load.write([pooled], seconds=length(1, 3), processes=3, threads=3, joined=False)
-        assert answers.operations >= 9  # each writer has its turn, however slow the machine
+        assert answers.operations > 100
         assert not answers.errors
         assert load.wrong(answers, store) == []
         for _ in range(2 * USES):
