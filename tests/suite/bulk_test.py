@@ -13,6 +13,8 @@ import roost
 from roost.batching.atoms import Atom
 from tests.suite.shapes import Egg, Make, Place, Visit, baskets, inner, likes, pageviews, visits
 
+pytestmark = pytest.mark.shared
+
 # More than the rows of one text on SQLite, and not a multiple of them.
 MANY = 333
 
