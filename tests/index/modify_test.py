@@ -145,6 +145,13 @@ def test_an_update_leaves_the_columns_that_are_not_given(store: roost.Store, pat
     assert sql(path, "SELECT what FROM log") == [("two zwei",)]
 
 
+def test_every_row_is_modified_once_although_it_moves_along_the_index(store: roost.Store, path: Database) -> None:
+    assert store.run(roost.Index("item", columns=["id"]).increment(">=", 1, 10, limit=100)) == 4
+    assert sql(path, "SELECT id FROM item ORDER BY id") == [(11,), (12,), (13,), (14,)]
+    assert store.run(roost.Index("item", columns=["id"]).increment("<=", 99, 1, limit=100)) == 4
+    assert sql(path, "SELECT id FROM item ORDER BY id") == [(12,), (13,), (14,), (15,)]
+
+
 def test_sums(store: roost.Store, path: Database) -> None:
     assert store.run(numbers.increment(">=", 1, (1, 0.5), limit=9)) == 4
     assert sql(path, "SELECT n, price FROM item ORDER BY id") == [(2, 1.0), (3, None), (None, 3.5), (5, 40.5)]
