@@ -152,6 +152,13 @@ def test_every_row_is_modified_once_although_it_moves_along_the_index(store: roo
     assert sql(path, "SELECT id FROM item ORDER BY id") == [(12,), (13,), (14,), (15,)]
 
 
+def test_a_row_that_is_listed_twice_is_modified_once(store: roost.Store, path: Database) -> None:
+    assert store.run(items.increment("=", 0, (None, None, 1), limit=9, in_=(0, [1, 1, 2]))) == 2
+    assert sql(path, "SELECT id, n FROM item WHERE id < 3 ORDER BY id") == [(1, 2), (2, 3)]
+    assert store.run(items.delete("=", 0, limit=2, in_=(0, [2, 2, 3]))) == 2  # the limit is that of different rows
+    assert sql(path, "SELECT id FROM item ORDER BY id") == [(1,), (4,)]
+
+
 def test_sums(store: roost.Store, path: Database) -> None:
     assert store.run(numbers.increment(">=", 1, (1, 0.5), limit=9)) == 4
     assert sql(path, "SELECT n, price FROM item ORDER BY id") == [(2, 1.0), (3, None), (None, 3.5), (5, 40.5)]
