@@ -34,13 +34,16 @@ def _read_moment(value: dt.datetime) -> dt.datetime:
 def literal(text: str) -> str:
     r"""Return text as a literal that means the same under every standard_conforming_strings.
 
-    >>> print(literal("it's"), literal("C:\\temp"))
-    'it''s'  E'C:\\temp'
+    And in one line, since the lines of programs are indented.
+
+    >>> print(literal("it's"), literal("C:\\temp\n"))
+    'it''s'  E'C:\\temp\n'
     """
     quoted = doubled(text)
-    if "\\" not in text:
+    if "\\" not in text and "\n" not in text:
         return quoted
-    return " E" + quoted.replace("\\", "\\\\")  # the blank keeps it from what is before it
+    escaped = quoted.replace("\\", "\\\\").replace("\n", "\\n")
+    return f" E{escaped}"  # the blank keeps it from what is before it
 
 
 POSTGRESQL = Dialect(
