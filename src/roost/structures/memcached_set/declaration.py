@@ -103,7 +103,8 @@ class MemcachedSet(Structure, Generic[K, M]):
         ttl: int | None = None,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
-        self.member: Group[M] = Group.declared(name, "member", member)
+        self.member: Group[M]
+        self.member = self.second = Group.declared(name, "member", member)
         if encoding not in ("binary", "readable"):
             raise Invalid(f'{name}: encoding is "binary" or "readable", not {encoding!r}')
         found = whole(shards, 0, MOST_SHARDS)
@@ -124,11 +125,6 @@ class MemcachedSet(Structure, Generic[K, M]):
             member=column_facts(self.member.columns),
             **options,
         )
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of key and member."""
-        return self.key.columns + self.member.columns
 
     def add(self, key: K, *members: M) -> Operation[None]:
         """Add members by one `append`, which cannot report how many of them were new.
@@ -210,9 +206,7 @@ class MemcachedSet(Structure, Generic[K, M]):
                 return [key, *(repr(self.member.value(member)) for member in args[1])]
             case "replace":
                 return [key, f"[{', '.join(repr(self.member.value(member)) for member in args[1])}]"]
-            case "contains":
-                return [key, repr(self.member.value(args[1]))]
-        return [key]
+        return super()._arguments(verb, args)
 
 
 # The text form of a value, which programs in other languages can read; each value has exactly one.
@@ -255,9 +249,7 @@ class Texts:
         self._item = item
 
     def out(self, values: tuple[Any, ...]) -> Any:
-        if self.raw:
-            return values[0]
-        if self.plain:
+        if self.raw or self.plain:
             return values[0]
         if len(values) == 1:
             text = self._out[0](values[0])
