@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
+from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, execute
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
@@ -136,9 +136,9 @@ class RateLimit(Structure[Key]):
 def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, Any, None]:
     # Rounds the moments up to whole microseconds: their parts were counted by the old limit.
     name_of = plan.dialect.name_of
-    yield Statement(Template(f"UPDATE {plan.rows_table} SET tat = tat + 1, part = 0 WHERE part > 0"), [()])
+    yield execute(f"UPDATE {plan.rows_table} SET tat = tat + 1, part = 0 WHERE part > 0")
     facts = f"{name_of(LIMIT)} = {new['limit']}, {name_of(WITHIN)} = {new['within']}"
-    yield Statement(Template(f"UPDATE {plan.words.times} SET {facts}"), [()])
+    yield execute(f"UPDATE {plan.words.times} SET {facts}")
 
 
 def _shown(plan: Any) -> str:
@@ -322,10 +322,10 @@ class RateLimitPlan(RefusingPlan):
         def answer(op: Operation[Any], context: Context) -> Answering:
             return "CASE WHEN {allowed} = 1 THEN {remaining} END", lambda remaining: Taken(True, remaining, 0.0)
 
-        return {"take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer)}
+        def rows(op: Operation[Any]) -> Sequence[Row]:
+            return [(*self.key_out(op.args[0]), op.args[1])]
 
-    def _n_of(self, op: Operation[Any]) -> Sequence[Row]:
-        return [(*self.key_out(op.args[0]), op.args[1])]
+        return {"take": Write("take", rows, lambda _, outcomes: _taken(*outcomes[0]), answer=answer)}
 
     def asked(self) -> Mapping[str, Ask]:
         def peeked(_: Operation[Any], found: list[Row]) -> Taken:
@@ -396,7 +396,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     names = [plan.dialect.name_of(each) for each in plan.structure.key.columns]
     given = w.values(plan.structure.key.columns)
     key, keys = ", ".join(names), ", ".join(f"{value} AS {name}" for name, value in given.items())
-    same = " AND ".join(f"r.{name} = t.{name}" for name in names)
+    same = plan.dialect.same(plan.structure.key.columns, "r.", "t.")
     part = ", ".join(given.values())
 
     def fits(moment: str) -> str:
