@@ -317,7 +317,7 @@ class ProgramPlan(ReadPlan):
             before = yield from self._run(operations[: readers[0]], context)
             return before + (yield from self._run(operations[readers[0] :], context))
 
-        together = groupby(operations, lambda op: self.together.get(op.verb, op.verb))
+        together = groupby(operations, lambda op: self.together.get(op.verb) or op.verb)
         runs = [(verb, list(run)) for verb, run in together]
         if len(runs) > 1:
             yield from self.take_heads(operations, context)

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, execute
-from roost.errors import Invalid
 from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
@@ -29,10 +28,10 @@ from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import ReadOnly
 from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import Wire
 from roost.structures.words.words import Words
-from roost.types.column_types import ColumnType, whole
+from roost.types.column_types import ColumnType, checked_whole
 from roost.types.columns import Column
 
 MOST = 2**62  # of limit times within: the computation adds two such products in 64 bits
@@ -118,10 +117,8 @@ class RateLimit(Structure[Key]):
 
     def take(self, key: Key, n: int = 1) -> Operation[Taken]:
         """Take `n` at once, 1 to `limit`; if fewer remain, take none."""
-        found = whole(n, 1, self.limit)
-        if found is None:
-            raise Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {self.limit:,}")
-        return Operation(self, "take", (self.key.check(key), found))
+        what = f"{self.name}: what is taken at once is a whole number from 1 to {self.limit:,}"
+        return Operation(self, "take", (self.key.check(key), checked_whole(what, n, 1, self.limit)))
 
     def peek(self, key: Key) -> Operation[Taken]:
         """Return what `take` of one would return, without taking it; `remaining` is how many there are now."""

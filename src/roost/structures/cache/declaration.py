@@ -11,9 +11,9 @@ from roost.structures.clock import SECOND as SECOND
 from roost.structures.clock import duration
 from roost.structures.console import Console
 from roost.structures.operation import Operation, few
-from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import Values, Wire
-from roost.types.column_types import INT_MAX, ColumnType, shown
+from roost.types.column_types import INT_MAX, ColumnType, checked_whole, shown
 from roost.types.columns import Column, column, parse_column
 
 if TYPE_CHECKING:

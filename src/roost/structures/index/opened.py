@@ -57,7 +57,10 @@ class OpenedIndex:
         self.width, self.parts = len(self.columns), len(key.parts)
         self.filters = [column.name for column in self.fcolumns]
         self.compiled: dict[Any, Any] = {}  # what runs requests of one shape together, by shape; see bulk.py
-        shown = [_bytes_of(column.sql) if undecoded else column.shown() for column in self.columns]
+        shown = [column.shown() for column in self.columns]
+        if undecoded:
+            as_bytes = "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END"
+            shown = [as_bytes.format(column.sql) for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
         named, names = len(table.identity), ", ".join(table.naming())
@@ -390,7 +393,3 @@ def index_of(
         if each_ not in table.columns:
             return worded(Missing(f"{name} has no column {each_}"), "fld", 2)
     return OpenedIndex(table, key, shown, [table.columns[each_] for each_ in filters])
-
-
-def _bytes_of(column: str) -> str:
-    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NoReturn, TypedDict, TypeVar, Unpack, 
 from roost.errors import Invalid
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure, column_facts
-from roost.types.column_types import ColumnType, shown, whole
+from roost.types.column_types import ColumnType, checked_whole, shown
 from roost.types.columns import Column
 
 K = TypeVar("K")
@@ -107,13 +107,10 @@ class MemcachedSet(Structure, Generic[K, M]):
         self.member = self.second = Group.declared(name, "member", member)
         if encoding not in ("binary", "readable"):
             raise Invalid(f'{name}: encoding is "binary" or "readable", not {encoding!r}')
-        found = whole(shards, 0, MOST_SHARDS)
-        if found is None:
-            raise Invalid(f"{name}: shards is a whole number from 0 to {MOST_SHARDS:,}, not {shards!r}")
-        self.shards = found
-        self.ttl = None if ttl is None else whole(ttl, 1, MOST_TTL)
-        if self.ttl != ttl:
-            raise Invalid(f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None, not {ttl!r}")
+        what = f"{name}: shards is a whole number from 0 to {MOST_SHARDS:,}"
+        self.shards = checked_whole(what, shards, 0, MOST_SHARDS)
+        what = f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None"
+        self.ttl = None if ttl is None else checked_whole(what, ttl, 1, MOST_TTL)
         self.encoding = encoding
         self._blanks = encoding == "readable"  # blanks separate members, so no member may contain one
         self._key_texts = Texts(name, self.key, item=True)
