@@ -30,7 +30,6 @@ class MySQLWords(MariaDBWords):
     most_waits = 5  # a second each
 
     def reading(self, sql: str, in_utc: bool) -> str:
-        """Return a query, in UTC if that is wanted."""
         return sql.replace("SELECT", f"SELECT /*+ {IN_ZONE} */", 1) if in_utc else sql
 
     def deleting(self, sql: str, in_utc: bool) -> str:

@@ -175,8 +175,7 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
         return PostgreSQLWords(cap, self.dialect, Home((yield from self._types(cap, cap.per))))
 
     def folded(self, name: str) -> str:
-        """Return the name: PostgreSQL compares it as it is."""
-        return name
+        return name  # which PostgreSQL compares as it is
 
     def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
         if odd := [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]:

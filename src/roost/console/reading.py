@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from roost.catalog.measure import MOST, Count, exact_sum, few
+from roost.catalog.measure import MOST, Count, few
 from roost.dialects.dialect import Wanted, fetch
 from roost.errors import Error
 from roost.structures.cache.declaration import NEVER
@@ -74,7 +74,7 @@ def watched(plan: Any, context: Context) -> Reading[dict[Any, int]]:
         query = f"SELECT {names}, 0, sequence FROM {plan.head_table} ORDER BY {names} LIMIT {WATCHED}"
     elif isinstance(plan, CounterPlan):
         source = few(f"{names}, n", plan.rows_table, order=names)
-        query = f"SELECT {names}, {exact_sum(plan, 'n')} FROM {source} GROUP BY {names}"
+        query = f"SELECT {names}, {plan.dialect.exact_sum('n')} FROM {source} GROUP BY {names}"
     else:
         return {}
     found = yield from _rows(plan, query)

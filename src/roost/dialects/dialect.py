@@ -246,6 +246,12 @@ class Dialect:
         bare = [re.split(r"\(| COLLATE", self.types[each.type.kind](each))[0] for each in columns]
         return ", ".join(f"{self.placeholder}::{type_}[]" for type_ in bare)
 
+    def exact_sum(self, column: str) -> str:
+        """Return a sum as two columns: in units of 2^32, and the rest. SQLite's sums have 64 bits, and fail beyond."""
+        if self.is_server:
+            return f"0, coalesce(sum({column}), 0)"
+        return f"coalesce(sum({column} >> 32), 0), coalesce(sum({column} & 4294967295), 0)"
+
     def holes(self, n: int) -> str:
         """Return `n` placeholders, separated by commas."""
         return ", ".join([self.placeholder] * n)

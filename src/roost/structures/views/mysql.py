@@ -97,7 +97,6 @@ class MySQLViewWords(ViewWords):
         return [f"IF {when} THEN {self.signal(f'{self.name}{message}')}; END IF" for when, _, message in cases]
 
     def signal(self, message: str, number: int | None = None) -> str:
-        """Return the statement that refuses a row."""
         return signal(self.dialect, message, number)
 
 
