@@ -17,10 +17,9 @@ from roost.dialects.dialect import Control, Statement, Together, Wanted, query
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index import mariadb, postgresql, sqlite
 from roost.structures.index.declaration import Where, While
-from roost.structures.index.exact import DIGITS
 from roost.structures.index.scan import Filtering, Finder, RangeTexts, Rows, Scan, filtering
 from roost.structures.index.schema import Key, Reading, Table, TableColumn, ask, opened_key
-from roost.structures.index.values import UNHELD, number
+from roost.structures.index.values import DIGITS, UNHELD, number
 from roost.structures.plan import write
 from roost.types.column_types import INT_MAX
 
