@@ -192,6 +192,7 @@ class Dialect:
     array: str = ""  # the table of an array, as `FROM` has it, with one parameter
     pack: Callable[[Sequence[Any]], Any] = tuple  # makes that parameter of whole numbers, or of texts
     returning: bool = True  # whether an INSERT or DELETE can give back the rows that it wrote
+    lists: Gather = Gather.LIST  # how a list of rows is said
     family: str = ""  # the name of the dialect that this one was derived from; its own where it was not
 
     def __post_init__(self) -> None:

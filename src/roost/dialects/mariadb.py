@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from roost.dialects.dialect import Dialect, doubled, enum_of
+from roost.dialects.dialect import Dialect, Gather, doubled, enum_of
 from roost.types.columns import Column
 
 # A key has at most 3,072 bytes, so a longer column cannot be part of one. It has a type that is stored outside of the
@@ -152,4 +152,5 @@ MYSQL = replace(
     for_share=" FOR SHARE",
     nowait=" NOWAIT",
     returning=False,
+    lists=Gather.ROW_LIST,
 )

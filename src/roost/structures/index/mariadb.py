@@ -10,19 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from roost.dialects.dialect import Gather, Row, Together, query
-from roost.dialects.mariadb import literal
+from roost.dialects.dialect import Dialect, Row, Together, query
+from roost.dialects.mariadb import MARIADB, MYSQL, literal
 from roost.errors import StatementFailed
 from roost.structures.index import values
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import UNHELD, as_bytes
 
-WORDS: Final = IndexWords(
-    *("mariadb", "`", "%s"), nothing="() VALUES ()", locks=" FOR UPDATE", orders_equals=False, row_by_row=True,
-    same="<=>", counts=False,
-)  # fmt: skip
-
-MYSQL: Final = replace(WORDS, lists=Gather.ROW_LIST, returning=False)
+WORDS: Final = IndexWords(MARIADB, nothing="() VALUES ()", orders_equals=False, same="<=>", counts=False)
 
 _TABLE = query(
     "SELECT table_name, table_type, engine,\n"
@@ -40,8 +35,8 @@ _KEYS = query(
     "  FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s"
 )  # in the order of their creation, as in SHOW KEYS
 _COLUMNS_OF: Final = {
-    WORDS: query(_COLUMNS),
-    MYSQL: query(_COLUMNS.replace("is_generated", "IF(generation_expression = '', 'NEVER', 'ALWAYS')")),
+    MARIADB.name: query(_COLUMNS),
+    MYSQL.name: query(_COLUMNS.replace("is_generated", "IF(generation_expression = '', 'NEVER', 'ALWAYS')")),
 }
 
 _IGNORED: Final = {"YES": "NO", "NO": "YES"}  # by `Visible`
@@ -86,7 +81,7 @@ _UNORDERED: Final = _SHAPES | {"set", "bit"}
 _AS_STORED: Final = _SHAPES | {"blob", "bit"}
 
 
-def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> Reading:
+def read_table(name: str, wire: bool = False, *, dialect: Dialect = MARIADB) -> Reading:
     """Return the facts about a table or view; None if there is none that can be opened.
 
     wire: values are tokens: texts as bytes in their column's character set, other values as the server's own text.
@@ -95,8 +90,8 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
         return None
     quoted = WORDS.quoted(name).replace("%%", "%")
     made = ask(query(f"SHOW CREATE TABLE {quoted}"))
-    of_columns, of_keys = ask(_COLUMNS_OF[words], name), ask(_KEYS, name)
-    if words is MYSQL:  # whose information_schema has them in the order of their names
+    of_columns, of_keys = ask(_COLUMNS_OF[dialect.name], name), ask(_KEYS, name)
+    if dialect is MYSQL:  # whose information_schema has them in the order of their names
         of_keys = ask(query(f"SHOW KEYS FROM {quoted}"))
     for _ in range(ATTEMPTS):
         (found,) = yield ask(_TABLE, name)
@@ -107,7 +102,7 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
             view = kind == "VIEW"
             same = of_columns if view else made
             seen, (listed,), (parts,) = yield Together((same, of_columns, of_keys))
-            if words is MYSQL:
+            if dialect is MYSQL:
                 parts = [(row[2], row[1], row[4], row[5], row[7], row[10], _IGNORED[row[13]]) for row in parts]
             if listed and (view or parts or not _HAS_KEY.search(as_bytes(seen[0][0][1]))):
                 break
@@ -125,7 +120,7 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
     primary = keys[0] if keys and keys[0].name == "PRIMARY" and keys[0].whole_index else None
     return Table(
         name,
-        words,
+        replace(WORDS, dialect=dialect),
         view,
         columns,
         keys,

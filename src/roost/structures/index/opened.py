@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
+from roost.dialects import MYSQL
 from roost.dialects.dialect import Control, Statement, Together, Wanted, query
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index import mariadb, postgresql, sqlite
@@ -29,7 +30,7 @@ Working = Generator[Wanted, Any, Any]
 READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
     "sqlite": sqlite.read_table,
     "mariadb": mariadb.read_table,
-    "mysql": partial(mariadb.read_table, words=mariadb.MYSQL),
+    "mysql": partial(mariadb.read_table, dialect=MYSQL),
     "postgresql": postgresql.read_table,
 }
 
@@ -94,7 +95,7 @@ class OpenedIndex:
             message = f"{self.table.name} has an engine without transactions; its rows can be read, and not modified"
             raise worded(Invalid(message), "notimpl")
         work = self._perform(verb, args)
-        if verb == "find" or not self.table.triggers or self.table.words.row_by_row:
+        if verb == "find" or not self.table.triggers or self.table.words.dialect.is_server:
             return (yield from work)
         return (yield from undoing(work))  # a trigger's RAISE(FAIL) ends a statement without undoing it
 
@@ -150,7 +151,7 @@ class OpenedIndex:
             if automatic is None:
                 yield Statement(write(text), [row])
                 return None
-            if table.words.returning:
+            if table.words.dialect.returning:
                 (found,) = yield ask(query(f"{text} RETURNING {table.columns[automatic].sql}"), *row)
             else:
                 _, (found,) = yield Together((Statement(write(text), [row]), ask(LAST_ID)))
@@ -164,7 +165,7 @@ class OpenedIndex:
         text = f"INSERT {words.resolution}INTO {self.table.sql} "
         if not given:
             made = text + words.nothing
-            return (made if words.number == "?" else made % ()), ()
+            return (made if words.dialect.placeholder == "?" else made % ()), ()
         names, holes = [column.sql for column in given], [column.hole for column in given]
         return f"{text}({', '.join(names)}) VALUES ({', '.join(holes)})", tuple(given.values())
 
@@ -246,7 +247,7 @@ class OpenedIndex:
             return len(passed)
         # SQLite adds to many rows by one statement. Whether a unique value is free depends on the rows changed before.
         own = {column.name for column in columns}
-        if not self.table.words.row_by_row and len(own) == len(columns) and not own & self.table.unique:
+        if not self.table.words.dialect.is_server and len(own) == len(columns) and not own & self.table.unique:
             sign = "+" if verb == "increment" else "-"
             sets = ", ".join([f"{column.sql} = {column.sql} {sign} ?" for column in columns])
             text = f"UPDATE OR ABORT {self.table.sql} SET {sets}"
@@ -321,10 +322,10 @@ class OpenedIndex:
             made = [(*new, *self.named(row)) for new, row in zip(values, rows, strict=True)]
             work = alone(Statement(write(f"{text} WHERE {table.one}"), made))
             # Of several rows, SQLite would keep those before one that fails.
-            changed = yield from undoing(work) if several and not table.words.row_by_row else work
+            changed = yield from undoing(work) if several and not table.words.dialect.is_server else work
         except StatementFailed as error:
             # An error with a cause makes the caller undo more than the statement.
-            undone = table.words.aborts or (several and table.words.row_by_row)
+            undone = table.words.aborts or (several and table.words.dialect.is_server)
             raise self._refused(error, word) from (error.__cause__ if undone else None)
         return changed if table.words.counts else len(rows)
 

@@ -10,14 +10,12 @@ from typing import Final
 from zlib import crc32
 
 from roost.dialects.dialect import Row, Together, query
+from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Conflict
 from roost.structures.index import values
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 
-WORDS: Final = IndexWords(
-    *("postgresql", '"', "%s"), locks=" FOR UPDATE", says_nulls=True, shown_first=True, row_by_row=True,
-    same="IS NOT DISTINCT FROM", aborts=True,
-)  # fmt: skip
+WORDS: Final = IndexWords(POSTGRESQL, says_nulls=True, shown_first=True, same="IS NOT DISTINCT FROM", aborts=True)
 
 # The ids of the transactions that wrote the catalog's rows of a table, its columns and its indexes. Every transaction
 # asks for them, to see whether the table has changed. A snapshot may be older than the lock on a table: if the table

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from roost.dialects.dialect import query
+from roost.dialects.sqlite import SQLITE
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import UNHELD, Unheld, as_bytes, binary, is_utf8, number
 from roost.types.column_types import INT_MAX, INT_MIN
@@ -35,7 +36,7 @@ Value = int | str | float | bytes | None
 KNOWN: Final = frozenset([int, float, str, bytes])  # SQLite's own types
 ROWIDS = ("rowid", "_rowid_", "oid")
 
-WORDS: Final = IndexWords("sqlite", '"', "?", resolution="OR ABORT ")
+WORDS: Final = IndexWords(SQLITE, resolution="OR ABORT ")
 
 
 def read_table(name: str) -> Reading:
