@@ -25,7 +25,7 @@ from roost.structures.reading import MOST, Ask
 from roost.structures.relation import ByDatabase
 from roost.structures.rules import gone, rule
 from roost.structures.steps import BY_INDEX, IN_ORDER, Do, Door, Give, Let, Program, Step, number
-from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords
+from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords, signal
 from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import STATEMENT, VALUE, Case, Made
@@ -94,7 +94,7 @@ def inlets(plan: Any) -> Inlets:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
 
     def add(words: MySQLViewWords) -> Inlet:
-        handler = f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {words.signal(f'{words.name}{BEYOND}')}"
+        handler = f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {signal(f'{words.name}{BEYOND}')}"
         body, _ = words.call("add", {"n": words.new(TOTAL)})
         return words.inlet([*words.key, TOTAL], body, [handler])
 
