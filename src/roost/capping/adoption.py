@@ -461,7 +461,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
     # What Python asks for
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
-        """Return a key as its columns have it, or an `Invalid`."""
+        """Return a key as its columns have it; `Invalid` if no row can have it."""
         return answered(key)
 
     def added(self, cap: Cap, key: Row) -> Asking:

@@ -314,10 +314,12 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
 
     def added(self, cap: Cap, key: Row) -> Asking:
         """Trim a key that the library has added to; locked rows are left to the note and the next pass."""
-        values = yield from self.key_values(cap, key)
-        if not isinstance(values, Invalid):
-            with suppress(Busy):
-                yield from self._cut(self.words(cap), values, lambda: False)
+        try:
+            values = yield from self.key_values(cap, key)
+        except Invalid:
+            return
+        with suppress(Busy):
+            yield from self._cut(self.words(cap), values, lambda: False)
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
         """Return the next notes behind a number, gathered by key, as `waiting` does, and the number of the last one."""
@@ -419,13 +421,13 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         return overdue
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
-        """Return the key as its columns compare it, or what is wrong: MariaDB takes 'abc' for the number 0."""
+        """Return the key as its columns compare it; `Invalid` if it is none: MariaDB takes 'abc' for the number 0."""
         types = {each.name: each.type for each in (yield from self.columns(cap.table))}
         values = []
         for name, value in zip(cap.per, key, strict=True):
             fits = _fitting(types.get(name, ""), value)
             if fits is None:
-                return Invalid(f"{cap.table}: {value!r} is no key; {name} is a {types.get(name)}")
+                raise Invalid(f"{cap.table}: {value!r} is no key; {name} is a {types.get(name)}")
             values.append(fits)
         return tuple(values)
 

@@ -80,14 +80,15 @@ class AdoptedPlan(StructurePlan):
             return [error] * len(run)
         results: list[Any] = []
         for op in run:
-            results.append((yield from ask(words, *op.args)))
+            try:
+                results.append((yield from ask(words, *op.args)))
+            except (Invalid, Mismatch) as error:
+                results.append(error)
         return results
 
     def _latest(self, words: Words, given: Row, n: int | None) -> Asking:
         # Newest first, by the index.
         key = yield from self._key(given)
-        if not isinstance(key, tuple):
-            return key
         names = tuple([each.name for each in (yield from self.adoption.columns(words.cap.table)) if each.shown])
         shown = ", ".join(map(words.column, names))
         if self.dialect.placeholder == "%s":
@@ -101,8 +102,6 @@ class AdoptedPlan(StructurePlan):
 
     def _count(self, words: Words, given: Row) -> Asking:
         key = yield from self._key(given)
-        if not isinstance(key, tuple):
-            return key
         found = yield from fetch(f"SELECT count(*) FROM {words.table} WHERE {words.is_key()}", *key)
         return found[0][0]
 
@@ -111,10 +110,9 @@ class AdoptedPlan(StructurePlan):
         if words.cap.older_than:
             name = words.cap.table
             return [name][:n] if after is None or name > after[0] else []
-        key = None if after is None else (yield from self._key(after))
-        if isinstance(key, Error):
-            return key
-        behind, values = ("", ()) if key is None else (f" AND {words.behind}", words.after(key))
+        behind, values = "", ()
+        if after is not None:
+            behind, values = f" AND {words.behind}", words.after((yield from self._key(after)))
         found = yield from fetch(
             f"SELECT DISTINCT {words.key} FROM {words.table} WHERE {words.has_key}{behind}"
             f" ORDER BY {words.key} LIMIT {self.dialect.placeholder}",
@@ -124,7 +122,7 @@ class AdoptedPlan(StructurePlan):
 
     def _state(self, words: Words) -> Asking:
         if not words.cap.older_than:
-            return Mismatch(f"{self.structure.name} is not capped by the age of its rows")
+            raise Mismatch(f"{self.structure.name} is not capped by the age of its rows")
         over = yield from fetch(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
         return over[0][0], *(yield from words.ends(words.shown))
 
@@ -147,15 +145,15 @@ class AdoptedPlan(StructurePlan):
         return [None] * len(run)
 
     def _key(self, key: Row) -> Asking:
-        # The values in the form of the columns, or an error.
+        # The values in the form of the columns.
         assert self.cap is not None
         if self.cap.older_than:
-            return Mismatch(
+            raise Mismatch(
                 f"{self.structure.name} is capped by the age of its rows, so it has no keys: read it with SQL"
             )
         if len(key) != len(self.cap.per):
             wanted = ", ".join(self.cap.per)
-            return Invalid(f"{self.structure.name}: {self.structure.key.value(key)!r} is no key; it takes {wanted}")
+            raise Invalid(f"{self.structure.name}: {self.structure.key.value(key)!r} is no key; it takes {wanted}")
         return (yield from self.adoption.key_values(self.cap, tuple(key)))
 
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from roost.capping.adoption import KEPT, Adoption, Column
-from roost.capping.cap import EPOCHS, FIRST, Asking, Words, tells_no_time
+from roost.capping.cap import EPOCHS, FIRST, Asking, Words, answered, tells_no_time
 from roost.dialects.conditions import no_utf8
 from roost.dialects.dialect import Row, Statement, Template, execute, fetch
 from roost.dialects.sqlite import SQLITE
@@ -250,7 +250,8 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
         return [name for name, sql in self.words(cap).triggers.items() if stored.get(name) != sql]
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
-        """Return the key, or what is wrong with it: SQLite cannot store every Python value."""
-        yield from ()
-        odd = [value for value in key if not isinstance(value, STORED)]
-        return Invalid(f"{cap.table}: {odd[0]!r} is no key; SQLite has int, float, str and bytes") if odd else key
+        """Return the key; `Invalid` for a value that SQLite cannot store."""
+        for value in key:
+            if not isinstance(value, STORED):
+                raise Invalid(f"{cap.table}: {value!r} is no key; SQLite has int, float, str and bytes")
+        return answered(key)

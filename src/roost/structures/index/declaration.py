@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from roost.errors import Invalid
+from roost.structures.index.values import is_utf8
 from roost.structures.operation import Operation, Target
 from roost.types.column_types import INT_MAX, INT_MIN, checked_whole, shown
 
@@ -239,7 +240,7 @@ class Index(Target):
             if not INT_MIN <= found <= INT_MAX:
                 raise Invalid(f"{self.name}: {value} has more than 64 bits")
         elif isinstance(value, str):
-            if not value.isascii() and value != value.encode(errors="replace").decode():
+            if not is_utf8(value):
                 raise Invalid(f"{self.name}: {shown(value)} has lone surrogates, which are no characters")
             found = str(value)
         else:
