@@ -9,11 +9,10 @@ from typing import Any
 
 import roost
 from roost.protocols.codec import Piece, Session
-from roost.protocols.memcached.asked import Operations
+from roost.protocols.memcached.asked import Operations, Values
+from roost.protocols.memcached.codec import Responder
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.responder import Responder
-from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
 MOST = 1_000_000  # bytes of a value, as a cache has unless told otherwise

@@ -99,7 +99,6 @@ class Piece:
         return self.halves[1].ended if self.halves else self.done and self.rest is None and not self.late
 
     def halve(self, first: Any, second: Any) -> tuple[Piece, Piece]:
-        """Go on as two pieces with these requests."""
         one = Piece(self.session, first, before=self.before)
         self.halves = one, Piece(self.session, second, before=one)
         return self.halves

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.databases.callers.caller import NO_TRANSACTION, Caller, Work
+from roost.databases.callers import NO_TRANSACTION, Caller, Work
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import spelt_out
@@ -118,5 +118,4 @@ def _read(value: Any) -> Any:
 
 
 async def asyncpg_call(raw: Any, engine: Engine, _: bool, work: Work, writes: bool) -> None:
-    """Run a call on an asyncpg connection, or on one from its pool."""
     await _AsyncpgCaller(raw, engine.place, writes, None, engine.trace).play(work)

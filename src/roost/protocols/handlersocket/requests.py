@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from roost.errors import Invalid
-from roost.protocols.handlersocket.tokens import unescape
+from roost.protocols.handlersocket import unescape
 from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
 
 MOST = 2**32 - 1  # the largest number

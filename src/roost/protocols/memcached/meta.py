@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from roost.protocols.memcached import asked as say
-from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Write, flags_of, signed, unsigned
+from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Values, Write, flags_of, signed, unsigned
 from roost.protocols.memcached.framing import MOST_KEY
-from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, SECOND, STALE, WON
 
 KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")

@@ -13,10 +13,20 @@ from typing import Any
 
 from roost.errors import Error
 from roost.protocols.memcached import asked as say
-from roost.protocols.memcached.asked import Asked, Read, Refused, Special, Write, flags_of, signed, silent, unsigned
+from roost.protocols.memcached.asked import (
+    Asked,
+    Read,
+    Refused,
+    Special,
+    Values,
+    Write,
+    flags_of,
+    signed,
+    silent,
+    unsigned,
+)
 from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
-from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, PLAIN
 from roost.structures.operation import Target
 
