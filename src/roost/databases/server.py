@@ -85,7 +85,6 @@ class Prepared:
         return False
 
     def new_name(self) -> str:
-        """Return the name for another statement."""
         self._made += 1
         return f"roost_{self.session}_{self._made}"
 

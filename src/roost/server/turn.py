@@ -76,7 +76,6 @@ class Turn:
             self._attempt = None
 
     def committed(self) -> None:
-        """Keep the answers of the last attempt, and count the requests."""
         responder, counters = self._attempt, self.counters
         assert responder is not None
         self._attempt = None
@@ -147,7 +146,6 @@ class Requests(Part):
         return None
 
     def committed(self, stats: object = None) -> None:
-        """Keep the answers for the connections, and count the requests."""
         self._turn.committed()
 
     def refuse(self, error: BaseException) -> None:

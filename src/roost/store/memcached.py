@@ -101,7 +101,6 @@ class CacheCore:
         return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom], reader: int = 0) -> None:
-        """Run atoms until each has its answer."""
         self.run(atoms)
 
     def run(self, atoms: Sequence[Atom], *, single: bool = True) -> None:

@@ -60,7 +60,6 @@ class Reasons:
         self._said: dict[str, float] = {}
 
     def say(self, reason: str) -> None:
-        """Log a reason, unless it was logged just now."""
         now = time.monotonic()
         if now >= self._said.get(reason, -REPEATED) + REPEATED:
             if len(self._said) >= MOST_REASONS:
@@ -69,7 +68,6 @@ class Reasons:
             log.log(self._level, self._text, reason)
 
     def end(self) -> bool:
-        """Forget the reasons; return whether there were any."""
         said = bool(self._said)
         self._said.clear()
         return said
@@ -105,7 +103,6 @@ class Remembered:
         return None if make is None else make(structure, *asked[2:])
 
     def keep(self, asked: Asked, index: OpenedIndex) -> None:
-        """Remember an index that was opened."""
         if len(self.indexes) >= MOST_OPENED:
             self.tables.clear()
             self.indexes.clear()

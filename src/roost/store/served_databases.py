@@ -162,14 +162,12 @@ class ServerDatabase(Database):
         self._connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
 
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
-        """Run the requests of a turn as a batch; return the error if no transaction could be begun."""
         failed = super().transact(part, slow_path, waits=waits)
         if failed is None:
             self._remembered.available()
         return failed
 
     def refused(self, error: Error) -> None:
-        """Log why the database is unavailable, if that is the error."""
         if isinstance(error, CannotOpen):
             self._remembered.unavailable(error)
 
@@ -256,7 +254,6 @@ class ServerDatabase(Database):
         self._unchecked.add(table)
 
     def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
-        """Run like requests; return the results of the first ones, at least one."""
         reads = shape.verb == "find"
         few = reads and len(columns[0]) == 1
         work = self._run_one(index, shape, columns) if few else super().run(index, shape, columns)

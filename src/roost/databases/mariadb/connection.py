@@ -421,7 +421,6 @@ class MariaDBConnection(ServerConnection):
         super().reconnect(wait)
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
-        """Return our error; note when the connection is lost."""
         self._settings = ""
         if error.args[:1] == (NOT_PREPARED,):  # a pooler has switched the session
             self.prepared.names.clear()

@@ -361,7 +361,6 @@ def _run_many(cursor: sqlite3.Cursor, many: Template, statement: Statement, trac
 
 @lru_cache(1000)
 def text_of(many: Template, size: int, width: int) -> str:
-    """Return the text of a statement for `size` rows of `width` values."""
     holes = ", ".join("?" * width)
     if many.gather is Gather.LIST:
         rows = ", ".join([f"({ordinal}, {holes})" for ordinal in range(size)])
