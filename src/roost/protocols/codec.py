@@ -134,7 +134,7 @@ class Responder:
     def play(self) -> Generator[Any, Any, None]:
         """Answer the requests, as far as the budget allows; yield requests to the database, and be sent their results.
 
-        What is yielded has `run(database, context)`, a generator; database: see `roost.store.served.Database`.
+        A request is the name of a method of `roost.store.served.Database`, a generator, and what it is given.
         """
         raise NotImplementedError
 

@@ -116,15 +116,15 @@ class Requests(Part):
         pieces = self._ready()
         if not pieces or not database.budget.open:
             return []
-        if turn.codec.opens or not database.looks:
-            database.look(context)
+        database.look(context)
         responder = turn.begin(pieces, database.budget)
         try:
             work = responder.play()
             asked = next(work, None)
             while asked is not None:
                 begun = monotonic()
-                answer = yield from asked.run(database, context)
+                method, *given = asked
+                answer = yield from getattr(database, method)(*given)
                 responder.elapsed = monotonic() - begun
                 try:
                     asked = work.send(answer)

@@ -9,56 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
 from itertools import takewhile
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from roost.errors import Error
 from roost.protocols import codec
 from roost.protocols.codec import Piece, TooLong
 from roost.protocols.handlersocket import answers as say
-from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session, Target
-from roost.protocols.handlersocket.requests import SPELLING, Open, Refused, is_request, number, operation, parse_open
+from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session
+from roost.protocols.handlersocket.requests import SPELLING, Refused, is_request, number, operation, parse_open
 from roost.structures.index.budget import Budget
-from roost.structures.index.runs import Columns, Shape
+from roost.structures.index.runs import Columns
 
 LOT = 1024  # requests of a run between two checks of the budget
 SINGLES = 64  # the same, for requests that are not in a run
 
 
-class Run(NamedTuple):
-    """Like requests of one opened index.
-
-    last: no other request follows in the transaction.
-    """
-
-    target: Target
-    shape: Shape
-    columns: Columns
-    last: bool
-
-    def run(self, database: Any, _: Any) -> Any:
-        return database.run(*self)
-
-
-class Inserts(NamedTuple):
-    """Inserts into one opened structure."""
-
-    target: Target
-    columns: Columns
-
-    def run(self, database: Any, _: Any) -> Any:
-        return database.insert(*self)
-
-
-class Singles(NamedTuple):
-    """Requests for any opened indexes: the target, and the verb and the arguments of an operation of `roost.Index`."""
-
-    requests: Sequence[tuple[Target, str, tuple[Any, ...]]]
-
-    def run(self, database: Any, _: Any) -> Any:
-        return database.perform(self.requests)
-
-
-Asked = Run | Inserts | Singles | Open
+Asked = tuple[Any, ...]
 Playing = Generator[Asked, Any, None]
 
 
@@ -117,7 +83,7 @@ class Responder(codec.Responder):
         asked = opened.asked
         found = self._openings.find(asked)
         if found is None or found.version != self._version:
-            target = None if not self._openings.may(asked.database, asked.table) else (yield asked)
+            target = None if not self._openings.may(asked.database, asked.table) else (yield "open", *asked[1:])
             if target is None or isinstance(target, Error):
                 return None
             found = self._openings.keep(asked, target, self._version)
@@ -194,9 +160,9 @@ class Responder(codec.Responder):
             begin = len(answers)
             lot = values if not begin and total <= LOT else [column[begin : begin + LOT] for column in values]
             if opened.target.bulk:
-                results = yield Run(opened.target, form.shape, lot, only and lot is values)
+                results = yield "run", opened.target, form.shape, lot, only and lot is values
             else:
-                results = yield Inserts(opened.target, lot)
+                results = yield "insert", opened.target, lot
             seconds += self.elapsed
             some = opened.answers.of(results, self)
             answers += some
@@ -223,7 +189,7 @@ class Responder(codec.Responder):
         while singles and self._budget.open:
             # Modifications of structures take their locks in one order only if they run together, hence the larger lot.
             some = singles[: SINGLES if any([verb == "find" for _, _, verb, _ in singles]) else LOT]
-            results = yield Singles([(opened.target, verb, args) for _, opened, verb, args in some])
+            results = yield "perform", [(opened.target, verb, args) for _, opened, verb, args in some]
             answers = []
             for (_, opened, _, _), result in zip(some, results, strict=False):
                 answers += opened.answers.of([result], self)
@@ -318,7 +284,7 @@ class Responder(codec.Responder):
         if opened is None or opened.version != self._version or not self._openings.looks:
             if not self._openings.may(asked.database, asked.table):
                 return self._wrong("open_table", 1)
-            target = yield asked
+            target = yield "open", *asked[1:]
             if isinstance(target, Error):
                 return self._refusal(target)
             opened = self._openings.keep(asked, target, self._version)
@@ -335,7 +301,7 @@ class Responder(codec.Responder):
             if opened is None:
                 return self._wrong("open_table", 1)
             request = _operation(opened, tokens)
-            (result,) = yield Singles([(opened.target, *request)])
+            (result,) = yield "perform", [(opened.target, *request)]
             return opened.answers.of([result], self)[0]
         # If a larger number is open, the original parses the IN list and the filters before it reports this one.
         if any([int(each) > wanted for each in session.opened]):
@@ -433,7 +399,6 @@ class HandlerSocket:
     """
 
     name: ClassVar[str] = "handlersocket"
-    opens: ClassVar[bool] = True
     full: ClassVar[bytes] = b"2\t1\tlimit\n"
     too_long: ClassVar[bytes] = b"2\t1\ttoolong\n"
 

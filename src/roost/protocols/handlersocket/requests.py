@@ -48,10 +48,6 @@ class Open(NamedTuple):
     columns: tuple[str, ...]
     fcolumns: tuple[str, ...]
 
-    def run(self, database: Any, _: Any) -> Any:
-        """Answer with the target that these names have now, or with the error if there is none."""
-        return database.open(*self[1:])
-
 
 def is_request(first: str) -> bool:
     """Whether a line with this first token is a request, valid or not; other lines belong to another protocol.

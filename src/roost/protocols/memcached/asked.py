@@ -84,28 +84,6 @@ class Kept(NamedTuple):
     seconds: float
     write: Write
 
-    def run(self, database: Any, context: Any) -> Any:
-        """Answer with the answer stored for the token, or with the error because of which nothing was done."""
-        return database.once(self.token, self.seconds, self.write.operations, self.write.answer, context)
-
-
-class Operations(NamedTuple):
-    """Operations of the cache."""
-
-    operations: Sequence[Operation[Any]]
-
-    def run(self, database: Any, context: Any) -> Any:
-        return database.operate(self.operations, context)
-
-
-class Declared(NamedTuple):
-    """The question how the cache is declared now."""
-
-    name: str
-
-    def run(self, database: Any, context: Any) -> Any:
-        return database.declared(self.name)
-
 
 class Special(NamedTuple):
     """A request about the connection or the server: `quit`, `stats` with its words, or a foreign protocol."""

@@ -18,7 +18,7 @@ from roost.errors import Error, Mismatch, Missing, StatementFailed, worded
 from roost.protocols import codec
 from roost.protocols.codec import Piece, Session
 from roost.protocols.memcached import asked as say
-from roost.protocols.memcached.asked import Declared, Kept, Operations, Read, Refused, Special, Values, Write, refusal
+from roost.protocols.memcached.asked import Kept, Read, Refused, Special, Values, Write, refusal
 from roost.protocols.memcached.framing import MOST_LENGTH, Framing, end_of, length_of, words_of
 from roost.protocols.memcached.requests import Requests
 from roost.structures.index.budget import Budget
@@ -27,7 +27,8 @@ LOT = 1024  # keys of a round or of one request, and requests of a connection in
 UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n"
 NOT_AUTHENTICATED = b"CLIENT_ERROR authentication failure\r\n"
 
-Playing = Generator[Operations | Kept | Declared, Any, None]
+Asked = tuple[Any, ...]
+Playing = Generator[Asked, Any, None]
 Stats = Callable[[Sequence[bytes]], Mapping[str, object] | None]
 
 # A chunk that consists of `get`s with one key each.
@@ -63,7 +64,7 @@ class Responder(codec.Responder):
 
     def play(self) -> Playing:
         if self._requests.stale and self._failed is None:
-            self._requests.redeclare((yield Declared(self._requests.values.cache.name)))
+            self._requests.redeclare((yield "declared", self._requests.values.cache.name))
         others = list(self.pieces) if self._failed is not None else (yield from self._gets())
         going = every = [_Chunk(piece) for piece in others]
         while going and self._budget.open:
@@ -74,7 +75,7 @@ class Responder(codec.Responder):
 
     # --- gets of one key --------------------------------------------------------------------------------------------
 
-    def _gets(self) -> Generator[Operations, Any, list[Piece]]:
+    def _gets(self) -> Generator[Asked, Any, list[Piece]]:
         # Answer the connections that have sent only such requests, together; return the others.
         others: list[Piece] = []
         pieces: list[Piece] = []
@@ -100,7 +101,7 @@ class Responder(codec.Responder):
         while len(answers) < len(names) and self._budget.open:
             begin = len(answers)
             lot = requests.lot(LOT)
-            (rows,) = yield Operations([requests.values.operation("fetch", tuple(keys[begin : begin + lot]))])
+            (rows,) = yield "operate", [requests.values.operation("fetch", tuple(keys[begin : begin + lot]))]
             seconds += self.elapsed
             if isinstance(rows, Error):
                 self.errors += len(rows_ := names[begin : begin + lot])
@@ -126,7 +127,7 @@ class Responder(codec.Responder):
 
     # --- all others -------------------------------------------------------------------------------------------------
 
-    def _round(self, going: list[_Chunk]) -> Generator[Operations | Kept, Any, list[_Chunk]]:
+    def _round(self, going: list[_Chunk]) -> Generator[Asked, Any, list[_Chunk]]:
         # Take the next requests of each connection and run them together; return the connections that have more.
         reads: list[tuple[_Chunk, Read]] = []
         writes: list[tuple[_Chunk, Write]] = []
@@ -150,14 +151,14 @@ class Responder(codec.Responder):
                     self._reply(chunk, answer)
                 else:
                     # It runs by itself, at once: later requests of its connection were read in the same lookup.
-                    (result,) = yield Operations(answer.operations)
+                    (result,) = yield "operate", answer.operations
                     self._reply(chunk, self._refusal(result) if isinstance(result, Error) else answer.answer([result]))
             if not isinstance(rows, Error):
                 self.rows += len(rows) - rows.count(None)
             self._requests.learn(int(min(before - self._budget.left, 2**60)) if before < inf else 0, len(keys))
         if writes:
             operations = [op for _, write in writes for op in write.operations]
-            results = yield Operations(operations)
+            results = yield "operate", operations
             found = iter(results)
             parts = [list(islice(found, len(write.operations))) for _, write in writes]
             shown = [row for (_, write), part in zip(writes, parts, strict=True) if write.shows for row in part]
@@ -168,7 +169,7 @@ class Responder(codec.Responder):
                 chunk.piece.seconds += each
                 self._reply(chunk, self._written(write, part))
         for chunk, kept in once:
-            answered = yield kept
+            answered = yield "once", kept.token, kept.seconds, kept.write.operations, kept.write.answer
             chunk.piece.seconds += self.elapsed
             if isinstance(answered, Error):
                 self._reply(chunk, self._written(kept.write, [answered]))
@@ -179,13 +180,13 @@ class Responder(codec.Responder):
             chunk for chunk in going if chunk.next < len(chunk.data) and not (chunk.piece.late or chunk.session.foreign)
         ]
 
-    def _fetched(self, keys: Sequence[tuple[Any, ...]]) -> Generator[Operations, Any, tuple[Any, float]]:
+    def _fetched(self, keys: Sequence[tuple[Any, ...]]) -> Generator[Asked, Any, tuple[Any, float]]:
         # Return the rows of the keys, or the error, and the seconds that they took.
         rows: list[Any] = []
         seconds, size = 0.0, 0
         limits = self._budget.limits
         for begin in range(0, len(keys), LOT):
-            (some,) = yield Operations([self._requests.values.operation("fetch", tuple(keys[begin : begin + LOT]))])
+            (some,) = yield "operate", [self._requests.values.operation("fetch", tuple(keys[begin : begin + LOT]))]
             seconds += self.elapsed
             if isinstance(some, Error):
                 return some, seconds
@@ -329,7 +330,6 @@ class Memcached:
     """memcached's protocol over one cache."""
 
     name: ClassVar[str] = "memcached"
-    opens: ClassVar[bool] = False
     full: ClassVar[bytes] = b"ERROR Too many open connections\r\n"
     too_long: ClassVar[bytes] = b"CLIENT_ERROR line too long\r\n"
 
