@@ -11,12 +11,12 @@ from collections.abc import Generator, Hashable, Sequence
 from itertools import takewhile
 from typing import Any, ClassVar
 
-from roost.errors import Error
+from roost.errors import Error, Missing
 from roost.protocols import codec
 from roost.protocols.codec import Piece, TooLong
 from roost.protocols.handlersocket import answers as say
 from roost.protocols.handlersocket.opened import UNAUTHORIZED, Form, Opened, Openings, Session
-from roost.protocols.handlersocket.requests import SPELLING, Refused, is_request, number, operation, parse_open
+from roost.protocols.handlersocket.requests import SPELLING, Open, Refused, is_request, number, operation, parse_open
 from roost.structures.index.budget import Budget
 from roost.structures.index.runs import Columns
 
@@ -78,17 +78,22 @@ class Responder(codec.Responder):
     def _resolve(self, session: Session, token: str) -> Generator[Asked, Any, Opened | None]:
         # Open the index again if the schema has changed since; None if it no longer exists.
         opened = session.opened[token]
-        if opened.version == self._version:
-            return opened
-        asked = opened.asked
-        found = self._openings.find(asked)
-        if found is None or found.version != self._version:
-            target = None if not self._openings.may(asked.database, asked.table) else (yield "open", *asked[1:])
-            if target is None or isinstance(target, Error):
+        if opened.version != self._version:
+            found = yield from self._found(opened.asked)
+            if isinstance(found, Error):
                 return None
-            found = self._openings.keep(asked, target, self._version)
-        session.opened[token] = found
-        return found
+            opened = session.opened[token] = found
+        return opened
+
+    def _found(self, asked: Open, looks: bool = True) -> Generator[Asked, Any, Opened | Error]:
+        # What these names open in this version of the schema. looks: what is open already needs no other check.
+        opened = self._openings.find(asked)
+        if opened is not None and opened.version == self._version and looks:
+            return opened
+        if not self._openings.may(asked.database, asked.table):
+            return Missing()
+        target = yield "open", *asked[1:]
+        return target if isinstance(target, Error) else self._openings.keep(asked, target, self._version)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
@@ -109,10 +114,7 @@ class Responder(codec.Responder):
                     continue
             taken += 1
             beginning = (opened, text[: text.find("\t", first + 1)])
-            if beginning in begun:
-                begun[beginning].append(piece)
-            else:
-                begun[beginning] = [piece]
+            begun.setdefault(beginning, []).append(piece)
         only = len(begun) == 1 and taken == len(self.pieces)
         for (opened, _), pieces in begun.items():
             # Operations on several structures are left to `_round`, which runs them together, so that they take their
@@ -280,14 +282,9 @@ class Responder(codec.Responder):
         asked = parse_open(tokens)
         if self._failed is not None:
             return self._refusal(self._failed)
-        opened = self._openings.find(asked)
-        if opened is None or opened.version != self._version or not self._openings.looks:
-            if not self._openings.may(asked.database, asked.table):
-                return self._wrong("open_table", 1)
-            target = yield "open", *asked[1:]
-            if isinstance(target, Error):
-                return self._refusal(target)
-            opened = self._openings.keep(asked, target, self._version)
+        opened = yield from self._found(asked, self._openings.looks)
+        if isinstance(opened, Error):
+            return self._refusal(opened)
         return "0\t1" if session.open(asked.number, opened) else self._wrong("limit")
 
     def _unopened(self, session: Session, tokens: list[str]) -> Generator[Asked, Any, str]:
