@@ -154,8 +154,7 @@ class MsgPack(JSON):
         self._pack, self._unpack = msgpack.packb, msgpack.unpackb
 
     def dumps(self, value: Any) -> bytes:
-        packed: bytes = self._pack(self._out(value))
-        return packed
+        return bytes(self._pack(self._out(value)))
 
     def loads(self, data: bytes) -> Any:
         return self._unpack(data, object_hook=self._in)

@@ -394,8 +394,7 @@ class ServerConnection(Reconnecting):
     @property
     def received(self) -> int:
         """The bytes of the last answer, as far as they were counted: at least where there were many."""
-        received: int = self.raw.received
-        return received
+        return int(self.raw.received)
 
     @abstractmethod
     def position(self) -> str:

@@ -59,8 +59,7 @@ class _AsyncpgCaller(PostgreSQLCaller):
         self.raw.terminate()
 
     def is_lost(self) -> bool:
-        closed: bool = self.raw.is_closed()
-        return closed
+        return bool(self.raw.is_closed())
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; the transaction accepts no statement until it is rolled back to the savepoint."""

@@ -134,8 +134,7 @@ class PostgreSQLCaller(Caller):
         return rows[0] if rows else None
 
     def is_lost(self) -> bool:
-        closed: bool = self.raw.closed
-        return closed
+        return bool(self.raw.closed)
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; the transaction accepts no statement until it is rolled back to the savepoint."""

@@ -69,8 +69,7 @@ class MariaDBConnection(ServerConnection):
 
     @property
     def session(self) -> int | None:
-        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
-        return number
+        return int(self.raw.thread_id())  # type: ignore[no-untyped-call]
 
     @property
     def in_transaction(self) -> bool:
@@ -273,8 +272,7 @@ class MariaDBConnection(ServerConnection):
                 raise ConnectionLost(str(error)) from error.__cause__
             raise
         self._open = False
-        number: int = rows[0][0][0] if answers else self._batch
-        return number
+        return int(rows[0][0][0]) if answers else self._batch
 
     def _at_once(self, sql: str, row: Row) -> list[list[Row]]:
         self._limit = None

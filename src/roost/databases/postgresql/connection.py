@@ -333,8 +333,7 @@ class PostgreSQLConnection(ServerConnection):
         rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), commits=True)
         if not rows:
             raise Careful
-        number: int = rows[0][0]
-        return number
+        return int(rows[0][0])
 
     def _at_once(self, sql: str, row: Row, sets: str = "", commits: bool = False) -> list[Row]:
         # What is prepared is executed by its name, a transaction by itself. The server then takes the locks of all its
