@@ -253,7 +253,6 @@ class Result(MySQLResult):
         self.affected_rows, place = _number(packet, 1)
         self.insert_id, place = _number(packet, place)
         self.server_status = packet[place] | packet[place + 1] << 8
-        self.warning_count = packet[place + 2] | packet[place + 3] << 8
         self.has_next = bool(self.server_status & MORE)
 
     def _read_rows(self, connection: Reading, columns: int) -> None:
@@ -266,7 +265,6 @@ class Result(MySQLResult):
         while packet[0] != END or len(packet) > LONGEST_END:
             rows.append(_row(packet, converts))
             packet = read()
-        self.warning_count = packet[1] | packet[2] << 8
         self.has_next = bool(packet[3] & MORE)
         self.affected_rows, self.rows = len(rows), tuple(rows)
 

@@ -38,17 +38,6 @@ KEPT = 64  # idle connections to one server
 FRESH = 1.0  # seconds after its last use in which a connection is not looked at before the next: 9 µs
 
 
-class _Values:
-    # pymemcache's serializer: bytes as they are, with their flags.
-    @staticmethod
-    def serialize(_: bytes, value: bytes) -> tuple[bytes, int]:
-        return value, 0
-
-    @staticmethod
-    def deserialize(_: str, value: bytes, flags: int) -> tuple[bytes, int]:
-        return value, flags
-
-
 class Server:
     """One server, and connections to it that nobody uses at the moment."""
 
@@ -71,7 +60,6 @@ class Server:
             client.close()
         client = Client(
             self._address,
-            serde=_Values,
             connect_timeout=self._timeout,
             timeout=self._timeout,
             no_delay=True,
