@@ -128,11 +128,8 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
             f"store.on: the connection's character set is {charset}, which cannot carry every text; connect with "
             "charset='utf8mb4'"
         )
-    wanted = {
-        "encoders": {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)},
-        "decoders": {kind: convert for kind, convert in conversions.items() if isinstance(kind, int)},
-        "use_unicode": True,
-    }
+    decoders = {kind: convert for kind, convert in conversions.items() if isinstance(kind, int)}
+    wanted = {"decoders": decoders, "use_unicode": True}  # values go out in the text, so nothing is encoded
     had = {name: getattr(raw, f"{prefix}{name}") for name in wanted}
     try:
         for name, value in wanted.items():
