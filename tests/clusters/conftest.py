@@ -39,10 +39,6 @@ def cluster() -> Galera:
 @pytest.fixture
 def urls(cluster: Galera, request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """A database of the test's own, by node."""
-    server = cluster.server
     name = f"galera_{abs(hash(request.node.nodeid)) % 10**9}"
-    server.run(f"DROP DATABASE IF EXISTS {name}")
-    server.run(f"CREATE DATABASE {name}")
-    cluster.wait()
-    yield cluster.urls(name)
-    server.run(f"DROP DATABASE {name}")
+    yield cluster.make(name)
+    cluster.server.run(f"DROP DATABASE {name}")
