@@ -7,22 +7,20 @@ after a random time, and the handler raises KeyboardInterrupt. A hang ends the p
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import gc
 import os
 import random
 import signal
-import tempfile
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import FrameType
 
 import roost
 from tests import servers
 from tests.campaigns.foreign import is_flocked, is_locked
+from tests.campaigns.played import asked, database
 from tests.campaigns.processes import Child, Gone, Line
 
 LONGEST = 0.004  # seconds to the interrupt: as long as a few commits
@@ -175,30 +173,19 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """Interrupt several processes, one after another, and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20, help="processes")
-    parser.add_argument("--interrupts", type=int, default=1000, help="of each")
-    parser.add_argument("--threads", type=int, default=3)
-    parser.add_argument("--server", choices=servers.SERVERS, help="on a database server, not in a file")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"interrupt --rounds {options.rounds} --interrupts {options.interrupts} --seed {options.seed}")
+    options = asked(rounds=20, interrupts=1000, threads=3, server=servers.SERVERS)
     began = time.monotonic()
     sums = Counts()
     hangs = 0
     for round_ in range(options.rounds):
-        with contextlib.ExitStack() as stack:
-            if options.server:
-                url = stack.enter_context(servers.database(options.server))
-            else:
-                url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/test.db"
+        with database(options.server) as url:
             try:
                 found = interrupted(url, options.interrupts, f"{options.seed}/{round_}", options.threads, 30)
             except AssertionError as error:
                 hangs += 1
                 print(f"round {round_}: {error}")
                 continue
-        sums = Counts(sums.interrupts + found.interrupts, sums.happened + found.happened, sums.answers + found.answers)
+        sums = Counts(*map(sum, zip(astuple(sums), astuple(found), strict=True)))
     print(f"{sums}; {hangs} of {options.rounds} processes failed; {time.monotonic() - began:.0f} s")
     raise SystemExit(hangs > 0)
 
