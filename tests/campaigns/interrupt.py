@@ -24,7 +24,6 @@ from tests.campaigns.played import asked, database
 from tests.campaigns.processes import Child, Gone, Line
 
 LONGEST = 0.004  # seconds to the interrupt: as long as a few commits
-AGAIN = 1.0  # seconds until the next one, where an interrupt was swallowed: longer than a busy machine stands still
 VICTIM, WORKERS = 10**9, 10**8
 
 pageviews = roost.Counter("pageviews", key=int)
@@ -91,7 +90,19 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
     for worker in workers:
         worker.start()
 
-    signal.signal(signal.SIGALRM, _interrupt)
+    rung = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal rung
+        rung = True
+        raise KeyboardInterrupt
+
+    def arm() -> None:
+        nonlocal rung
+        rung = False
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, LONGEST))
+
+    signal.signal(signal.SIGALRM, interrupt)
     sure: list[int] = []  # keys whose operation was answered
     unsure: list[int] = []
     key = 0
@@ -101,8 +112,7 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
         if counts.interrupts % 10 == 0:
             store.run(pageviews.add(VICTIM, 0))  # with all the time it needs: a queue that stands still shows here
         try:
-            # Again and again: one that hits a finalizer is swallowed by Python itself.
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, LONGEST), AGAIN)
+            arm()
             while True:
                 # Now and then by a store that has to connect first, and is dropped by the interrupt.
                 using = roost.Store(url, timeout=60) if chance.random() < 0.1 else store
@@ -112,14 +122,14 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
                 if chance.random() < 0.2:
                     store.run(likes.size(VICTIM))
                 key, answered = _next(sure, key)
-        except (KeyboardInterrupt, RuntimeError) as interrupt:
-            if isinstance(interrupt, RuntimeError) and str(interrupt) != "release unlocked lock":
+                if rung:  # and it goes on: one that hits a finalizer is swallowed by Python itself
+                    arm()
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and str(error) != "release unlocked lock":
                 raise  # that one is what threading's Condition makes of an interrupt while a thread is started
-            _disarm()
             counts.interrupts += 1
             (sure if answered else unsure).append(key)
-            line.say(f"{counts.interrupts} {_where(interrupt)}")
-    _disarm()
+            line.say(f"{counts.interrupts} {_where(error)}")
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     stop.set()
@@ -156,19 +166,6 @@ def _next(sure: list[int], key: int) -> tuple[int, bool]:
 def _where(interrupt: BaseException) -> str:
     frame, number = list(traceback.walk_tb(interrupt.__traceback__))[-2]  # the last is the handler's
     return f"{os.path.basename(frame.f_code.co_filename)}:{number} in {frame.f_code.co_name}"
-
-
-def _disarm() -> None:
-    while True:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            return
-        except KeyboardInterrupt:  # the next one has come in this moment
-            pass
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def main() -> None:
