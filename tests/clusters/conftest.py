@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests import servers
 from tests.clusters.galera import Galera, galera
 from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair
 
@@ -19,10 +18,7 @@ OTHERS: dict[str, Callable[[], Pair]] = {
 
 @pytest.fixture(params=PAIRS)
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    try:
-        found = (PAIRS | OTHERS)[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    found = (PAIRS | OTHERS)[request.param]()
     with found:
         found.run(found.first, "CREATE DATABASE app")
         yield found
@@ -30,10 +26,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @pytest.fixture
 def cluster() -> Galera:
-    try:
-        return galera()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    return galera()
 
 
 @pytest.fixture
