@@ -702,14 +702,8 @@ def _killable(name: str) -> tuple[Daemon, Server]:
 
 @contextlib.contextmanager
 def killable(name: str) -> Iterator[tuple[Daemon, Server, str]]:
-    """Make a database on a server that tests may kill, pause and start again: one of each process, which then runs on.
-
-    Where the server cannot be had, the test is reported as not run.
-    """
-    try:
-        daemon, server = _killable(name)
-    except NotHere as error:
-        not_run(error)
+    """Make a database on a server that tests may kill, pause and start again: one of a process, which then runs on."""
+    daemon, server = _killable(name)
     url = server.database(f"killed_{next(_numbers)}")
     try:
         yield daemon, server, url
@@ -721,17 +715,10 @@ def killable(name: str) -> Iterator[tuple[Daemon, Server, str]]:
 
 @contextlib.contextmanager
 def own_database(name: str, file: str | None = None) -> Iterator[str]:
-    """Make a database of a test's own; where the server cannot be had, the test is reported as not run.
-
-    file: the path of it for `sqlite`.
-    """
+    """Make a database of a test's own; file: the path of it for `sqlite`."""
     if name == "sqlite":
         yield f"sqlite:///{file}"
         return
-    try:
-        SERVERS[name]()
-    except NotHere as error:
-        not_run(error)
     with database(name) as url:
         yield url
 

@@ -137,7 +137,7 @@ REFUSED: list[tuple[Callable[[Any], Any], list[Any], str]] = [
     (
         lambda n: pages.set("/", b"1", ttl=n),
         [*NO_TIMES, 10**10, dt.timedelta(36_601)],
-        "ttl is None, seconds or a time",
+        "ttl is a timedelta or a number of seconds, more than 0",
     ),
     (lambda n: pages.set("/", b"1", flags=n), [-1, 2**32, 1.5, True, "1", None], "flags is .* from 0 to 4294967295"),
     (lambda value: pages.set("/", value), ["text"], "of type str"),
