@@ -24,42 +24,6 @@ small = roost.Cache("small", key=int, value=bytes, max_bytes=1000)
 both = roost.Cache("both", key=str, value=str, max_items=10, max_bytes=500)
 
 
-def test_never_more_than_max_items_and_the_first_goes_first(make: Make) -> None:
-    store = make(few)
-    for n in range(1, 6):
-        store.run(few.set(n, "x"))
-    assert store.run(few.keys()) == [2, 3, 4, 5]
-    store.run(few.set(2, "again"))  # a use
-    store.run(few.set(6, "x"))
-    assert store.run(few.keys()) == [2, 4, 5, 6]
-    store.run(few.set_many(dict.fromkeys(range(10, 30), "y")))
-    assert store.run(few.keys()) == [26, 27, 28, 29]
-    assert store.run_all(few.add(26, "no"), few.delete(29), few.add(1, "yes"), few.keys()) == (
-        False,
-        True,
-        True,
-        [1, 26, 27, 28],
-    )
-    assert store.run_all(few.add(2, "yes"), few.delete(28), few.keys()) == (True, True, [1, 2, 27])
-    store.run(few.set(3, "x"))
-    assert store.run_all(few.clear(), few.set(1, "a"), few.keys()) == (4, None, [1])
-
-
-def test_what_is_read_stays(make: Make) -> None:
-    store = make(few)
-    for n in range(1, 5):
-        store.run(few.set(n, "x"))
-    assert store.run(few.get(1)) == "x"
-    store.run(few.set(5, "x"))
-    assert store.run(few.keys()) == [1, 3, 4, 5]
-    assert store.run_all(few.get(3), few.get_many([4, 9])) == ("x", {4: "x"})
-    store.run(few.set(6, "x"))
-    store.run(few.set(7, "x"))
-    assert store.run(few.keys()) == [3, 4, 6, 7]
-    item = store.run(few.gets(3))
-    assert store.run(few.cas(3, "y", item.token)) is True
-
-
 def test_a_read_writes_nothing(open_store: Make, statements: list[str]) -> None:
     store = open_store(few)
     store.run(few.set_many({1: "a", 2: "b"}))
@@ -127,30 +91,58 @@ def test_what_is_neither_text_nor_bytes_counts_as_8_bytes_alone_and_among_many(m
     assert store.run(idents.get_many(ten)) == ten
 
 
-def test_random_writes_are_those_of_an_ordered_dictionary(make: Make) -> None:
+def test_random_calls_are_those_of_an_ordered_dictionary(make: Make) -> None:
+    """Never more than `max_items`, and what was used longest ago goes first, whether it was read or written."""
     store, dice = make(few), random.Random(5)
     model: OrderedDict[int, str] = OrderedDict()
-    for _ in range(length(30, 60)):
+
+    def written(key: int, value: str) -> None:
+        model[key] = value
+        model.move_to_end(key)
+        if len(model) > 4:
+            model.popitem(last=False)
+
+    for _ in range(length(60, 200)):
         atom: list[Any] = []
         for _ in range(dice.choice([1, 1, 2, 5])):
             key, value = dice.randrange(8), f"{dice.random()}"
-            match dice.randrange(4):
+            match dice.randrange(9):
                 case 0 | 1:
                     atom.append(few.set(key, value))
-                    model[key] = value
-                    model.move_to_end(key)
+                    written(key, value)
                 case 2:
+                    several = {(key + 3 * n) % 40: value for n in range(dice.choice([2, 2, 2, 12]))}
+                    atom.append(few.set_many(several))
+                    for each in several:
+                        written(each, value)
+                case 3:
                     atom.append(few.delete(key))
                     model.pop(key, None)
-                case _:
+                case 4:
                     atom.append(few.append(key, "!"))
                     if key in model:
-                        model[key] += "!"
+                        written(key, model[key] + "!")
+                case 5:
+                    atom.append(few.add(key, value))
+                    if key not in model:
+                        written(key, value)
+                case _ if not atom:  # a use is noted with the next write
+                    key = dice.choice([key, *model])
+                    assert store.run(few.get(key)) == model.get(key)
+                    assert store.run_all(few.get_many([key, 99]), few.get(99)) == (
+                        {key: model[key]} if key in model else {},
+                        None,
+                    )
+                    if key in model:
                         model.move_to_end(key)
-            if len(model) > 4:
-                model.popitem(last=False)
-        store.run_all(*atom) if len(atom) > 1 else store.run(atom[0])
+                        if dice.random() < 0.5:
+                            assert store.run(few.cas(key, value, store.run(few.gets(key)).token)) is True
+                            written(key, value)
+        store.run_all(*atom) if len(atom) > 1 else [store.run(each) for each in atom]
         assert store.run(few.keys()) == sorted(model)
+        if dice.random() < 0.05:
+            assert store.run_all(few.clear(), few.keys()) == (len(model), [])
+            model.clear()
 
 
 @pytest.mark.needs("second store")
