@@ -125,6 +125,7 @@ REFUSED: list[tuple[roost.Operation[Any], str]] = [
 ]
 
 
+@pytest.mark.table
 def test_what_cannot_be_stored_is_refused_and_leaves_every_row(store: roost.Store, path: Database) -> None:
     def everything() -> list[list[Any]]:
         return [sorted(sql(path, f"SELECT * FROM {table}"), key=repr) for table in ("item", "part", "log")]

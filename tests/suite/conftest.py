@@ -102,7 +102,7 @@ def in_turn(test: str, items: list[Any]) -> Iterator[Any]:
             continue
         if item.get_closest_marker("shared") and engine in SERVERS and (engine == "postgresql") is (turn % 2 == 0):
             continue
-        if engine in ALIKE and turn % 4:
+        if engine in ALIKE and turn % 4 and not item.get_closest_marker("table"):
             continue
         if case and turn % 4 == 0 and engine in {like for other, like in ALIKE.items() if other in there}:
             continue

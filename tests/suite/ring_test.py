@@ -41,6 +41,7 @@ def test_the_clock_is_shown_and_never_decides(make: Make, store_url: str) -> Non
     assert entries[0].at.utcoffset() == dt.timedelta(0)
 
 
+@pytest.mark.table
 def test_f81_the_latest_are_as_many_as_asked_for_where_a_row_is_gone(make: Make) -> None:
     """Somebody else's DELETE leaves a hole; also in a ring that is not full yet."""
     store = make(visits)

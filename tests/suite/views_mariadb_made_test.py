@@ -84,6 +84,7 @@ LOST = {
 }
 
 
+@pytest.mark.table
 def test_a_view_whose_account_has_lost_its_rights_is_told_and_made_anew(
     open_store: Open, store_url: str, sql: Any, user: Callable[..., str]
 ) -> None:
