@@ -63,13 +63,10 @@ class Queue:
         waits for anything, at the latest when it returns: they can run while the leader waits for the disk; while it
         works, they would compete with it for the interpreter (measured: 12 % more operations).
     led: whether a leader exists. If so, a caller need not try a single operation, but can join the next batch.
-    patience: seconds after which a waiter calls `worry`, once, to find out whether its own thread holds the lock.
     """
 
-    def __init__(self, work: Work, patience: float, worry: Callable[[], Error | None]) -> None:
+    def __init__(self, work: Work) -> None:
         self._work = work
-        self._patience = patience
-        self._worry = worry
         self._mutex = threading.Lock()  # guards the attributes below
         self._waiting: deque[Waiter] = deque()
         self.led = False
@@ -108,15 +105,11 @@ class Queue:
                 self._idle.wait()
 
     def _wait(self, waiter: Waiter) -> None:
-        if not waiter.wake.acquire(timeout=self._patience):
-            error = self._worry()
-            if error is not None and self._withdraw(waiter):
-                raise error
-            left = waiter.deadline + GRACE - time.monotonic()
-            if not waiter.wake.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
-                if self._withdraw(waiter):
-                    raise Busy(LATE)
-                waiter.wake.acquire()  # its batch is running, or about to, and has time limits of its own
+        left = waiter.deadline + GRACE - time.monotonic()
+        if not waiter.wake.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
+            if self._withdraw(waiter):
+                raise Busy(LATE)
+            waiter.wake.acquire()  # its batch is running, or about to, and has time limits of its own
         if not waiter.leads:
             waiter.pass_on()
 

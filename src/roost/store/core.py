@@ -85,7 +85,7 @@ class Core:
         self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
         self._writer = self._batch_link()
         writes = partial(self._lead, self._writer, Control.BEGIN, self._slow_writes if self._is_server else None)
-        self.writers = Queue(writes, self.lock_wait, self._worry)
+        self.writers = Queue(writes)
         # A server works on one batch of reads while Python makes the results of another.
         self.reading = 2 if self._is_server else 1
         if self.engine.memory:
@@ -94,7 +94,7 @@ class Core:
             self._readers = [self._batch_link() for _ in range(self.reading)]
             slow_reads = self._slow_reads if self._is_server else None
             reads = [partial(self._lead, link, Control.BEGIN_READ, slow_reads) for link in self._readers]
-            self.readers = [Queue(work, self.lock_wait, self._worry) for work in reads]
+            self.readers = [Queue(work) for work in reads]
         self._slow_queues = [self._slow_queue(number) for number in range(READING + 1)] if self._is_server else []
 
     def _slow_queue(self, number: int) -> Queue:
@@ -110,7 +110,7 @@ class Core:
                 self._rest()
 
         waits = partial(self._lead, link, Control.BEGIN, None)
-        return Queue(retry if number in (RETRYING, READING) else waits, self.lock_wait, self._worry)
+        return Queue(retry if number in (RETRYING, READING) else waits)
 
     def _batch_link(self) -> Link:
         link = Link(self.engine, self.timeout)

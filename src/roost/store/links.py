@@ -9,6 +9,7 @@ use takes too long, the fork proceeds, and the child must not open that file at 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import weakref
@@ -114,7 +115,7 @@ class Patience(Wait):
         super().__init__(deadline, most, lasts)
         self._link = link
         self._wake = wake
-        self._worry: Callable[[], Error | None] | None = worry
+        self._worry = worry
         self._worried = worried
         self._counted = False
         self.said = False  # it has raised that the thread waits for its own lock
@@ -127,14 +128,12 @@ class Patience(Wait):
         if not self._counted:
             self._counted = True
             self._link.stats.waits += 1
-        if self._worry is None or time.monotonic() < self._worried:
-            return
-        log.info("waiting for the write lock of %s, which another session holds", self._link.place)
-        worry, self._worry = self._worry, None
-        error = worry()
-        if error is not None:
-            self.said = True
-            raise error
+        if time.monotonic() >= self._worried:
+            self._worried = math.inf  # once
+            log.info("waiting for the write lock of %s, which another session holds", self._link.place)
+            if (error := self._worry()) is not None:
+                self.said = True
+                raise error
 
 
 def threads() -> ThreadPoolExecutor:
@@ -177,11 +176,10 @@ def _after_fork_in_child() -> None:
     _turnstile = threading.RLock()
     for link in alive(_links):
         connection, link.connection = link.connection, None
-        if connection is not None and link.path is not None:
+        if connection is not None:
             _inherited.append(connection)
-            forbid(link.path)
-        elif link not in _stopped and link.path is not None:  # the parent was opening it during the fork
-            forbid(link.path)
+        if connection is not None or link not in _stopped:  # the parent was using it, or opening it, during the fork
+            forbid(str(link.path))
     _stopped.clear()
     _links.clear()  # the child's stores make new links
     for core in alive(cores):
