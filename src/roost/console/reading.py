@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import roost
 from roost.catalog.catalog import listed
-from roost.catalog.measure import MOST, Count, Measure, exact_sum, few, measure
+from roost.catalog.measure import MOST, Count, Measure, few, measure
 from roost.dialects.dialect import Wanted, fetch
 from roost.errors import Error, Invalid, Missing
 from roost.structures.cache.declaration import NEVER
@@ -81,7 +81,7 @@ def watched(plan: Any, context: Context) -> Reading[dict[Any, int]]:
         query = f"SELECT {names}, 0, sequence FROM {plan.head_table} ORDER BY {names} LIMIT {WATCHED}"
     elif isinstance(plan, CounterPlan):
         source = few(f"{names}, n", plan.rows_table, order=names)
-        query = f"SELECT {names}, {exact_sum(plan, 'n')} FROM {source} GROUP BY {names}"
+        query = f"SELECT {names}, {plan.dialect.exact_sum('n')} FROM {source} GROUP BY {names}"
     else:
         return {}
     found = yield from _rows(plan, query)

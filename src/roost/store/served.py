@@ -346,7 +346,7 @@ class Database(ABC):
             return result
 
         self.budget.run(writes)
-        bulk = index.compiled.get(shape) or bulk_of(index, shape, self._dialect)
+        bulk = index.compiled.get(shape) or bulk_of(index, shape)
         return (yield from bulk.run(columns, alone, self.budget))
 
     @abstractmethod

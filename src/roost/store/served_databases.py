@@ -258,7 +258,7 @@ class ServerDatabase(Database):
         try:
             results: list[Any] = yield from self._checking(index.table, work, reads, last, few)
         except Undone:  # their rows are too long for one answer: take fewer requests in the next transaction
-            bulk = bulk_of(index, shape, self._dialect)
+            bulk = bulk_of(index, shape)
             bulk.lot = max(1, min(bulk.lot, len(columns[0])) // 8)
             raise
         return results
