@@ -33,16 +33,7 @@ class Atom:
     """The operations of one call: all or none of them are committed."""
 
     __slots__ = (
-        "begun",
-        "deadline",
-        "done",
-        "error",
-        "future",
-        "once",
-        "operations",
-        "results",
-        "size",
-        "slow_path",
+        *("begun", "deadline", "done", "error", "future", "once", "operations", "results", "size", "slow_path"),
         "writes",
     )
 
