@@ -12,8 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
-from roost.batching.atoms import Atom, Load, refuse_all
+from roost.batching.atoms import Atom, fitting, refuse_all
 from roost.databases.engine import GRACE
 from roost.errors import Busy, Closed, Error
 
@@ -133,11 +134,10 @@ class Queue:
 
     def _lead(self, leader: Waiter) -> None:
         def take() -> list[Atom]:
-            taken, waiting, load = leader.taken, self._waiting, Load()
+            taken, waiting = leader.taken, self._waiting
             with self._mutex:
-                while waiting and waiting[0].errand is None:
-                    if taken and load.add(taken[-1].atoms):  # the first waiter is taken whatever its size
-                        break
+                batch = takewhile(lambda waiter: waiter.errand is None, waiting)
+                for _ in range(fitting([waiter.atoms for waiter in batch])):
                     taken.append(waiting[0])  # in both lists for a moment, so that an interrupt loses no waiter
                     waiting.popleft()
             return [atom for waiter in taken for atom in waiter.atoms if not atom.done]
