@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from threading import get_ident
+from threading import active_count, get_ident
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from roost.batching.stats import Stats, summed
 from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
-from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
+from roost.databases.sqlite.filelock import open_transaction
 from roost.dialects import Control, Wanted
 from roost.errors import Busy, Closed, Conflict, Error, Missing, OutcomeUnknown, ReadOnly, StatementFailed
 from roost.store.links import Link, Patience, alive, cores, threads
@@ -118,7 +118,7 @@ class Core:
         return link
 
     def _patience(self, link: Link, deadline: float, **options: Any) -> Patience:
-        return Patience(link, deadline, deadline - self.timeout + self.lock_wait, self._worry, **options)
+        return Patience(link, deadline, deadline - self.timeout + self.lock_wait, self._waits_for_itself, **options)
 
     def _rest(self) -> None:
         sleep(PAUSE * (1 + self._random.random()))
@@ -307,10 +307,10 @@ class Core:
                 connection.wait = wait
                 work(connection)
             except Busy as error:
-                own = None if wait.said or not writes else self._open_transaction()
-                if own is None:
+                own = self._open_transaction() if writes else ""
+                if not own:
                     raise
-                raise Busy(f"{error}; {own.message}") from error
+                raise Busy(f"{error}; {own}") from error
             finally:
                 self._report(link.connection)
 
@@ -321,19 +321,18 @@ class Core:
             self.engine.events.count("reconnects")
             log.warning("dropped a connection to %s after an error; the next call connects anew", self.engine.place)
 
-    def _open_transaction(self) -> OpenTransaction | None:
+    def _open_transaction(self) -> str:
         # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
         # store of the process is writing, it may be that one's.
         file, files = self.engine.file, [core for core in alive(cores) if isinstance(core, Core) and core.engine.file]
         writers = [core._writer.connection for core in files]
         if file is None or any([writer is not None and writer.in_transaction for writer in writers]):
-            return None
+            return ""
         return open_transaction(file)
 
-    def _worry(self) -> Error | None:
-        # Called by a thread that has waited for `lock_wait`: check whether its own transaction holds the lock.
-        own = self._open_transaction()
-        return Busy(own.message) if own is not None and own.sure else None
+    def _waits_for_itself(self) -> bool:
+        # Called by a thread that has waited for `lock_wait`: whether its own transaction surely has the lock.
+        return active_count() == 1 and self._open_transaction() != ""
 
     # --- work that is not a batch ---------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
-from roost.errors import Busy, Error
+from roost.errors import Busy
 
 log = logging.getLogger("roost")
 
@@ -96,17 +96,17 @@ class Patience(Wait):
     """Waits until the deadline; counts and logs the wait, and looks for a self-deadlock at `worried`.
 
     wake: wakes the callers that the previous batch has answered.
-    worry: raises an error if the thread waits for its own lock.
+    waits_for_itself: whether the thread does; then the wait ends.
     """
 
-    __slots__ = ("_counted", "_link", "_wake", "_worried", "_worry", "said")
+    __slots__ = ("_counted", "_link", "_waits_for_itself", "_wake", "_worried")
 
     def __init__(
         self,
         link: Link,
         deadline: float,
         worried: float,
-        worry: Callable[[], Error | None],
+        waits_for_itself: Callable[[], bool],
         *,
         wake: Callable[[], None] | None = None,
         most: float | None = None,
@@ -115,10 +115,9 @@ class Patience(Wait):
         super().__init__(deadline, most, lasts)
         self._link = link
         self._wake = wake
-        self._worry = worry
+        self._waits_for_itself = waits_for_itself
         self._worried = worried
         self._counted = False
-        self.said = False  # it has raised that the thread waits for its own lock
 
     def pause(self) -> None:
         if self._wake is not None:
@@ -131,9 +130,8 @@ class Patience(Wait):
         if time.monotonic() >= self._worried:
             self._worried = math.inf  # once
             log.info("waiting for the write lock of %s, which another session holds", self._link.place)
-            if (error := self._worry()) is not None:
-                self.said = True
-                raise error
+            if self._waits_for_itself():
+                self.deadline = 0.0
 
 
 def threads() -> ThreadPoolExecutor:
