@@ -131,15 +131,11 @@ def _view(plan: StructurePlan, inlets: bool = True) -> View:
     made, name, rows = plan.relation().inlets(plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{digest(made.view)}"
     objects = {name: mark}
-    make = {
-        f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"
-    }  # each with the statement that undoes it
+    # Each with the statement that undoes it.
+    make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}
     if made.counted:
-        key = plan.structure.key.columns
-        count = (
-            f"UPDATE {plan.head_table} h SET h.n = h.n - 1"
-            f" WHERE {' AND '.join(f'h.`{each.name}` = OLD.`{each.name}`' for each in key)}"
-        )
+        same = plan.dialect.same(plan.structure.key.columns, "h.", "OLD.")
+        count = f"UPDATE {plan.head_table} h SET h.n = h.n - 1 WHERE {same}"
         objects[f"roost_{name}_deleted"] = count
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
@@ -221,9 +217,8 @@ def _changed_inlet(dialect: Dialect, inlet: str, columns: Sequence[Column], ther
 
 
 def _block(inlet: Inlet, indent: str = "") -> str:
-    return (
-        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*inlet.declared, *inlet.body]) + f"{indent}END"
-    )
+    lines = "".join(f"{indent}  {each};\n" for each in [*inlet.declared, *inlet.body])
+    return f"{indent}BEGIN\n{lines}{indent}END"
 
 
 def transaction(block: str, declared: Sequence[str] = (), last: str = "") -> str:
@@ -350,9 +345,8 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     for made, definer in (yield from _asked(DEFINERS, *names)):
         rights = needed(bodies[made])
         if made in _trigger_names(name):
-            rights |= {
-                (stood_on.get(made, plan.rows_table), right) for right in ("TRIGGER", "SELECT")
-            }  # of NEW and OLD
+            table = stood_on.get(made, plan.rows_table)
+            rights |= {(table, "TRIGGER"), (table, "SELECT")}  # of NEW and OLD
         needs[made] = definer, rights
     return (yield from powerless(needs))
 
