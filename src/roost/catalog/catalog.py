@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement, Template, Wanted, execute, fetch
+from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted, execute, fetch
 from roost.dialects.postgresql import FOREIGN
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
 from roost.structures import making
@@ -181,9 +181,7 @@ def strange(
         # So that nothing of it changes until the transaction ends: CREATE TRIGGER waits for ROW EXCLUSIVE. By DO,
         # since a migration may run outside of a transaction.
         mode = "ROW EXCLUSIVE" if writes else "ACCESS SHARE"
-        yield Statement(
-            Template(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$"), [()]
-        )
+        yield execute(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$")
         found = yield from _there(sql)
     return {
         name: problem and f"{name} {problem}{f'; {owner} owns it' if owner else ''}"

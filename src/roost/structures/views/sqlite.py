@@ -44,9 +44,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     if not any(type_ == "view" and MARK in sql for type_, _, sql in found):
         return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
-    return FoundView(
-        {name: sql for _, name, sql in found if name in ours}, tuple(sql for _, name, sql in found if name not in ours)
-    )
+    own = tuple(sql for _, name, sql in found if name not in ours)
+    return FoundView({name: sql for _, name, sql in found if name in ours}, own)
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:
