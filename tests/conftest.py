@@ -70,6 +70,19 @@ def pytest_collection() -> Generator[None, object, object]:
     return found
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """Report a test as not run whose server is not on this machine; so does the next one."""
+    try:
+        return (yield)
+    except servers.NotHere as error:
+        why = error
+    servers.not_run(why)
+
+
+pytest_runtest_call = pytest_runtest_setup
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.extra_keyword_matches.update(used(item))
 
@@ -126,7 +139,4 @@ def any_url(database: str, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def handlersocket_plugin() -> servers.Plugin:
     """The original: a MariaDB with HandlerSocket, the same for all tests of a process."""
-    try:
-        return servers.plugin()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    return servers.plugin()

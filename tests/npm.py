@@ -22,19 +22,16 @@ def modules(config: pytest.Config, packages: list[str]) -> Path:
     assert config.cache is not None
     kept = config.cache.mkdir("npm")
     place = kept / "-".join(sorted(packages)).replace("@", "-").replace("/", "-")
-    try:
-        npm = servers.binary("npm", [], "npm")
-        servers.binary("node", [], "nodejs")
-        if not place.exists():
-            with tempfile.TemporaryDirectory(dir=kept) as made:
-                command = [npm, "install", "--prefix", made, "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
-                done = subprocess.run([*command, *packages], capture_output=True, text=True, timeout=PATIENCE)
-                if done.returncode:
-                    raise servers.NotHere(f"NOT RUN: npm cannot install {packages}: {done.stderr[-500:]}")
-                if not place.exists():  # tests run side by side
-                    Path(made, "node_modules").rename(place)
-    except servers.NotHere as error:
-        servers.not_run(error)
+    npm = servers.binary("npm", [], "npm")
+    servers.binary("node", [], "nodejs")
+    if not place.exists():
+        with tempfile.TemporaryDirectory(dir=kept) as made:
+            command = [npm, "install", "--prefix", made, "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
+            done = subprocess.run([*command, *packages], capture_output=True, text=True, timeout=PATIENCE)
+            if done.returncode:
+                raise servers.NotHere(f"NOT RUN: npm cannot install {packages}: {done.stderr[-500:]}")
+            if not place.exists():  # tests run side by side
+                Path(made, "node_modules").rename(place)
     return place
 
 

@@ -7,9 +7,7 @@ removed, a fetch that shows half of what was added at once, a set that says that
 
 from __future__ import annotations
 
-import argparse
 import mmap
-import os
 import random
 import struct
 import threading
@@ -19,7 +17,8 @@ from dataclasses import dataclass, field
 
 import roost
 from tests import servers
-from tests.campaigns.processes import Child, Line
+from tests.campaigns.played import asked
+from tests.campaigns.processes import Line, children
 
 ITEMS = ("-I", "128k", "-o", "slab_chunk_max=65536")  # so that the set grows over many shards
 tags = roost.MemcachedSet("tags", int, str, shards=256)
@@ -189,9 +188,8 @@ def caches(seconds: float, restarts: int, seed: object, processes: int = 4, thre
     with roost.Store(url) as store:
         store.run(tags.replace(KEY, []))
     groups = [list(range(p * threads, (p + 1) * threads)) for p in range(processes)]
-    children = [Child(lambda line, group=group: _work(line, url, group, seed, kills), 900) for group in groups]  # type: ignore[misc]
-    try:
-        for child in children:
+    with children(processes, lambda line, number: _work(line, url, groups[number], seed, kills), 900) as made:
+        for child in made:
             assert child.hear() == "ready"
         for n in range(restarts + 1):
             time.sleep(seconds / (restarts + 1))  # the clients' own time
@@ -207,22 +205,17 @@ def caches(seconds: float, restarts: int, seed: object, processes: int = 4, thre
                 victim.start()
                 time.sleep(SETTLED)
                 kills.end()
-        texts = []
-        for child in children:
+        for child in made:
             child.line.say("stop")
-        for child in children:
+        for child in made:
             heard = child.hear()
             assert heard == "quiet", heard
-        for child in children:
+        for child in made:
             child.line.say("judge")
-        for child in children:
+        texts = []
+        for child in made:
             texts += child.rest()
             assert child.wait() == 0, texts
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
-            child.line.close()
     for text in texts:
         kind, number, name = text.split(" ", 2)
         assert kind != "wrong", text
@@ -249,13 +242,7 @@ def _holder(url: str, daemons: list[servers.Daemon]) -> servers.Daemon:
 
 def main() -> None:
     """Run and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--restarts", type=int, default=1)
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    how = f"--seconds {options.seconds} --restarts {options.restarts} --seed {options.seed}"
-    print(f"caches {how} ({os.cpu_count()} cores)")
+    options = asked(seconds=60.0, restarts=1)
     print(caches(options.seconds, options.restarts, options.seed))
 
 

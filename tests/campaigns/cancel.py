@@ -6,14 +6,13 @@ another shows. A task that was cancelled may have been too late: its atom is the
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import roost
+from tests.campaigns.played import asked, database
 from tests.campaigns.processes import PATIENCE
 
 pageviews = roost.Counter("pageviews", key=int)
@@ -76,24 +75,17 @@ async def _campaign(url: str, rounds: int, tasks: int, seed: object) -> Counts:
         await store.create(pageviews, likes)
         for round_ in range(rounds):
             found = await cancelled(store, tasks, f"{seed}/{round_}", first=1 + round_ * tasks)
-            sums = Counts(
-                sums.answers + found.answers, sums.cancelled + found.cancelled, sums.happened + found.happened
-            )
+            sums = Counts(*map(sum, zip(astuple(sums), astuple(found), strict=True)))
         assert await store.check() == []
     return sums
 
 
 def main() -> None:
     """Run and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--tasks", type=int, default=200, help="of each round")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"cancel --rounds {options.rounds} --tasks {options.tasks} --seed {options.seed}")
+    options = asked(rounds=200, tasks=200)  # of each round
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory:
-        found = asyncio.run(_campaign(f"sqlite:///{directory}/test.db", options.rounds, options.tasks, options.seed))
+    with database(None) as url:
+        found = asyncio.run(_campaign(url, options.rounds, options.tasks, options.seed))
     print(f"{found}; check is clean; {time.monotonic() - began:.0f} s")
 
 

@@ -7,11 +7,9 @@ one that rolls back a whole transaction.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import roost
+from tests.campaigns.played import asked, database
 
 MOST = 2**63 - 1
 TAKEN, FULL, OVER = 1, 2, 3  # rooms and tills that are so from the beginning
@@ -186,16 +185,10 @@ def in_threads(url: str, cases: Sequence[Case], threads: int) -> list[Any]:
 
 def main() -> None:
     """Run and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--atoms", type=int, default=200, help="of each round")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"culprit --rounds {options.rounds} --atoms {options.atoms} --seed {options.seed}")
+    options = asked(rounds=200, atoms=200)  # of each round
     began = time.monotonic()
     failed = 0
-    with tempfile.TemporaryDirectory() as directory:
-        url = f"sqlite:///{directory}/test.db"
+    with database(None) as url:
         prepare(url)
         for round_ in range(options.rounds):
             part = random.Random(f"{options.seed}/{round_}").choice((0.01, 0.1, 0.5))

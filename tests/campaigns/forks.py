@@ -6,11 +6,9 @@ their own, and end, or live on after their parent has closed its store or was ki
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 import roost
 from tests.campaigns.kill import answered
 from tests.campaigns.ledger import STRUCTURES, Ledger, shared
+from tests.campaigns.played import asked, database
 from tests.campaigns.processes import Child, Gone, Line, until
 
 EACH = 8  # atoms of each thread of a child: before its parent ends, and again after
@@ -128,19 +127,14 @@ def _child(own: Line, line: Line, store: roost.Store, ledgers: Sequence[Ledger])
 
 def main() -> None:
     """Let parents of all kinds fork and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--forks", type=int, default=4)
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"forks --rounds {options.rounds} --forks {options.forks} --seed {options.seed}")
+    options = asked(rounds=100, forks=4)
     began = time.monotonic()
     sums, failed = Counts(), 0
     for round_ in range(options.rounds):
         end = ("close", "exit", "kill")[round_ % 3]
-        with tempfile.TemporaryDirectory() as directory:
+        with database(None) as url:
             try:
-                found = generation(f"sqlite:///{directory}/test.db", options.forks, f"{options.seed}/{round_}", end)
+                found = generation(url, options.forks, f"{options.seed}/{round_}", end)
             except AssertionError as error:
                 failed += 1
                 print(f"round {round_} ({end}): {error}")

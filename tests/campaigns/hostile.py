@@ -6,7 +6,6 @@ after each answer, which is compared with what it has to be. HandlerSocket first
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import roost
+from tests.campaigns.played import asked
 from tests.campaigns.processes import Child, Line, until
 from tests.campaigns.serve_kills import ports_of
 from tests.server.serving import Client, Serving, connected, serving
@@ -315,11 +315,7 @@ def a_server(folder: Path, *arguments: str, wire: Wire = HANDLERSOCKET) -> Itera
 
 def main() -> None:
     """Measure before and during each, in turns, and say the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    options = parser.parse_args()
-    print(f"hostile --rounds {options.rounds} --seconds {options.seconds:g}")
+    options = asked(seeded=False, rounds=3, seconds=5.0)
     for wire in (HANDLERSOCKET, MEMCACHED):
         print(f"{wire.name}:")
         with tempfile.TemporaryDirectory() as folder, a_server(Path(folder), "--workers", "2", wire=wire) as served:

@@ -7,26 +7,23 @@ after a random time, and the handler raises KeyboardInterrupt. A hang ends the p
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import gc
 import os
 import random
 import signal
-import tempfile
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import FrameType
 
 import roost
 from tests import servers
 from tests.campaigns.foreign import is_flocked, is_locked
+from tests.campaigns.played import asked, database
 from tests.campaigns.processes import Child, Gone, Line
 
 LONGEST = 0.004  # seconds to the interrupt: as long as a few commits
-AGAIN = 1.0  # seconds until the next one, where an interrupt was swallowed: longer than a busy machine stands still
 VICTIM, WORKERS = 10**9, 10**8
 
 pageviews = roost.Counter("pageviews", key=int)
@@ -93,7 +90,19 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
     for worker in workers:
         worker.start()
 
-    signal.signal(signal.SIGALRM, _interrupt)
+    rung = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal rung
+        rung = True
+        raise KeyboardInterrupt
+
+    def arm() -> None:
+        nonlocal rung
+        rung = False
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, LONGEST))
+
+    signal.signal(signal.SIGALRM, interrupt)
     sure: list[int] = []  # keys whose operation was answered
     unsure: list[int] = []
     key = 0
@@ -103,8 +112,7 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
         if counts.interrupts % 10 == 0:
             store.run(pageviews.add(VICTIM, 0))  # with all the time it needs: a queue that stands still shows here
         try:
-            # Again and again: one that hits a finalizer is swallowed by Python itself.
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, LONGEST), AGAIN)
+            arm()
             while True:
                 # Now and then by a store that has to connect first, and is dropped by the interrupt.
                 using = roost.Store(url, timeout=60) if chance.random() < 0.1 else store
@@ -114,14 +122,14 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
                 if chance.random() < 0.2:
                     store.run(likes.size(VICTIM))
                 key, answered = _next(sure, key)
-        except (KeyboardInterrupt, RuntimeError) as interrupt:
-            if isinstance(interrupt, RuntimeError) and str(interrupt) != "release unlocked lock":
+                if rung:  # and it goes on: one that hits a finalizer is swallowed by Python itself
+                    arm()
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and str(error) != "release unlocked lock":
                 raise  # that one is what threading's Condition makes of an interrupt while a thread is started
-            _disarm()
             counts.interrupts += 1
             (sure if answered else unsure).append(key)
-            line.say(f"{counts.interrupts} {_where(interrupt)}")
-    _disarm()
+            line.say(f"{counts.interrupts} {_where(error)}")
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     stop.set()
@@ -160,45 +168,21 @@ def _where(interrupt: BaseException) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{number} in {frame.f_code.co_name}"
 
 
-def _disarm() -> None:
-    while True:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            return
-        except KeyboardInterrupt:  # the next one has come in this moment
-            pass
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> None:
     """Interrupt several processes, one after another, and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20, help="processes")
-    parser.add_argument("--interrupts", type=int, default=1000, help="of each")
-    parser.add_argument("--threads", type=int, default=3)
-    parser.add_argument("--server", choices=servers.SERVERS, help="on a database server, not in a file")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"interrupt --rounds {options.rounds} --interrupts {options.interrupts} --seed {options.seed}")
+    options = asked(rounds=20, interrupts=1000, threads=3, server=servers.SERVERS)
     began = time.monotonic()
     sums = Counts()
     hangs = 0
     for round_ in range(options.rounds):
-        with contextlib.ExitStack() as stack:
-            if options.server:
-                url = stack.enter_context(servers.database(options.server))
-            else:
-                url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/test.db"
+        with database(options.server) as url:
             try:
                 found = interrupted(url, options.interrupts, f"{options.seed}/{round_}", options.threads, 30)
             except AssertionError as error:
                 hangs += 1
                 print(f"round {round_}: {error}")
                 continue
-        sums = Counts(sums.interrupts + found.interrupts, sums.happened + found.happened, sums.answers + found.answers)
+        sums = Counts(*map(sum, zip(astuple(sums), astuple(found), strict=True)))
     print(f"{sums}; {hangs} of {options.rounds} processes failed; {time.monotonic() - began:.0f} s")
     raise SystemExit(hangs > 0)
 

@@ -6,11 +6,9 @@ random time, or, by itself, before a random statement: in the middle of a transa
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 import roost
 from tests import servers
 from tests.campaigns.ledger import STRUCTURES, Ledger, shared
+from tests.campaigns.played import asked, database
 from tests.campaigns.processes import Child, Line
 
 LONGEST = 0.03  # seconds that a writer may live, its start included
@@ -160,20 +159,15 @@ def _bury(child: Child, url: str, ledgers: Sequence[Ledger], heard: list[str], c
 
 def main() -> None:
     """Run both kinds and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--servers", type=int, default=100, help="rounds on each database server")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"kill --rounds {options.rounds} --servers {options.servers} --seed {options.seed}")
+    options = asked(rounds=1000, servers=100)  # rounds on each database server
     for kind in (alone, crowd):
         began = time.monotonic()
-        with tempfile.TemporaryDirectory() as directory:
-            found = kind(f"sqlite:///{directory}/test.db", options.rounds, options.seed)
+        with database(None) as url:
+            found = kind(url, options.rounds, options.seed)
         print(f"{kind.__name__}: {found}; check is clean; {time.monotonic() - began:.0f} s")
     for name in ("mariadb", "postgresql"):
         began = time.monotonic()
-        with servers.database(name) as url:
+        with database(name) as url:
             found = alone(url, options.servers, options.seed, over=servers.wait_for_silence)
         print(f"{name}: {found}; check is clean; {time.monotonic() - began:.0f} s")
 

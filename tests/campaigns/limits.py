@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 
 from tests import servers
+from tests.campaigns.played import database
 from tests.contrib.limits_test import DATABASES, in_processes, most_within
 
 
@@ -23,11 +23,7 @@ def main() -> None:
     for name in given.database or DATABASES:
         with ExitStack() as stack:
             try:
-                if name == "sqlite":
-                    url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/limits.db"
-                else:
-                    servers.SERVERS[name]()
-                    url = stack.enter_context(servers.database(name))
+                url = stack.enter_context(database(name))
             except servers.NotHere as error:
                 print(f"{name}: not run, {error}")
                 continue

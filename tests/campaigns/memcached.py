@@ -6,17 +6,13 @@ What may differ: docs/memcached-protocol.md, and `compared` of tests/memcached/d
 from __future__ import annotations
 
 import argparse
-import contextlib
 import tempfile
 import time
 from pathlib import Path
 
-import roost
 from tests import servers
-from tests.index.databases import database
-from tests.memcached.conftest import pages, place
+from tests.memcached.conftest import place, running, with_cache
 from tests.memcached.differential import compare
-from tests.server.serving import serving
 
 PORTION = 5_000  # requests of one seed, on connections of their own
 
@@ -29,20 +25,14 @@ def main() -> None:
     options = parser.parse_args()
     host, _, port = servers.memcached(number=1).partition("://")[2].partition(":")
     begun = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        db = stack.enter_context(database(options.server, folder))
-        with roost.Store(db.url) as store:
-            store.create(pages)
-        arguments = ["--read", "none", "--write", "none", "--memcached", "127.0.0.1:0", "--cache", "pages"]
-        served = stack.enter_context(
-            serving(folder, db.url, "--workers", "1", *arguments, module="roost.cli", listeners=1)
-        )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        with_cache(options.server, Path(folder)) as db,
+        running(db, Path(folder)) as served,
+    ):
         asked = 0
         while asked < options.requests:
             asked += compare((host, int(port)), place(served), PORTION, options.seed + asked // PORTION)
-        with roost.Store(db.url) as store:
-            assert store.check() == []
     print(f"{options.server}: {asked} requests, no difference, {time.monotonic() - begun:.0f} s")
 
 

@@ -6,7 +6,6 @@ what it holds; totals, the numbers of adds and the members of sets are those tha
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sqlite3
@@ -22,6 +21,7 @@ from typing import Any
 
 import roost
 from tests.campaigns.ledger import KEEP, STRUCTURES, Event, counts, events, recent, tags
+from tests.campaigns.played import asked
 from tests.campaigns.processes import Line, Start, children
 
 KEYS = 3
@@ -227,12 +227,7 @@ def judge(store: roost.Store, tallies: list[Tally]) -> None:
 
 def main() -> None:
     """Run and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--each", type=int, default=2, help="writers of each kind")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"mixed --seconds {options.seconds} --each {options.each} --seed {options.seed}")
+    options = asked(seconds=60.0, each=2)  # writers of each kind
     end = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/test.db"

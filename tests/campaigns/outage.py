@@ -6,8 +6,6 @@ about may have happened, or not, as a whole.
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import threading
 import time
@@ -17,7 +15,8 @@ from dataclasses import dataclass, field
 import roost
 from tests import servers
 from tests.campaigns.ledger import STRUCTURES, Ledger, shared
-from tests.campaigns.processes import Child, Line
+from tests.campaigns.played import asked
+from tests.campaigns.processes import Line, children
 from tests.servers import Daemon, Server
 
 DAEMONS: dict[str, tuple[Callable[..., Daemon], Callable[[str], Server]]] = {
@@ -85,8 +84,7 @@ def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: in
     with roost.Store(url) as store:
         store.create(*STRUCTURES)
     groups = [[Ledger(1 + p * threads + t, seed) for t in range(threads)] for p in range(processes)]
-    writers = [Child(lambda line, group=group: _write(line, url, group), 600) for group in groups]  # type: ignore[misc]
-    try:
+    with children(processes, lambda line, number: _write(line, url, groups[number]), 600) as writers:
         for writer in writers:
             assert writer.hear() == "ready"
         for _ in range(rounds):
@@ -99,11 +97,6 @@ def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: in
             writer.line.say("stop")
             texts += writer.rest()
             assert writer.wait() == 0, texts
-    finally:
-        for writer in writers:
-            writer.kill()
-            writer.wait()
-            writer.line.close()
     wrong = [text for text in texts if text.startswith("wrong")]
     assert not wrong, wrong
     done = {int(owner): list(map(int, rest)) for owner, *rest in (text.split() for text in texts)}
@@ -122,13 +115,8 @@ def outage(name: str, rounds: int, seed: object, processes: int = 2, threads: in
 
 def main() -> None:
     """Run on each server and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--servers", nargs="+", default=list(DAEMONS))
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"outage --rounds {options.rounds} --seed {options.seed} ({os.cpu_count()} cores)")
-    for name in options.servers:
+    options = asked(rounds=20, server=list(DAEMONS))
+    for name in [options.server] if options.server else DAEMONS:
         began = time.monotonic()
         found = outage(name, options.rounds, options.seed)
         print(f"{name}: {found}; check is clean; {time.monotonic() - began:.0f} s", flush=True)

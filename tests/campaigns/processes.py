@@ -182,6 +182,7 @@ def _live(work: Callable[[Line], None], line: Line, patience: float, leads: bool
             os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         faulthandler.enable(file=2)
+        gc.freeze()
         gc.callbacks.clear()  # an interrupt would be lost in a callback of the garbage collector; hypothesis has one
         watchdog = threading.Timer(patience, _give_up)  # not faulthandler's own, which deadlocks in a grandchild
         watchdog.daemon = True

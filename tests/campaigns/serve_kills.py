@@ -8,7 +8,6 @@ compared with what it has to be. A connection that breaks must have been one of 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.campaigns.outage import DAEMONS
+from tests.campaigns.played import asked
 from tests.campaigns.processes import PATIENCE, until
 from tests.campaigns.serve_faults import faults
 from tests.server.serving import Client, Serving, serving
@@ -264,12 +264,7 @@ def _answers(served: Serving, role: str) -> None:
 
 def main() -> None:
     """Kill each kind, and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    parser.add_argument("--server", choices=list(DAEMONS))
-    options = parser.parse_args()
-    print(f"serve_kills --rounds {options.rounds} --seed {options.seed}")
+    options = asked(rounds=100, server=list(DAEMONS))
     if options.server is not None:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import os
-import random
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
 
 import roost
 from tests.campaigns.ledger import STRUCTURES, Ledger, shared
+from tests.campaigns.played import asked, database
 from tests.campaigns.processes import Line, Start, children
 
 
@@ -80,19 +77,10 @@ def together(url: str, processes: int, seconds: float, seed: object, threads: in
 
 def main() -> None:
     """Run and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument("--seconds", type=float, default=2.5, help="of each round")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"shares --rounds {options.rounds} --processes {options.processes} --threads {options.threads}", end=" ")
-    print(f"--seconds {options.seconds} --seed {options.seed} ({os.cpu_count()} cores)")
+    options = asked(rounds=10, processes=4, threads=1, seconds=2.5)
     worst = 1.0
     for _ in range(options.rounds):
-        with tempfile.TemporaryDirectory() as directory:
-            url = f"sqlite:///{directory}/test.db"
+        with database(None) as url:
             found = together(url, options.processes, options.seconds, options.seed, options.threads)
         print(found)
         worst = min(worst, found.least)

@@ -6,7 +6,6 @@ waits), and nothing of what the others push to.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import statistics
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 import roost
 from tests import servers
+from tests.campaigns.played import asked, database
 from tests.suite.shapes import Visit, pageviews, visits
 
 TASKS = 63
@@ -102,13 +102,10 @@ def slow(url: str, seconds: float) -> tuple[Waits, Waits]:
 
 def main() -> None:
     """Run on each server and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--servers", nargs="+", default=list(servers.SERVERS))
-    options = parser.parse_args()
+    options = asked(seeded=False, seconds=10.0, server=servers.SERVERS)
     worst = 0.0
-    for name in options.servers:
-        with servers.database(name) as url:
+    for name in [options.server] if options.server else servers.SERVERS:
+        with database(name) as url:
             without, beside = slow(url, options.seconds)
         print(f"{name}, without: {without}\n{name}, beside it: {beside}", flush=True)
         for before, after in ((without.same_key, beside.same_key), (without.other_keys, beside.other_keys)):

@@ -7,10 +7,7 @@ few seconds the threads pause and `check()` must be clean.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import random
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,6 +15,7 @@ from typing import Any
 
 import roost
 from tests import servers
+from tests.campaigns.played import asked, database
 from tests.model import operations
 from tests.model.model import Model
 from tests.model.operations import Points, alike, is_small, lasting, operation
@@ -165,18 +163,8 @@ def soaked(url: str, seconds: float, seed: object, number: int = 8, every: float
 
 def main() -> None:
     """Run, and say what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3_600)
-    parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--server", choices=servers.SERVERS, help="on a database server, not in a file")
-    parser.add_argument("--seed", default=str(random.randrange(10**6)))
-    options = parser.parse_args()
-    print(f"soak --seconds {options.seconds} --server {options.server} --seed {options.seed}", flush=True)
-    with contextlib.ExitStack() as stack:
-        if options.server:
-            url = stack.enter_context(servers.database(options.server))
-        else:
-            url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/test.db"
+    options = asked(seconds=3_600.0, threads=8, server=servers.SERVERS)
+    with database(options.server) as url:
         print(soaked(url, options.seconds, options.seed, options.threads))
 
 

@@ -63,10 +63,7 @@ def test_caches_that_pickle_are_named(shell: Shell, database: str, any_url: str)
 
 
 def test_memcached(shell: Shell) -> None:
-    try:
-        url = servers.emptied(servers.memcached())
-    except servers.NotHere as error:
-        servers.not_run(error)
+    url = servers.emptied(servers.memcached())
     found = json.loads(shell("doctor", url, "--json"))
     assert [each["subject"] for each in found] == ["version", "size", "evictions"] * 2
     assert found[1]["found"].endswith("item_size_max = 1,048,576")
@@ -179,10 +176,7 @@ def test_a_replica_is_not_said_to_have_no_other_server_beside_it() -> None:
 def test_the_rights_of_an_account_of_mariadb_are_found_whatever_its_name_and_by_its_roles(
     account: str, right: str
 ) -> None:
-    try:
-        server = servers.mariadb()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    server = servers.mariadb()
     server.run("DROP DATABASE IF EXISTS doc_tor")
     url = server.database("doc_tor")
     named = f"`{account.replace('`', '``')}`@'%'"

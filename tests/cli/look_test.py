@@ -309,10 +309,6 @@ def test_a_windowed_counter_is_made_filled_and_shown(shell: Shell) -> None:
 
 
 def test_an_account_that_may_not_read_the_catalog_is_told_so(shell: Shell) -> None:
-    try:
-        servers.postgresql()
-    except servers.NotHere as error:
-        servers.not_run(error)
     with servers.database("postgresql") as url:
         role = f"reader{os.getpid()}"
         with roost.Store(url) as store, psycopg.connect(url, autocommit=True) as connection:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests import servers
 from tests.clusters.galera import Galera, galera
 from tests.clusters.replicas import Pair, mariadb_pair, postgresql_pair
 
@@ -19,10 +18,7 @@ OTHERS: dict[str, Callable[[], Pair]] = {
 
 @pytest.fixture(params=PAIRS)
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    try:
-        found = (PAIRS | OTHERS)[request.param]()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    found = (PAIRS | OTHERS)[request.param]()
     with found:
         found.run(found.first, "CREATE DATABASE app")
         yield found
@@ -30,19 +26,12 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @pytest.fixture
 def cluster() -> Galera:
-    try:
-        return galera()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    return galera()
 
 
 @pytest.fixture
 def urls(cluster: Galera, request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """A database of the test's own, by node."""
-    server = cluster.server
     name = f"galera_{abs(hash(request.node.nodeid)) % 10**9}"
-    server.run(f"DROP DATABASE IF EXISTS {name}")
-    server.run(f"CREATE DATABASE {name}")
-    cluster.wait()
-    yield cluster.urls(name)
-    server.run(f"DROP DATABASE {name}")
+    yield cluster.make(name)
+    cluster.server.run(f"DROP DATABASE {name}")

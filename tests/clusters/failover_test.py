@@ -3,7 +3,6 @@ next one within its timeout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,29 +10,23 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
-from tests import servers
 from tests.campaigns.processes import PATIENCE
 from tests.clusters import load
 from tests.clusters.conftest import PAIRS
 from tests.clusters.poolers import haproxy_daemon, pgbouncer_daemon
-from tests.clusters.replicas import Pair, mariadb_switch, postgresql_switch, wait_for
+from tests.clusters.replicas import Pair, mariadb_switch, on, postgresql_switch, wait_for
 from tests.proxy import Proxy
 from tests.suite.shapes import pageviews
 
 LOAD: dict[str, Any] = {"processes": 2, "threads": 2, "joined": False, "timeout": 30, "longer": False}
 
 
-def is_there(pair: Pair) -> bool:
-    """Whether the replica has the database."""
-    try:
-        with roost.Store(f"{pair.second.url}/app", timeout=1) as store:
-            return len(store.structures()) == len(load.STRUCTURES)
-    except roost.Error:
-        return False
+def is_there(pair: Pair, structures: int = len(load.STRUCTURES)) -> bool:
+    """Whether the replica has the structures."""
+    return on(pair.second, lambda store: len(store.structures())) == structures
 
 
-def under_load(pair: Pair, leave: Callable[[], object]) -> None:
-    """Let processes write while the first server is left for the second: they see no error, and nothing is lost."""
+def test_f73_a_switchover_under_load_is_a_longer_call_and_no_error(pair: Pair) -> None:
     urls = [pair.url("app"), pair.url("app", backwards=True)]
     with roost.Store(urls[0], timeout=30) as store:
         store.create(*load.STRUCTURES)
@@ -41,7 +34,8 @@ def under_load(pair: Pair, leave: Callable[[], object]) -> None:
 
         def meanwhile() -> None:
             wait_for(lambda: store.run(load.hot.total(1)) > 10)
-            leave()
+            pair.leave()
+            pair.promote()
             before = store.run(load.hot.total(1))
             wait_for(lambda: store.run(load.hot.total(1)) > before + 10)
 
@@ -52,31 +46,17 @@ def under_load(pair: Pair, leave: Callable[[], object]) -> None:
         assert load.wrong(answers, second) == []
 
 
-def test_f73_a_switchover_under_load_is_a_longer_call_and_no_error(pair: Pair) -> None:
-    def leave() -> None:
-        if pair.first.url.startswith("mysql"):
-            pair.run(pair.first, "SET GLOBAL read_only = 1")  # its sessions stay
-        else:
-            pair.first.kill()
-        pair.promote()
-
-    under_load(pair, leave)
-
-
 def test_f73_a_standby_is_waited_for_until_it_is_promoted(pair: Pair) -> None:
     with roost.Store(pair.url("app", backwards=True), timeout=60) as store:
         store.create(pageviews)
         store.run(pageviews.add("/home"))
         with roost.Store(f"{pair.second.url.replace('root@', 'app@')}/app", timeout=60) as alone:
-            wait_for(lambda: has_total(alone))
+            wait_for(lambda: on(pair.second, lambda there: there.run(pageviews.total("/home"))) == 1)
             alone.create(pageviews)  # nothing is missing
             assert alone.run(pageviews.total("/home")) == 1
             with roost.Store(alone.url, timeout=0.3) as hasty, pytest.raises(roost.ReadOnly):
                 hasty.run(pageviews.add("/home"))
-            if pair.first.url.startswith("mysql"):
-                pair.run(pair.first, "SET GLOBAL read_only = 1")
-            else:
-                pair.first.kill()
+            pair.leave()
             pair.promote()
             alone.run(pageviews.add("/home"))
         assert store.run(pageviews.total("/home")) == 2
@@ -85,11 +65,8 @@ def test_f73_a_standby_is_waited_for_until_it_is_promoted(pair: Pair) -> None:
 def test_a_store_that_is_made_while_no_server_writes_waits_for_one_that_does(pair: Pair) -> None:
     with roost.Store(pair.url("app")) as store:
         store.create(pageviews)
-    wait_for(lambda: has_table(pair))
-    if pair.first.url.startswith("mysql"):
-        pair.run(pair.first, "SET GLOBAL read_only = 1")
-    else:
-        pair.first.kill()
+    wait_for(lambda: is_there(pair, 1))
+    pair.leave()
     with roost.Store(pair.url("app"), timeout=0.3) as hasty, pytest.raises(roost.ConnectionLost):
         hasty.run(pageviews.add("/home"))
     with roost.Store(pair.url("app"), timeout=2 * PATIENCE) as store, ThreadPoolExecutor(1) as pool:
@@ -98,23 +75,6 @@ def test_a_store_that_is_made_while_no_server_writes_waits_for_one_that_does(pai
         pair.promote()
         added.result()
         assert store.run(pageviews.total("/home")) == 1
-
-
-def has_table(pair: Pair) -> bool:
-    """Whether the replica has the counter."""
-    try:
-        with roost.Store(f"{pair.second.url}/app", timeout=1) as store:
-            return [each.name for each in store.structures()] == ["pageviews"]
-    except roost.Error:
-        return False
-
-
-def has_total(store: roost.Store) -> bool:
-    """Whether the replica has the counter's total."""
-    try:
-        return store.run(pageviews.total("/home")) == 1
-    except roost.Error:
-        return False
 
 
 SWITCH = {"mysql": mariadb_switch, "postgresql": postgresql_switch}
@@ -141,10 +101,7 @@ def test_a_planned_switchover_both_ways_under_load_loses_nothing(pair: Pair) -> 
 
 
 def test_behind_haproxy_a_failover_is_a_longer_call_and_no_error(pair: Pair) -> None:
-    try:
-        proxy = haproxy_daemon(pair.first.url, pair.second.url)
-    except servers.NotHere as error:
-        servers.not_run(error)
+    proxy = haproxy_daemon(pair.first.url, pair.second.url)
     url = f"{proxy.url.replace('//', f'//{pair.account}@')}/app"
     with roost.Store(url, timeout=30) as store:
         store.create(*load.STRUCTURES)
@@ -156,12 +113,10 @@ def test_behind_haproxy_a_failover_is_a_longer_call_and_no_error(pair: Pair) -> 
         for number in range(40):
             store.run(load.hot.add(1))
             if number == 20:
-                if pair.first.url.startswith("mysql"):  # which waits for no replica: a planned switchover
-                    pair.run(pair.first, "SET GLOBAL read_only = 1")
-                    pair.promote()
-                pair.first.kill()
-                if pair.first.url.startswith("postgresql"):
-                    pair.promote()
+                pair.leave()
+                pair.promote()
+                if pair.first.is_running:
+                    pair.first.kill()
         assert store.run(load.hot.total(1)) == 40
         assert store.check() == []
 
@@ -257,10 +212,7 @@ def test_f125_what_no_replica_has_is_not_answered_with_semi_synchronous_replicat
 
 @pytest.mark.parametrize("pair", ["asynchronous"], indirect=True)
 def test_a_pgbouncer_on_each_host_hides_no_switchover(pair: Pair) -> None:
-    try:
-        poolers = [pgbouncer_daemon(each.url, sessions=4, wait=3) for each in (pair.first, pair.second)]
-    except servers.NotHere as error:
-        servers.not_run(error)
+    poolers = [pgbouncer_daemon(each.url, sessions=4, wait=3) for each in (pair.first, pair.second)]
     url = f"{poolers[0].url},{poolers[1].url.partition('@')[2]}/app"
     try:
         with (
@@ -294,7 +246,7 @@ def test_what_an_asynchronous_standby_had_not_heard_of_is_lost_and_the_rest_is_w
         wait_for(lambda: is_there(pair))
         for _ in range(10):
             store.run_all(load.hot.add(1), load.ring.push(load.Event(1, 1)))
-        wait_for(lambda: total_of(pair.second) == 10)
+        wait_for(lambda: on(pair.second, lambda there: there.run(load.hot.total(1))) == 10)
         pair.second.pause()
         for _ in range(5):
             store.run_all(load.hot.add(1), load.ring.push(load.Event(1, 1)))
@@ -308,9 +260,3 @@ def test_what_an_asynchronous_standby_had_not_heard_of_is_lost_and_the_rest_is_w
         assert store.check() == []
         (found,) = [each for each in store.doctor() if each.subject == "standbys"]
         assert found.found == "none"
-
-
-def total_of(daemon: servers.Daemon) -> int:
-    """What the server itself has of the counter."""
-    with roost.Store(f"{daemon.url}/app") as store:
-        return store.run(load.hot.total(1))

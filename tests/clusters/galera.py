@@ -6,7 +6,9 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from tests.campaigns.processes import until
 from tests.servers import (
     MARIADB,
     Daemon,
@@ -75,14 +77,25 @@ class Galera:
         """What makes and drops databases."""
         return mariadb_server(self.nodes[0].url)
 
-    def urls(self, database: str) -> list[str]:
-        """Return the URLs of a database, by node."""
+    def make(self, database: str) -> list[str]:
+        """Make a database anew, and return its URLs, by node, when each node has it."""
+        for statement in ("DROP DATABASE IF EXISTS", "CREATE DATABASE"):
+            self.server.run(f"{statement} {database}")
+        self.wait()
+        for node in self.nodes:  # one of them once knew no such database, though it had waited
+            until(lambda node=node: node.sql(f"SHOW DATABASES LIKE '{database}'"), "the database on each node")  # type: ignore[misc]
         return [f"{node.url}/{database}" for node in self.nodes]
 
     def wait(self) -> None:
         """Return when every node has what was committed on any of them by now."""
         for node in self.nodes:
             node.sql("SET STATEMENT wsrep_sync_wait = 15 FOR SELECT 1")
+
+
+def of_all(urls: Sequence[str], first: int = 0) -> str:
+    """Return the URL of a database that names all nodes, by those of each; first: which of them is asked first."""
+    hosts = [urlsplit(url).netloc.rpartition("@")[2] for url in (*urls[first:], *urls[:first])]
+    return f"mysql://root@{','.join(hosts)}{urlsplit(urls[0]).path}"
 
 
 def start_cluster(size: int = 3) -> Galera:

@@ -20,7 +20,7 @@ from roost.databases.mariadb.connection import MariaDBConnection
 from roost.dialects import Control
 from tests.campaigns.processes import PATIENCE, Child, Line, Start, children, until
 from tests.clusters import load
-from tests.clusters.galera import Galera, Node
+from tests.clusters.galera import Galera, Node, of_all
 from tests.lengths import length
 from tests.proxy import Cut, Proxy
 from tests.suite.shapes import Visit, pageviews, visits
@@ -76,10 +76,8 @@ def test_f73_nodes_go_and_come_back_under_load(
     with roost.Store(urls[0]) as store:
         store.create(*load.STRUCTURES)
     cluster.wait()
-    hosts, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
-    each = [f"mysql://root@{','.join(hosts[n:] + hosts[:n])}/{name}" for n in range(3)]
     answers = load.write(
-        *(each, 2 * PATIENCE),
+        *([of_all(urls, n) for n in range(3)], 2 * PATIENCE),
         threads=2,
         joined=False,
         timeout=PATIENCE,  # a node that gives another one its data locks its tables: on a busy machine for long
@@ -115,12 +113,7 @@ def test_f72_all_nodes_create_and_alter_at_once(cluster: Galera, urls: list[str]
                 assert store.check() == []
                 assert store.run_all(load.hot.total(1), load.ring.entries(1))[0] == 6
                 assert [each.sequence for each in store.run(load.ring.entries(1))] == [1, 2, 3, 4, 5, 6]
-        for statement in (
-            f"DROP DATABASE {urls[0].rpartition('/')[2]}",
-            f"CREATE DATABASE {urls[0].rpartition('/')[2]}",
-        ):
-            cluster.server.run(statement)
-        cluster.wait()
+        cluster.make(urls[0].rpartition("/")[2])
 
 
 def makes(url: str, line: Line) -> None:
@@ -319,12 +312,9 @@ def isolated(node: Node) -> Iterator[None]:
 def test_a_node_that_answers_no_queries_is_left_for_another(
     cluster: Galera, urls: list[str], away: Callable[[Node], contextlib.AbstractContextManager[None]]
 ) -> None:
-    hosts, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
-    url = f"mysql://root@{','.join(hosts)}/{name}"
-    node = cluster.nodes[0]
-    node.sql(
-        "SET GLOBAL wsrep_dirty_reads = 1"
-    )  # it answers who only reads by what it had, if the session says no more
+    url, node = of_all(urls), cluster.nodes[0]
+    # It answers who only reads by what it had, if the session says no more.
+    node.sql("SET GLOBAL wsrep_dirty_reads = 1")
     try:
         with roost.Store(url, timeout=20) as store, roost.Store(url, timeout=20) as reader:
             store.create(pageviews)
@@ -346,8 +336,7 @@ def test_a_node_that_answers_no_queries_is_left_for_another(
 
 
 def test_what_was_answered_is_read_on_the_node_that_a_store_goes_to(cluster: Galera, urls: list[str]) -> None:
-    hosts, name = [url.rpartition("/")[0].rpartition("@")[2] for url in urls], urls[0].rpartition("/")[2]
-    with roost.Store(f"mysql://root@{','.join(hosts)}/{name}", timeout=6) as store:
+    with roost.Store(of_all(urls), timeout=6) as store:
         store.create(pageviews)
         assert store.run(pageviews.total("/")) == 0
         cluster.wait()

@@ -37,17 +37,10 @@ SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_c
   (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), (SELECT count(*) FROM pg_listening_channels())"""
 
 
-def behind(mode: str) -> servers.Daemon:
-    try:
-        return pgbouncer(mode)
-    except servers.NotHere as error:
-        servers.not_run(error)
-
-
 @pytest.fixture
 def direct() -> Iterator[str]:
     """The URL of a database of the test's own, without PgBouncer."""
-    behind("transaction")
+    pgbouncer()
     with servers.database("postgresql") as url:
         yield url
 
@@ -55,7 +48,7 @@ def direct() -> Iterator[str]:
 @pytest.fixture
 def pooled(direct: str) -> str:
     """The same through PgBouncer."""
-    return through(behind("transaction").url, direct)
+    return through(pgbouncer().url, direct)
 
 
 def through(pooler: str, url: str) -> str:
@@ -170,7 +163,7 @@ def test_sessions_for_whole_connections_do_as_well_and_doctor_sees_a_pooler(dire
 
 
 def test_a_session_for_each_statement_is_refused(direct: str) -> None:
-    with roost.Store(through(behind("statement").url, direct)) as store:
+    with roost.Store(through(pgbouncer("statement").url, direct)) as store:
         for _ in range(2):
             with pytest.raises(roost.Invalid, match="pool_mode = transaction"):
                 store.create(visits)

@@ -7,9 +7,10 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+import roost
 from tests.servers import (
     POSTGRESQL,
     Daemon,
@@ -21,6 +22,8 @@ from tests.servers import (
     mariadb_daemon,
     postgresql_daemon,
 )
+
+T = TypeVar("T")
 
 PATIENCE = 180.0  # seconds for a replica to have what was committed
 
@@ -42,6 +45,13 @@ class Pair:
         self.first.end()
         self.second.end()
 
+    def leave(self) -> None:
+        """Let the first write no more: a PostgreSQL is killed, a MariaDB, whose replica may lag behind, only reads."""
+        if self.first.url.startswith("mysql"):
+            self.run(self.first, "SET GLOBAL read_only = 1")  # its sessions stay
+        else:
+            self.first.kill()
+
     def url(self, database: str, *, backwards: bool = False) -> str:
         """Return the URL of a database that names both servers."""
         scheme = urlsplit(self.first.url).scheme
@@ -56,6 +66,15 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def on(daemon: Daemon, ask: Callable[[roost.Store], T]) -> T | None:
+    """Return what a server itself says of the database `app`; None while it is not there, or not all of it."""
+    try:
+        with roost.Store(f"{daemon.url}/app", timeout=1) as store:
+            return ask(store)
+    except roost.Error:
+        return None
 
 
 def _on_postgresql(daemon: Daemon, sql: str) -> list[tuple[Any, ...]]:

@@ -90,7 +90,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if binary is None or driver is None:
-        servers.not_run(servers.NotHere("no Chromium: apt install chromium chromium-driver"))
+        raise servers.NotHere("no Chromium: apt install chromium chromium-driver")
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()

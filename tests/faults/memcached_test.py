@@ -21,10 +21,7 @@ likes = roost.MemcachedSet("likes", int, str)
 
 @pytest.fixture
 def daemon() -> Iterator[servers.Daemon]:
-    try:
-        made = servers.memcached_daemon()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    made = servers.memcached_daemon()
     yield made
     made.end()
 
@@ -32,10 +29,7 @@ def daemon() -> Iterator[servers.Daemon]:
 @pytest.fixture
 def plain() -> Iterator[Any]:
     """A client as pymemcache makes it."""
-    try:
-        url = servers.emptied(servers.memcached(number=1))
-    except servers.NotHere as error:
-        servers.not_run(error)
+    url = servers.emptied(servers.memcached(number=1))
     host, _, port = url.partition("://")[2].partition(":")
     client = Client((host, int(port)))
     yield client
@@ -43,10 +37,7 @@ def plain() -> Iterator[Any]:
 
 
 def test_clients_on_one_set_lose_nothing_but_what_a_killed_server_had() -> None:
-    try:
-        found = caches(seconds=3, restarts=1, seed=1, processes=2, threads=4)
-    except servers.NotHere as error:
-        servers.not_run(error)
+    found = caches(seconds=3, restarts=1, seed=1, processes=2, threads=4)
     assert found.done["added"] > 100
     assert found.done["fetched"] > 10
     assert found.done["members lost with a server"] > 0
@@ -72,10 +63,7 @@ def test_after_a_restart_a_set_is_empty_and_not_complete(daemon: servers.Daemon)
 
 
 def test_a_server_that_is_away_is_no_reason_to_take_another() -> None:
-    try:
-        first, second = servers.memcached_daemon(), servers.memcached_daemon()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    first, second = servers.memcached_daemon(), servers.memcached_daemon()
     url = ",".join([first.url, second.url.partition("://")[2]])
     with roost.Store(url) as store:
         for key in range(50):

@@ -166,10 +166,6 @@ def test_what_mysql_is_asked_with_tells_at_once_on_mariadb_that_somebody_holds_a
         likes: "likes_head VALUES (2, 0)",
     }
     rows = held_rows if "SELECT" in held_by else new_rows
-    try:
-        servers.mariadb()
-    except servers.NotHere as error:
-        servers.not_run(error)
     with servers.database("mariadb") as url, roost.Store(url) as store:
         store.create(*STRUCTURES, view=False)
         store.run_all(visits.push(Visit(1, 0)), baskets.add(Egg(1, 0)), likes.add(1, "a"))

@@ -86,10 +86,6 @@ def test_the_first_batch_waits_until_its_row_can_be_written() -> None:
         nonlocal texts
         texts += sql.startswith("INSERT INTO roost_writers")
 
-    try:
-        servers.mariadb()
-    except servers.NotHere as error:
-        servers.not_run(error)
     with (
         servers.database("mariadb") as url,
         roost.Store(url) as store,
@@ -108,10 +104,6 @@ def test_the_first_batch_waits_until_its_row_can_be_written() -> None:
 
 
 def test_what_is_said_outside_of_transactions_waits_for_locks_no_longer_than_the_timeout() -> None:
-    try:
-        servers.mariadb()
-    except servers.NotHere as error:
-        servers.not_run(error)
     with servers.database("mariadb") as url, roost.Store(url) as store:
         store.create(pageviews, view=False)
         store.run(pageviews.add("/home"))

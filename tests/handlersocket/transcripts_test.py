@@ -99,10 +99,7 @@ class OnMariaDB:
 @pytest.fixture(scope="module")
 def on_mariadb() -> Iterator[tuple[Served, OnMariaDB]]:
     """One server for all recordings, on a MariaDB of its own."""
-    try:
-        daemon = servers.mariadb_daemon(blackhole=False)
-    except servers.NotHere as error:
-        servers.not_run(error)
+    daemon = servers.mariadb_daemon(blackhole=False)
     with contextlib.closing(OnMariaDB(daemon)) as beside:
         beside.set_up("SELECT 1")
         with served_at(f"{daemon.url}/hst") as found:
@@ -113,10 +110,6 @@ def on_mariadb() -> Iterator[tuple[Served, OnMariaDB]]:
 @pytest.fixture(scope="module")
 def on_postgresql() -> Iterator[tuple[Served, OnPostgreSQL]]:
     """The same on PostgreSQL, in a schema."""
-    try:
-        servers.postgresql()
-    except servers.NotHere as error:
-        servers.not_run(error)
     with (
         servers.database("postgresql") as url,
         contextlib.closing(OnPostgreSQL(url)) as beside,
