@@ -144,9 +144,8 @@ class Rows:
     @property
     def others(self) -> list[Column]:
         """The columns besides those of the key that are declared and stored, in the order of what is stored."""
-        return sorted(
-            (each for each in self.columns if each.name not in self.per), key=lambda each: self.stored.index(each.name)
-        )
+        others = [each for each in self.columns if each.name not in self.per]
+        return sorted(others, key=lambda each: self.stored.index(each.name))
 
     def default(self, column: Column) -> Any:
         """Return what a row has in a column that it is made without; `LookupError` where it cannot be."""

@@ -179,9 +179,8 @@ def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any,
     for inlet, built in _built(plan, made):
         if inlet in different:
             there = yield from _asked(COLUMNS, inlet)
-            changes.append(
-                _changed_inlet(plan.dialect, inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet])
-            )
+            columns = {row[0] for row in there}
+            changes.append(_changed_inlet(plan.dialect, inlet, built.columns, columns, wanted.objects[inlet]))
         if f"roost_{inlet}" in different:
             own = [row for row in (yield from _asked(TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
             after = sorted((row[3], row[0]) for row in own if row[4:] == ("AFTER", "INSERT"))

@@ -190,9 +190,8 @@ class PostgreSQLWords(ServerWords):
         # Locked, since it may have appeared after the others were.
         missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest} FOR UPDATE) IS NULL ORDER BY {', '.join(key)}"
         made = {**{name: f"k.{name}" for name in key}, **first}
-        yield steps.Do(
-            self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
-        )
+        source = f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}"
+        yield steps.Do(self.put(self.head, made, [*key], source=source))
 
     def _as_given(self, value: str, values: Mapping[str, str]) -> str:
         # What `proposed` says of a row, outside of an upsert.
