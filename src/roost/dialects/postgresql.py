@@ -38,9 +38,10 @@ def literal(text: str) -> str:
     'it''s'  E'C:\\temp'
     """
     quoted = doubled(text)
-    if "\\" not in text:
+    if "\\" not in text and "\n" not in text:
         return quoted
-    return " E" + quoted.replace("\\", "\\\\")  # the blank keeps it from what is before it
+    # The blank keeps it from what is before it. No line ends within it: those of programs are indented.
+    return " E" + quoted.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 POSTGRESQL = Dialect(
