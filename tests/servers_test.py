@@ -1,4 +1,4 @@
-"""Servers of the tests end with them, whatever becomes of those who started them."""
+"""Servers of the tests end with them, whatever becomes of those who started them; `-k` finds what uses a database."""
 
 from __future__ import annotations
 
@@ -53,3 +53,19 @@ def test_what_cannot_be_had_everywhere_is_not_run_even_where_everything_is(monke
         servers.not_run(servers.NotHad("NOT RUN: there is no MySQL"))
     with pytest.raises(pytest.fail.Exception, match="NOT RUN"):
         servers.not_run(servers.NotHere("NOT RUN: there is no MariaDB"))
+
+
+FOUND = {
+    "suite/joined_test.py": ["pymysql", "asyncmy", "connection-pymysql", "async-session-asyncmy"],
+    "client/faults_test.py": ["mariadb-plugin"],
+    "cli/adopt_test.py": ["test_watch_trims_until_it_is_ended"],
+}
+
+
+def test_f85_a_test_is_found_by_its_database() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-n0", "-k", "mariadb"]
+    ran = subprocess.run(
+        [*command, *(f"tests/{file}" for file in FOUND)], capture_output=True, text=True, cwd=ROOT, timeout=600
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert [word for words in FOUND.values() for word in words if word not in ran.stdout] == []

@@ -66,14 +66,15 @@ parts = roost.Index("part", columns=["item", "place", "n"])
 
 
 @pytest.fixture
-def path(db: Database) -> Database:
-    db.script(
-        *[text.replace("|", ";").replace(";;", "||") for text in SCHEMA[db.name].replace("||", ";;").split(";\n")],
-        "INSERT INTO item (id, name, n, price) VALUES"
-        " (1, 'one', 1, 0.5), (2, 'two', 2, NULL), (3, 'three', NULL, 3.0), (4, 'kept', 4, 40.0)",
-        "INSERT INTO part VALUES (1, 1, 1), (1, 2, 2), (1, 3, 3)",
-    )
-    return db
+def path(db: Database) -> Iterator[Database]:
+    with db.kept():
+        db.script(
+            *[text.replace("|", ";").replace(";;", "||") for text in SCHEMA[db.name].replace("||", ";;").split(";\n")],
+            "INSERT INTO item (id, name, n, price) VALUES"
+            " (1, 'one', 1, 0.5), (2, 'two', 2, NULL), (3, 'three', NULL, 3.0), (4, 'kept', 4, 40.0)",
+            "INSERT INTO part VALUES (1, 1, 1), (1, 2, 2), (1, 3, 3)",
+        )
+        yield db
 
 
 @pytest.fixture

@@ -173,17 +173,18 @@ def test_an_increment_returns_no_old_snapshots_total(open_store: Make, applicati
 
 
 @pytest.mark.needs("psycopg")
-@pytest.mark.parametrize("parameters", ["key text, n bigint", "k text, n bigint", "cmd text"])
 def test_a_function_that_somebody_else_has_made_is_not_taken_for_a_program(
-    open_store: Make, application: Application, parameters: str
+    open_store: Make, application: Application
 ) -> None:
-    application(f"CREATE FUNCTION pageviews_add({parameters}) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'")
-    application("COMMENT ON FUNCTION pageviews_add IS 'of somebody'")
-    with pytest.raises(roost.Invalid, match="pageviews_add that Roost has not made"):
-        open_store(pageviews)
-    assert application("SELECT prosecdef, prosrc FROM pg_proc WHERE proname = 'pageviews_add'") == [
-        (False, "SELECT NULL::text")
-    ]
+    store = open_store()
+    for parameters in ("key text, n bigint", "k text, n bigint", "cmd text"):
+        application(f"CREATE FUNCTION pageviews_add({parameters}) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'")
+        application("COMMENT ON FUNCTION pageviews_add IS 'of somebody'")
+        with pytest.raises(roost.Invalid, match="pageviews_add that Roost has not made"):
+            store.create(pageviews)
+        found = application("SELECT prosecdef, prosrc FROM pg_proc WHERE proname = 'pageviews_add'")
+        assert found == [(False, "SELECT NULL::text")]
+        application("DROP FUNCTION pageviews_add")
 
 
 @pytest.mark.needs("psycopg")

@@ -16,7 +16,7 @@ from tests.suite.engines import Engine
 from tests.suite.shapes import Egg, Make, baskets, pageviews
 from tests.suite.ways import alchemy_url
 
-pytestmark = pytest.mark.needs("second store")
+pytestmark = [pytest.mark.needs("second store"), pytest.mark.shared]
 
 
 class Base(DeclarativeBase):

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,9 +22,8 @@ STRUCTURES = (pageviews, visits, baskets, likes)
 
 
 @pytest.fixture(params=["sqlite", *servers.SERVERS])
-def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with servers.own_database(request.param, f"{tmp_path}/test.db") as found:
-        yield found
+def database(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
 def tokens(url: str) -> list[str]:

@@ -30,39 +30,23 @@ def test_f84_an_add_of_no_member_makes_no_key(make: Make) -> None:
     assert store.run(likes.keys()) == [9]
 
 
-def test_a_set_that_was_cleared_is_empty(make: Make, sets: Sets) -> None:
-    likes = sets("likes", key=int, member=str)
-    store = make(likes)
-    store.run(likes.add(1, "a", "b"))
-    store.run(likes.add(2, "a"))
-    store.run(likes.clear(1))
-    store.run(likes.forget(2))
-    assert store.run_all(likes.members(1), likes.members(2)) == (set(), set())
-    store.run(likes.add(1, "c"))
-    assert store.run(likes.members(1)) == {"c"}
-
-
 def test_members_are_compared_byte_for_byte(make: Make, sets: Sets) -> None:
     likes = sets("likes", key=int, member=str)
     store = make(likes)
     members = {"Home", "home", "hömé", "", "+a", "-b", "=c", "a,b", "🐔"}
+    blanks = {"home ", " home", "with space", "\n", "tab\there"}
+    if getattr(likes, "encoding", "") == "readable":
+        for member in blanks:
+            with pytest.raises(roost.Invalid, match="white space"):
+                likes.add(7, member)
+    else:
+        members |= blanks
     store.run(likes.add(7, *members))
     assert store.run(likes.members(7)) == members
     store.run(likes.remove(7, "home", "", "-b"))
     assert store.run(likes.members(7)) == members - {"home", "", "-b"}
-
-
-def test_members_with_blanks(make: Make, sets: Sets) -> None:
-    likes = sets("likes", key=int, member=str)
-    store = make(likes)
-    members = {"home ", " home", "with space", "\n", "tab\there"}
-    if getattr(likes, "encoding", "") == "readable":
-        for member in members:
-            with pytest.raises(roost.Invalid, match="white space"):
-                likes.add(7, member)
-        return
-    store.run(likes.add(7, *members))
-    assert store.run(likes.members(7)) == members
+    store.run(likes.forget(7))  # in memcached it is `clear`
+    assert store.run(likes.members(7)) == set()
 
 
 def test_composite_members(make: Make, sets: Sets) -> None:

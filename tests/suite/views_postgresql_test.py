@@ -145,26 +145,26 @@ def test_an_update_of_what_another_has_changed_is_told_to_try_again(
     assert store.run(visits.latest(5)) == [Visit(5, 9)]
 
 
-@pytest.mark.parametrize(
-    "structure",
-    [
-        roost.Ring("eggs", Weighed, per="basket", keep=5),
-        roost.Capped("eggs", Weighed, per="basket", keep=5, unique="egg"),
-        roost.Capped("eggs", Weighed, per="basket", keep=5, unique="egg", order="weight"),
-    ],
-    ids=["ring", "capped", "with an order"],
-)
+WEIGHED: list[Any] = [
+    roost.Ring("ring", Weighed, per="basket", keep=5),
+    roost.Capped("capped", Weighed, per="basket", keep=5, unique="egg"),
+    roost.Capped("ordered", Weighed, per="basket", keep=5, unique="egg", order="weight"),
+]
+
+
 def test_a_delete_of_what_another_has_changed_is_told_to_try_again(
-    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient, structure: Any
+    open_store: Open, sql: PostgreSQLClient, other: PostgreSQLClient
 ) -> None:
-    store = open_store(structure)
-    sql.execute("INSERT INTO eggs (basket, egg, weight) VALUES (42, 7, 50)")
-    late = "DELETE FROM eggs WHERE weight = 50 RETURNING weight"
-    (error,) = waiting(sql, other, "UPDATE eggs SET weight = 60", late)
-    assert isinstance(error, psycopg.errors.SerializationFailure)
-    assert rows(sql, late) == []
-    assert store.run(structure.latest(42)) == [Weighed(42, 7, 60)]
-    assert rows(sql, late.replace("50", "60")) == [(60,)]
+    store = open_store(*WEIGHED)
+    for structure in WEIGHED:
+        name = structure.name
+        sql.execute(f"INSERT INTO {name} (basket, egg, weight) VALUES (42, 7, 50)")
+        late = f"DELETE FROM {name} WHERE weight = 50 RETURNING weight"
+        (error,) = waiting(sql, other, f"UPDATE {name} SET weight = 60", late)
+        assert isinstance(error, psycopg.errors.SerializationFailure), name
+        assert rows(sql, late) == []
+        assert store.run(structure.latest(42)) == [Weighed(42, 7, 60)]
+        assert rows(sql, late.replace("50", "60")) == [(60,)]
 
 
 def test_an_update_of_a_cache_overwrites_no_value_that_came_meanwhile(
