@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -18,7 +17,7 @@ from roost.store import links
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
-from tests.campaigns.processes import Child, Gone, Line, fork, run_threads, until
+from tests.campaigns.processes import Child, Gone, Line, fork, program, run_threads, until
 from tests.conftest import MakeStore
 from tests.lengths import length
 
@@ -387,7 +386,7 @@ def _kill_soon(line: Line) -> None:
 def test_a_child_that_ends_does_not_harm_its_parent(url: str, end: str) -> None:
     # A process of its own, since a child that ends like a program must not end like pytest.
     rounds = length(8, 20)
-    program = f"""
+    text = f"""
 import os, sys, threading
 import roost
 from tests.campaigns.ledger import counts, STRUCTURES
@@ -409,9 +408,7 @@ for n in range(1, {rounds} + 1):
     assert os.wait()[1] == 0
     assert store.run(counts.totals([2, 3])) == {{2: 2 * n, 3: (n + 1) // 2}}
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    program(text)
     with roost.Store(url) as store:
         assert store.run(counts.totals([1, 2, 3])) == {1: rounds, 2: 2 * rounds, 3: rounds // 2}
         assert store.check() == []
