@@ -80,11 +80,6 @@ class Place:
             sql.close()
 
 
-@pytest.fixture(params=servers.SERVERS)
-def own_server(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def place(own_server: str) -> Iterator[Place]:
     with servers.killable(own_server) as (daemon, server, url):
