@@ -8,6 +8,7 @@ import fcntl
 import gc
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -67,6 +68,41 @@ class Call(threading.Thread):
         if self.error is not None:
             raise self.error
         return self.result
+
+
+class Halt:
+    """Has a thread stand still before a statement, once, until it may go on.
+
+    before: a pattern that is found in the statement. thread: its name. seconds: after which it goes on, so that what
+    waits for the end of the statement can, too.
+    """
+
+    def __init__(self, before: str, thread: str = "other", seconds: float = PATIENCE) -> None:
+        self._before, self._thread, self._seconds = before, thread, seconds
+        self._reached, self._released = threading.Event(), threading.Event()
+
+    def trace(self, sql: str, row: object) -> None:
+        """Look at a statement: for a store's `trace`."""
+        if (
+            threading.current_thread().name == self._thread
+            and re.search(self._before, sql)
+            and not self._reached.is_set()
+        ):
+            self._reached.set()
+            self._released.wait(self._seconds)
+
+    def reached(self) -> None:
+        """Return when it stands still."""
+        assert self._reached.wait(PATIENCE)
+
+    def release(self) -> None:
+        """Let it go on."""
+        self._released.set()
+
+    def again(self) -> None:
+        """Have it stand still the next time, too."""
+        self._reached.clear()
+        self._released.clear()
 
 
 class Gone(Exception):
