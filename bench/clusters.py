@@ -82,10 +82,8 @@ def main(quick: bool) -> bool:
 
     galera = start_cluster()
     for number in (1, 3):
-        galera.server.run(f"CREATE DATABASE app{number}")
-        measure(f"Galera, three nodes, {number} of which write", galera.urls(f"app{number}")[:number])
-    galera.server.run("CREATE DATABASE killed")
-    nodes = [each.rpartition("/")[0].rpartition("@")[2] for each in galera.urls("killed")]
+        measure(f"Galera, three nodes, {number} of which write", galera.make(f"app{number}")[:number])
+    nodes = [each.rpartition("/")[0].rpartition("@")[2] for each in galera.make("killed")]
     each = [f"mysql://root@{','.join(nodes[n:] + nodes[:n])}/killed" for n in range(3)]
     measure("the same, and one is killed", each, galera.nodes[2].kill)
 

@@ -111,7 +111,7 @@ def ways(name: str, store: roost.Store) -> list[Way]:
     ]
     if name == "mariadb":
         result: Any = Result
-        ours = {name: getattr(result, name) for name in ("read", "_get_descriptions", "_read_rowdata_packet")}
+        ours = {name: getattr(result, name) for name in ("read",)}
         plain = {name: getattr(MySQLResult, name) for name in ours}
 
         def read_by(methods: dict[str, Any]) -> Switch:

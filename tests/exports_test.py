@@ -96,6 +96,7 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@functools.cache
 def imports(path: Path, *, at_runtime: bool = False) -> set[str]:
     """Return the modules of Roost that a file imports, wherever in it."""
     found: set[str] = set()

@@ -56,7 +56,7 @@ def fetched(name: str, make: Callable[[Path], Path]) -> Path:
                 make(folder).rename(cache() / name)
             except (OSError, subprocess.SubprocessError) as error:
                 told = getattr(error, "stderr", None) or ""
-                raise Unavailable(f"{name} cannot be fetched: {error}\n{told[-2000:]}".rstrip()) from error
+                raise Unavailable(f"{name} cannot be had: {error}\n{told[-2000:]}".rstrip()) from error
             finally:
                 shutil.rmtree(folder)
     return cache() / name

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import hashlib
 import importlib.util
 import os
 import pwd
@@ -341,23 +342,45 @@ def _mariadb_options(folder: Path, user: str | None) -> list[str]:
     return [*own, *([f"--user={user}"] if user else [])]
 
 
+def _once(program: list[str], how: str, user: str | None, make: Callable[[Path], object]) -> Path:
+    """Return the files of a new server: made once for a machine, since that takes seconds of processor time.
+
+    how: what they have that a later version of the tests may want otherwise.
+    """
+    version = subprocess.run([*program, "--version"], check=True, capture_output=True, text=True).stdout
+    kind = Path(program[0]).name if len(program) == 1 else "mysqld"
+    name = f"files-of-{kind}-{hashlib.sha256(f'{version}{how}'.encode()).hexdigest()[:12]}"
+
+    def made(folder: Path) -> Path:
+        theirs = folder_for(user)
+        make(theirs)
+        shutil.copytree(theirs / "data", folder / "data")
+        shutil.rmtree(theirs)
+        return folder / "data"
+
+    return mysql_server.fetched(name, made)
+
+
 @functools.cache
 def _installed_mariadb(user: str | None) -> Path:
-    """Make the files of a new MariaDB, once: it takes seconds of processor time."""
-    folder = folder_for(user)
     install = binary("mariadb-install-db", [], MARIADB[2])
-    command = [install, *_mariadb_options(folder, user), "--auth-root-authentication-method=normal", "--skip-test-db"]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder / "data"
+    how = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+
+    def make(folder: Path) -> None:
+        subprocess.run([install, *_mariadb_options(folder, user), *how], check=True, capture_output=True)
+
+    return _once([binary(*MARIADB)], f"{how} {REDO}", user, make)
 
 
 @functools.cache
 def _installed_postgresql(install: str, user: str | None) -> Path:
-    """Make the files of a new PostgreSQL, once."""
-    folder = folder_for(user)
-    command = [install, "-D", str(folder / "data"), "-U", "roost", "-A", "trust", "-E", "UTF8"]
-    subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
-    return folder / "data"
+    how = ["-U", "roost", "-A", "trust", "-E", "UTF8"]
+
+    def make(folder: Path) -> None:
+        command = [install, "-D", str(folder / "data"), *how]
+        subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
+
+    return _once([install], f"{how}", user, make)
 
 
 def _give(folder: Path, user: str | None) -> None:
@@ -435,17 +458,20 @@ def _mysql_options(folder: Path) -> list[str]:
 
 @functools.cache
 def _installed_mysql() -> Path:
-    # The files of a new MySQL, made once; without the number by which a replica knows its source.
-    folder = folder_for(None)
-    by_address = "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;"
-    (folder / "init.sql").write_text(by_address.replace("; ", ";\n"))
-    first = ["--initialize-insecure", f"--init-file={folder}/init.sql"]
-    command = [*mysql_server.program(), *_mysql_options(folder), *first]
-    made = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder)
-    if made.returncode:
-        raise mysql_server.Unavailable(f"MySQL does not start here: {made.stderr[-2000:]}")
-    (folder / "data/auto.cnf").unlink(missing_ok=True)
-    return folder / "data"
+    # Without the number by which a replica knows its source.
+    by_address = "CREATE USER root@'127.0.0.1';\nGRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;"
+    program = mysql_server.program()
+
+    def make(folder: Path) -> None:
+        (folder / "init.sql").write_text(by_address)
+        first = ["--initialize-insecure", f"--init-file={folder}/init.sql"]
+        command = [*program, *_mysql_options(folder), *first]
+        made = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder)
+        if made.returncode:
+            raise mysql_server.Unavailable(f"MySQL does not start here: {made.stderr[-2000:]}")
+        (folder / "data/auto.cnf").unlink(missing_ok=True)
+
+    return _once(program, by_address, None, make)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from bench.load.generator import Process, ask, connect, opening
 from bench.load.load import Load, Report
 from bench.load.workloads import value, workload_of
 from roost.client.requests import Index
-from roost.client.sync import HandlerSocket
+from roost.client.sockets import HandlerSocket
 from roost.errors import CannotOpen, Error, Invalid, Refused
 
 

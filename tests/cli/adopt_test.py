@@ -111,9 +111,10 @@ def test_what_is_capped_is_listed_and_shown_and_left_again(visits: Shell) -> Non
     assert visits.error == "error: visits is not capped\n"
 
 
-def test_a_key_of_several_columns(shell: Shell) -> None:
+@pytest.mark.parametrize("per", [("--per", "room, topic"), ("--per", "room", "--per", "topic")])
+def test_a_key_of_several_columns(shell: Shell, per: tuple[str, ...]) -> None:
     shell.sql("roost.db", "CREATE TABLE log (room TEXT, topic INT, x INT)", *["INSERT INTO log VALUES ('a', 1, 2)"] * 3)
-    output = shell("cap", "log", "--per", "room, topic", "--keep", "2", "--yes")
+    output = shell("cap", "log", *per, "--keep", "2", "--yes")
     assert output.endswith("every room, topic keeps its newest 2, and triggers keep it so\n")
     assert len(shell.json("show", "log", "a,1")["rows"]) == 2
     assert shell.json("show", "log")[0] == {"key": ["a", 1], "rows": 2}

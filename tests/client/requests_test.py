@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 import roost
 from roost.client import HandlerSocket, Index, Pool, Where
 from roost.client.conversation import Deadline, Outcomes
-from roost.databases.callers.caller import now
+from roost.databases.callers import now
 
 users: Any = Index("app", "users", "PRIMARY", ["id", "email"], filters=["visits"])
 fruit = Index("test", "fruit", "PRIMARY", ["id", "name"], ["count"])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import roost
 from roost.catalog.measure import Measuring
 from roost.cli import main
-from roost.console.looking import Looker, Samples
+from roost.console.reading import Looker, Samples
 from roost.console.wording import sql_of
 from roost.dialects.dialect import Statement, query
 from tests import servers
@@ -181,7 +181,7 @@ def test_expired_keys_are_listed_as_what_they_are(filled_url: str, make_database
 
 def test_what_is_written_per_second_and_hot_keys(file_store: roost.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     browser, moment = Browser(file_store), [0.0]
-    monkeypatch.setattr("roost.console.looking.monotonic", lambda: moment[0])
+    monkeypatch.setattr("roost.console.reading.monotonic", lambda: moment[0])
     assert "Hot in" not in browser.text("/structure?name=visits")
     file_store.run_all(*[visits.push(Visit(9, n)) for n in range(30)])
     moment[0] += 3
@@ -220,7 +220,7 @@ def test_a_page_that_would_take_longer_than_a_second_says_so(filled_url: str, mo
     with roost.Store(filled_url, timeout=20) as store:
         browser = Browser(store, seconds=1.0)
         browser.get("/")
-        monkeypatch.setattr("roost.console.looking.measure", reading)
+        monkeypatch.setattr("roost.console.reading.measure", reading)
         assert 'class="wrong"' in browser.get("/structure?name=visits").text
         monkeypatch.undo()
         assert "8 pushed" in Browser(store).text("/structure?name=visits")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.client.sync import is_ready
+from roost.client.sockets import is_ready
 from tests import servers
 
 # What Python itself imports on Linux only is imported first.

@@ -272,7 +272,7 @@ def test_many_finds_are_searches_in_the_index(db: Database, store: roost.Store, 
             index = opened(store, db, table, name)
             keys = tuple([VALUES[part.column.name] for part in index.key.parts])
             shape = Shape("find", "=", len(keys)) if lookup else Shape("find", op, 1, bounded=True)
-            run = bulk_of(index, shape, DIALECTS[db.name])
+            run = bulk_of(index, shape)
             if (
                 name == "s"
                 or (lookup and not index.key.unique)

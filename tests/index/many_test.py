@@ -96,7 +96,6 @@ def test_a_run_is_not_seen(server: Database, running: roost.Store, case: Any) ->
     server.script(*[f"DELETE FROM {table}" for table in ("one", "two")])
     server.script(*[f"INSERT INTO {table} VALUES {ROWS}" for table in ("one", "two")])
     columns = ["id", "u", "n", "d", "x"] if shape.verb == "insert" else COLUMNS[name]
-    dialect = running._core.engine.dialect
 
     def play(table: str, together: bool) -> Generator[Any, Any, Any]:
         key = NAMES[name].format(table) if server.name == "postgresql" else name
@@ -108,7 +107,7 @@ def test_a_run_is_not_seen(server: Database, running: roost.Store, case: Any) ->
             return guarded(index.perform(shape.verb, args_of(index, shape, values, place)))
 
         results: list[Any] = []
-        bulk = bulk_of(index, shape, dialect) if together else Bulk(index, shape)
+        bulk = bulk_of(index, shape) if together else Bulk(index, shape)
         while len(results) < len(requests):
             rest = [column[len(results) :] for column in values]
             begin = len(results)

@@ -61,6 +61,7 @@ SCHEMA["mysql"] = SCHEMA["mariadb"]
 
 items = roost.Index("item", columns=["id", "name", "n"], filters=["n"])
 numbers = roost.Index("item", columns=["n", "price"])
+computed = roost.Index("item", columns=["id", "twice"])
 parts = roost.Index("part", columns=["item", "place", "n"])
 
 
@@ -87,12 +88,12 @@ def sql(path: Database, text: str) -> list[Any]:
 
 def test_an_insert_answers_the_number_it_was_given(store: roost.Store, path: Database) -> None:
     assert store.run(items.insert((None, "five"))) == 5
-    assert store.run(items.insert((0, "six"))) == 6
+    assert store.run(items.insert((0, b"caf\xc3\xa9"))) == 6
     assert store.run(items.insert((9, "nine", None))) == 0
     assert store.run(parts.insert((1, 4))) is None
     assert sql(path, "SELECT name, n, made > '2020-01-01' FROM item WHERE id > 4 ORDER BY id") == [
         ("five", 5, 1),
-        ("six", 5, 1),
+        ("café", 5, 1),
         ("nine", None, 1),
     ]
 
@@ -102,37 +103,39 @@ def test_an_insert_of_nothing_has_the_defaults(store: roost.Store, path: Databas
     assert sql(path, "SELECT name, n FROM item WHERE id = 5") == [(None, 5)]
 
 
-@pytest.mark.parametrize(
-    ("row", "word"),
-    [
-        ((None, "one"), "121"),
-        ((1, "new"), "121"),
-        (("abc", "new"), "type"),
-        ((1.5, "new"), "type"),
-        ((None, "new", "many"), "type"),
-        ((None, "new", 1000), "check"),
-    ],
-)
-def test_what_cannot_be_stored_is_refused(store: roost.Store, path: Database, row: tuple[Any, ...], word: str) -> None:
-    before = sql(path, "SELECT * FROM item ORDER BY id")
-    with pytest.raises(roost.StatementFailed) as refused:
-        store.run(items.insert(row))
-    assert refused.value.word == word
-    assert pickle.loads(pickle.dumps(refused.value)).word == word
-    assert sql(path, "SELECT * FROM item ORDER BY id") == before
+REFUSED: list[tuple[roost.Operation[Any], str]] = [
+    (items.insert((None, "one")), "121"),
+    (items.insert((1, "new")), "121"),
+    (items.insert(("abc", "new")), "type"),
+    (items.insert((1.5, "new")), "type"),
+    (items.insert((None, "new", "many")), "type"),
+    (items.insert((None, b"caf\xe9")), "type"),  # bytes that are no text
+    (items.insert((None, "new", 1000)), "check"),
+    (items.increment(">=", 1, (None, 1), limit=9), "type"),
+    (numbers.increment(">=", 1, ("many",), limit=9), "type"),
+    (numbers.increment(">=", 1, (1.5,), limit=9), "type"),
+    (numbers.increment(">=", 1, (2**63 - 1,), limit=9), "range"),
+    (numbers.increment(">=", 1, (999,), limit=9), "check"),
+    (computed.insert((None, 1)), "generated"),
+    (computed.update("=", 2, (2, 1)), "generated"),
+    (computed.increment("=", 2, (None, 1)), "generated"),
+    (items.delete(">=", 2, limit=9), "trigger"),  # of the third row
+    (parts.update(">=", (1, 1), (1, 3), limit=9), "121"),
+]
 
 
-def test_a_column_that_is_computed_cannot_be_written(store: roost.Store) -> None:
-    computed = roost.Index("item", columns=["id", "twice"])
-    assert store.run(computed.find("=", 2)) == [(2, 4)]
-    for operation in (
-        computed.insert((None, 1)),
-        computed.update("=", 2, (2, 1)),
-        computed.increment("=", 2, (None, 1)),
-    ):
+def test_what_cannot_be_stored_is_refused_and_leaves_every_row(store: roost.Store, path: Database) -> None:
+    def everything() -> list[list[Any]]:
+        return [sorted(sql(path, f"SELECT * FROM {table}"), key=repr) for table in ("item", "part", "log")]
+
+    before = everything()
+    for operation, word in REFUSED:
         with pytest.raises(roost.StatementFailed) as refused:
             store.run(operation)
-        assert refused.value.word == "generated"
+        assert (operation, refused.value.word) == (operation, word)
+        assert pickle.loads(pickle.dumps(refused.value)).word == word
+        assert everything() == before, operation
+    assert store.run(computed.find("=", 2)) == [(2, 4)]
 
 
 def test_an_update_leaves_the_columns_that_are_not_given(store: roost.Store, path: Database) -> None:
@@ -156,23 +159,6 @@ def test_a_row_that_is_listed_twice_is_modified_once(store: roost.Store, path: D
     assert sql(path, "SELECT id FROM item ORDER BY id") == [(1,), (4,)]
 
 
-def test_an_error_on_the_third_row_undoes_the_first_two(store: roost.Store, path: Database) -> None:
-    before = sql(path, "SELECT * FROM item ORDER BY id"), sql(path, "SELECT * FROM part")
-    with pytest.raises(roost.StatementFailed) as refused:
-        store.run(items.delete(">=", 2, limit=9))
-    assert refused.value.word == "trigger"
-    with pytest.raises(roost.StatementFailed):
-        store.run(parts.update(">=", (1, 1), (1, 3), limit=9))
-    assert (sql(path, "SELECT * FROM item ORDER BY id"), sql(path, "SELECT * FROM part")) == before
-
-
-def test_a_modification_can_return_the_rows_as_they_were(store: roost.Store) -> None:
-    assert store.run(items.returning(items.update("<", 3, (None,), filters=[("n", ">", 5)]))) == []
-    assert store.run(parts.returning(parts.delete(">", (1, 1), limit=9))) == [(1, 2, 2), (1, 3, 3)]
-    assert store.run(items.returning(items.increment("=", 2, (None, None, 5)))) == [(2, "two", 2)]
-    assert store.run(items.find("=", 2)) == [(2, "two", 7)]
-
-
 def test_sums(store: roost.Store, path: Database) -> None:
     assert store.run(numbers.increment(">=", 1, (1, 0.5), limit=9)) == 4
     assert sql(path, "SELECT n, price FROM item ORDER BY id") == [(2, 1.0), (3, None), (None, 3.5), (5, 40.5)]
@@ -183,25 +169,9 @@ def test_sums(store: roost.Store, path: Database) -> None:
     assert store.run(numbers.increment("=", 1, (-15,))) == 1
     assert store.run(numbers.decrement("=", 1, (-9, None))) == 0  # from below, too
     assert sql(path, "SELECT n, price FROM item WHERE id = 1") == [(-5, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("index", "by", "word"),
-    [
-        (items, (None, 1), "type"),
-        (numbers, ("many",), "type"),
-        (numbers, (1.5,), "type"),
-        (numbers, (2**63 - 1,), "range"),
-        (numbers, (999,), "check"),
-    ],
-)
-def test_sums_that_are_refused_leave_the_row(
-    store: roost.Store, path: Database, index: roost.Index, by: tuple[Any, ...], word: str
-) -> None:
     before = sql(path, "SELECT * FROM item ORDER BY id")
-    with pytest.raises(roost.StatementFailed) as refused:
-        store.run(index.increment(">=", 1, by, limit=9))
-    assert refused.value.word == word
+    for nothing in ((), (None,), (None, None)):
+        assert store.run(numbers.increment(">=", 1, nothing, limit=3)) == 3
     assert sql(path, "SELECT * FROM item ORDER BY id") == before
 
 
@@ -344,25 +314,3 @@ def test_what_is_no_request_is_refused_when_it_is_made(make: Any) -> None:
 def test_operations_are_values() -> None:
     one, other = items.update(">", [1], ["x"], limit=3, filters=[("n", "<", 5)]), items.update("=", 1, 2)
     assert one == items.update(">", (1,), ("x",), limit=3, filters=[roost.Where("n", "<", 5)]) != other
-    assert len({one, other, pickle.loads(pickle.dumps(one))}) == 2
-    assert repr(one) == "item.update('>', (1,), ('x',), limit=3, filters=(Where(column='n', op='<', value=5),))"
-    assert repr(items.insert((1, "x"))) == "item.insert((1, 'x'))"
-    assert not items.find("=", 1).writes
-    assert one.writes
-
-
-@pytest.mark.parametrize("by", [(), (None,), (None, None)])
-def test_an_increment_by_nothing_counts_the_rows_and_changes_none(
-    store: roost.Store, path: Database, by: tuple[Any, ...]
-) -> None:
-    before = sql(path, "SELECT * FROM item ORDER BY id")
-    assert store.run(numbers.increment(">=", 1, by, limit=3)) == 3
-    assert sql(path, "SELECT * FROM item ORDER BY id") == before
-
-
-def test_bytes_that_are_no_text_are_not_stored_as_one(store: roost.Store, path: Database) -> None:
-    assert store.run(items.insert((None, b"caf\xc3\xa9"))) == 5
-    with pytest.raises(roost.StatementFailed) as refused:
-        store.run(items.insert((None, b"caf\xe9")))
-    assert refused.value.word == "type"
-    assert sql(path, "SELECT name FROM item WHERE id > 4") == [("café",)]

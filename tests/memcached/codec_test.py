@@ -9,10 +9,10 @@ import pytest
 
 import roost
 from roost.protocols.codec import Piece, Session, TooLong
+from roost.protocols.memcached.asked import Values
 from roost.protocols.memcached.codec import Memcached
 from roost.protocols.memcached.framing import Framing, end_of
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS
 from tests.memcached.player import MOST, NOW, Player, memcached_answers, pieces, without_tokens

@@ -9,11 +9,10 @@ from typing import Any
 
 import roost
 from roost.protocols.codec import Piece, Session
-from roost.protocols.memcached.asked import Operations
+from roost.protocols.memcached.asked import Values
+from roost.protocols.memcached.codec import Responder
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
-from roost.protocols.memcached.responder import Responder
-from roost.protocols.memcached.values import Values
 from roost.structures.index.budget import Budget
 
 MOST = 1_000_000  # bytes of a value, as a cache has unless told otherwise
@@ -49,10 +48,11 @@ class Player:
         work = responder.play()
         asked = next(work, None)
         while asked is not None:
-            assert isinstance(asked, Operations)
-            self.asked.append(asked.operations)
+            method, operations = asked
+            assert method == "operate"
+            self.asked.append(operations)
             try:
-                asked = work.send([self._run(op) for op in asked.operations])
+                asked = work.send([self._run(op) for op in operations])
             except StopIteration:
                 break
         self.responder = responder

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import roost
-from tests.model import by_sql
+from tests.model import by_sql, cache
 from tests.model.model import Model
 from tests.model.operations import ALL, MOVES, Points, alike, is_small, lasting, operation
 from tests.suite.passing import Hand
@@ -120,7 +120,8 @@ class Real:
 def test_a_store_answers_as_the_model_does(steps: list[tuple[str, list[Any]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         real, model = Real(f"{folder}/model.db"), Model()
-        expiring = {each.structure for _, atom in steps for each in atom if not lasting(each.structure)}
+        used = {each.structure for _, atom in steps for each in atom}
+        expiring = {each for each in used if not lasting(each)}
         try:
             for way, atom in steps:
                 if way in ("time passes", "the clock jumps back"):
@@ -141,6 +142,15 @@ def test_a_store_answers_as_the_model_does(steps: list[tuple[str, list[Any]]]) -
                 assert answer == wanted, (way, atom)
                 if way == "joined, then rolled back":
                     model = before
-            assert real.stores[0].check() == []
+            assert real.stores[0].check(*used) == []  # to check all takes longer than to play
         finally:
             real.close()
+
+
+@given(st.randoms(use_true_random=False), st.integers(20, 80))
+@settings(max_examples=max(EXAMPLES, 50), deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_cache_answers_like_a_dictionary(chance: random.Random, rounds: int) -> None:
+    clock = Hand()
+    with roost.Store("sqlite://", clock=clock) as store:
+        store.create(cache.cache)
+        cache.play(store, cache.Model(), chance, clock.moves, rounds)

@@ -29,15 +29,14 @@ from roost.structures.memcached_set.commands import (
     Work,
 )  # fmt: skip
 from roost.structures.memcached_set.plan import GRACE, LOOK, MemcachedPlan
-from roost.structures.memcached_set.records import Binary, Header, Readable, home
+from roost.structures.memcached_set.records import Binary, Header, home
 
 NOW = 1_700_000_000
 likes = roost.MemcachedSet("likes", int, str)
 brief = roost.MemcachedSet("brief", int, str, ttl=100)
-days = roost.MemcachedSet("brief", int, str, ttl=31 * 86_400)
 recipe = roost.MemcachedSet("recipe", int, str, encoding="readable")
 numbers = roost.MemcachedSet("likes", int, int)
-BINARY, READABLE = Binary(raw=False), Readable(raw=False)
+BINARY = Binary(raw=False)
 NO_HEADER = Header()
 PLAIN = BINARY.header(NO_HEADER)
 SMALL = 4096  # bytes of an item: what is shorter than an eighth of it is one
@@ -64,23 +63,6 @@ class Dice(Random):
 
     def getrandbits(self, _: int, /) -> int:
         return 0xABC - 1
-
-
-class Root(bytes):
-    """A root with these members in any order."""
-
-    members: set[str]
-
-    def __new__(cls, begin: bytes, members: set[str]) -> Root:
-        made = super().__new__(cls, begin)
-        made.members = members
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        begins = isinstance(other, bytes) and other.startswith(bytes(self))
-        return begins and self.members == BINARY.read("", other).added  # type: ignore[arg-type]
-
-    __hash__ = bytes.__hash__
 
 
 class AnyPut(Put):
@@ -150,30 +132,12 @@ def kept(root: bytes = ROOT) -> dict[str, Item]:
 
 # --- writing -----------------------------------------------------------------------------------------------------
 
-NEW, EXPIRES = BINARY.header(Header(expires=NOW + 100)), NOW + 31 * 86_400
 MANY_AT_ONCE = BINARY.records(True, MANY)
 COMPLETE = Header(complete=True)
 BRIEFLY = Header(True, False, NOW + 100)
-LOST_TWICE: Script = [(Append("likes:7", b"+\3bob"), False), (Add("likes:7", PLAIN + b"+\3bob", 0), False)] * 2
 
 WRITES: dict[str, tuple[Any, Callable[[MemcachedPlan], Work[None]], Script]] = {
-    "adds and removes together are one append in their order": (
-        likes,
-        lambda plan: change(plan, (True, ["ada"]), (False, ["ada"]), (True, ["bob"])),
-        [(Append("likes:7", ADA + NO_ADA + b"+\3bob"), True)],
-    ),
     "nothing is sent for no members": (likes, lambda plan: change(plan, (True, []), (False, [])), []),
-    "the first add makes the set with its expiry": (
-        brief, add("ada"), [(Append("brief:7", ADA), False), (Add("brief:7", NEW + ADA, 100), True)],
-    ),
-    "a long expiry is a date": (
-        days,
-        add("ada"),
-        [
-            (Append("brief:7", ADA), False),
-            (Add("brief:7", BINARY.header(Header(expires=EXPIRES)) + ADA, EXPIRES), True),
-        ],
-    ),
     "append and add are looped when both lose the race": (
         likes,
         add("ada"),
@@ -181,24 +145,6 @@ WRITES: dict[str, tuple[Any, Callable[[MemcachedPlan], Work[None]], Script]] = {
     ),
     "a remove from a set that is not there makes none": (
         likes, remove_ada, [(Append("likes:7", NO_ADA), False), (Get(ROOT_ONLY), {})],
-    ),
-    "pitfall: full looks like missing and is written anew": (
-        likes,
-        add("bob"),
-        [
-            *LOST_TWICE,
-            (Get(ROOT_ONLY), found(WASTE, b"5", flags=9)),
-            (Cas("likes:7", Root(PLAIN, {"ada", "bob"}), 0, Item(WASTE, 9, b"5")), True),
-        ],
-    ),
-    "pitfall: a remove from a full set is not lost": (
-        likes,
-        remove_ada,
-        [
-            (Append("likes:7", NO_ADA), False),
-            (Get(ROOT_ONLY), found(WASTE)),
-            (Cas("likes:7", PLAIN, 0, Item(WASTE, 0, b"1")), True),
-        ],
     ),
     "who loses the race for a full set begins again": (
         likes,
@@ -226,16 +172,6 @@ WRITES: dict[str, tuple[Any, Callable[[MemcachedPlan], Work[None]], Script]] = {
             (Put(shards_of("brief:7", MANY, BRIEFLY), 100 + GRACE), None),
             (Get(("brief:7",)), {}),
             (Put({"brief:7": BINARY.header(BRIEFLY._replace(generation=0xABC, shards=2))}, 100), None),
-        ],
-    ),
-    "what is more than an item is written to shards": (
-        likes,
-        add(*MANY),
-        [
-            (Append("likes:7", MANY_AT_ONCE), TooLarge()),
-            (Get(ROOT_ONLY), {}),
-            (AnyPut(), None),
-            (Add("likes:7", ROOT, 0), True),
         ],
     ),
     "who makes a large set second begins again": (
@@ -291,13 +227,6 @@ def test_replace_asks_for_the_limit_once_and_lets_shards_go_that_another_process
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
-
-
-def test_operations_on_several_keys_are_one_get() -> None:
-    asked = [likes.size(7), likes.members(8), likes.contains(7, "ada"), likes.contains(9, "ada"), likes.members(7)]
-    got = {"likes:7": Item(PLAIN + ADA, 0, b"1"), "likes:9": Item(PLAIN + NO_ADA, 0, b"2")}
-    script = [(Get(("likes:7", "likes:8", "likes:9")), got)]
-    assert play(plan_of(likes).read(asked), script) == [1, set(), True, False, {"ada"}]
 
 
 @pytest.mark.parametrize("stale", [None, (5, 1)])
@@ -428,21 +357,3 @@ def test_a_writer_who_finds_much_moves_it_to_shards_and_later_to_new_ones() -> N
             (Touch(names, GRACE), None),
         ],
     )
-
-
-# --- what the original recipe has written ------------------------------------------------------------------------
-
-
-def test_what_another_program_made_keeps_its_expiry_so_a_writer_asks_for_it() -> None:
-    there = {"recipe:7": Item(b"+ada " * 100, 3, b"1")}
-    read: tuple[Command, Any] = (Get(("recipe:7",)), there)
-    assert play(plan_of(recipe, fate=0.0).read([recipe.members(7)]), [read]) == [{"ada"}]
-    written = READABLE.header(Header(expires=NOW + 50)) + b"+ada "
-    script = [(Append("recipe:7", b"+ada "), True), read, (Left("recipe:7"), 50)]
-    play(add("ada")(plan_of(recipe, fate=0.0)), [*script, (Cas("recipe:7", written, 50, there["recipe:7"]), True)])
-
-
-def test_info_of_what_another_program_made() -> None:
-    there = {"recipe:7": Item(b"+ada +bob -bob ", 0, b"1")}
-    (info,) = play(plan_of(recipe).read([recipe.info(7)]), [(Get(("recipe:7",)), there)])
-    assert info == roost.SetInfo(size=1, bytes=15, shards=0, waste=6, complete=False, expires=None)

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from roost import Invalid
-from roost.server import tls
+from roost.server.listeners import tls_context
 from roost.server.settings import Settings
 from tests.campaigns.processes import until
 from tests.server.conftest import Serve
@@ -162,10 +162,10 @@ def test_what_is_wrong_with_a_certificate_is_told(authority: Authority, tmp_path
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     Path(bad).write_bytes(key.private_bytes(pem, form, locked))
     with pytest.raises(Invalid, match="the private key is encrypted"):
-        tls.context(Settings(url, tls_cert=good, tls_key=bad))
+        tls_context(Settings(url, tls_cert=good, tls_key=bad))
     with pytest.raises(Invalid, match=r"nowhere\.pem cannot be read: No such file"):
-        tls.context(Settings(url, tls_cert=good, tls_key="nowhere.pem"))
-    assert tls.context(Settings(url)) is None
-    context = tls.context(Settings(url, tls_cert=good, tls_key=str(authority.key)))
+        tls_context(Settings(url, tls_cert=good, tls_key="nowhere.pem"))
+    assert tls_context(Settings(url)) is None
+    context = tls_context(Settings(url, tls_cert=good, tls_key=str(authority.key)))
     assert context is not None
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -1,6 +1,6 @@
 """Every await of every coroutine of an `AsyncStore` is cancelled in turn; afterwards nobody holds anything.
 
-Neither a lease, nor a lock, nor a transaction, nor a place in a queue, nor a task; and every promise is kept.
+Neither a lease (F100), nor a lock, nor a transaction, nor a place in a queue, nor a task; and every promise is kept.
 So is every call of a `Store` interrupted at each of its blocking calls: what it did is whole, or nothing.
 """
 

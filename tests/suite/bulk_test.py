@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 import uuid
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -13,6 +12,8 @@ import pytest
 import roost
 from roost.batching.atoms import Atom
 from tests.suite.shapes import Egg, Make, Place, Visit, baskets, inner, likes, pageviews, visits
+
+pytestmark = pytest.mark.shared
 
 # More than the rows of one text on SQLite, and not a multiple of them.
 MANY = 333
@@ -158,19 +159,11 @@ def test_what_is_no_rows_is_refused() -> None:
         by_place.add_all({Place("a", 1): 1, 5: 1})  # type: ignore[dict-item]
 
 
-def test_an_operation_with_many_rows_is_a_value() -> None:
+def test_an_operation_with_many_rows_keeps_those_it_was_given() -> None:
     rows = [Visit(1, 2), Visit(3, 4)]
     operation = visits.push_all(rows)
     rows.append(Visit(5, 6))
-    assert repr(operation) == "visits.push_all([Visit(uid=1, visitor=2), Visit(uid=3, visitor=4)])"
-    assert operation == visits.push_all(iter(rows[:2])) == pickle.loads(pickle.dumps(operation))
-    assert hash(operation) == hash(visits.push_all(rows[:2]))
-    assert operation != visits.push_all(rows)
-    assert (
-        repr(likes.add_all([(n, "ada") for n in range(9)]))
-        == "likes.add_all([(0, 'ada'), (1, 'ada'), (2, 'ada'), ...])"
-    )
-    assert repr(pageviews.add_all({"/": 1, "/a": -1})) == "pageviews.add_all({'/': 1, '/a': -1})"
+    assert operation == visits.push_all(iter(rows[:2])) != visits.push_all(rows)
 
 
 def test_its_rows_count_as_operations_of_a_batch() -> None:

@@ -15,7 +15,7 @@ from tests.suite.passing import passes
 from tests.suite.shapes import Make
 from tests.suite.ways import App
 
-pytestmark = pytest.mark.needs("cache")
+pytestmark = [pytest.mark.needs("cache"), pytest.mark.shared]
 
 pages = roost.Cache("pages", value=str)
 

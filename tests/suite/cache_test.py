@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -269,24 +268,6 @@ def test_cas_and_increment_lose_nothing_between_stores(open_store: Make) -> None
     in_threads(*[partial(count, store, n) for n in range(2) for store in stores])
     assert stores[0].run_all(pages.get("n"), words.get(1000)) == (b"120", "120")
     assert (added.count(True), len(added)) == (20, 120)
-
-
-def test_operations_are_printed_as_the_calls_that_make_them(open_store: Make) -> None:
-    operation = pages.set("/", b"1", ttl=10)
-    assert repr(operation) == "pages.set('/', b'1', ttl=10)"
-    assert pickle.loads(pickle.dumps(operation)) == operation
-    assert [repr(each) for each in (
-        pages.clear(), pages.clear("/"), pages.get_many(["/", "/a"]), pages.set_many({"/": b"1"}, ttl=0.5),
-        pages.cas("/", b"1", 7), pages.touch("/", dt.timedelta(minutes=1)), pages.touch("/"), pages.increment("/", 2),
-        pages.append("/", b"1"), pages.keys(), pages.set("/", b"1", flags=7), pages.gets_many(["/"]),
-    )] == [
-        "pages.clear()", "pages.clear('/')", "pages.get_many(['/', '/a'])", "pages.set_many({'/': b'1'}, ttl=0.5)",
-        "pages.cas('/', b'1', 7)", "pages.touch('/', ttl=60)", "pages.touch('/')", "pages.increment('/', 2)",
-        "pages.append('/', b'1')", "pages.keys(after=None, n=100)",
-        "pages.set('/', b'1', flags=7)", "pages.gets_many(['/'])",
-    ]  # fmt: skip
-    with pytest.raises(roost.Mismatch, match="value"):
-        open_store(numbers).create(roost.Cache("numbers", key=Place, value=bytes))
 
 
 @pytest.mark.needs("file", "cache")

@@ -51,6 +51,7 @@ TURNS = tuple(
 )  # where they take turns
 ALIKE = {"mysql": "mariadb", "sqlite-memory": "sqlite-file"}
 NAMES = [*[each.name for each in ENGINES], "sqlite"]
+SERVERS = ("mariadb", "mysql", "postgresql")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,8 +59,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave some combinations out of `make test`; the campaign `suite` tries them all.
 
     A case of a test has each kind of database once: of two that are alike they take turns, as do stores of threads and
-    of asyncio, and the ways of drivers, by the test's name; cases of a test that is marked `spread` take turns on all
-    databases. Of what is then left, each pair of an engine, a way and a test's own parameters is tried, and no more.
+    of asyncio, and the ways of drivers, by the test's name; where it is marked `shared`, servers do, and where it is
+    marked `spread`, all databases. Of what is then left, each pair of an engine, a way and a test's own parameters is
+    tried, and no more.
     """
     if WHOLE or any("[" in asked for asked in config.args):  # who names a case has it
         return
@@ -97,6 +99,8 @@ def in_turn(test: str, items: list[Any]) -> Iterator[Any]:
         ):
             if engine == sorted(there)[turn % len(there)]:
                 yield item
+            continue
+        if item.get_closest_marker("shared") and engine in SERVERS and (engine == "postgresql") is (turn % 2 == 0):
             continue
         if engine in ALIKE and turn % 4:
             continue

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.suite.shapes import Make
 
 jobs = roost.Lease("jobs")
 
-pytestmark = pytest.mark.needs("counter", "second store")
+pytestmark = [pytest.mark.needs("counter", "second store"), pytest.mark.shared]
 
 
 def test_it_is_held_while_the_block_runs(open_store: Make) -> None:
@@ -186,59 +185,9 @@ def test_it_is_not_held_before_the_block(open_store: Make) -> None:
         print(store.holding(jobs, "daily").token)
 
 
-# --- interrupted -------------------------------------------------------------------------------------------------
+# --- interrupted (awaits_test.py has tasks that are cancelled) ------------------------------------------------------
 
 values = roost.Cache("values", value=str)
-
-
-async def by_holding(store: Any) -> None:
-    async with store.holding(jobs, "daily", ttl=60):
-        pass
-
-
-async def by_get_or_set(store: Any) -> None:
-    await store.get_or_set(values, "daily", lambda: "computed", ttl=60)
-
-
-@pytest.mark.parametrize("work", [by_holding, by_get_or_set])
-def test_f100_a_task_that_is_cancelled_leaves_no_lease_behind(open_store: Make, store_url: str, work: Any) -> None:
-    other = open_store(jobs, values)
-    sent: list[str] = []
-    cancel: Callable[[str], None] = sent.append
-
-    async def main() -> None:
-        nonlocal cancel
-        loop = asyncio.get_running_loop()
-        async with roost.AsyncStore(store_url, trace=lambda sql, _: cancel(sql)) as store:
-            await work(store)
-            statements, at, cancelled = len(sent), -1, 0
-            assert statements
-            while (at := at + 1) < 3 * statements:
-                other.run_all(jobs.forget("daily"), values.delete("daily"))
-                task = asyncio.create_task(work(store))
-                seen: list[str] = []
-
-                def cancel_at(sql: str, at: int = at, seen: list[str] = seen, task: Any = task) -> None:
-                    seen.append(sql)
-                    if len(seen) == at + 1:
-                        asyncio.run_coroutine_threadsafe(cancel_task(task), loop).result(60)
-
-                cancel = cancel_at
-                try:
-                    await task
-                except asyncio.CancelledError:
-                    cancelled += 1
-                cancel = sent.append
-                assert other.run(jobs.holder("daily")) is None
-                token = other.run(values.lease("daily", 60))
-                assert token is not None
-                other.run(values.release("daily", token))
-            assert cancelled
-
-    async def cancel_task(task: asyncio.Task[None]) -> None:
-        task.cancel()
-
-    asyncio.run(main())
 
 
 class Stop(Exception):
@@ -268,6 +217,7 @@ def stop() -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("by", ["holding", "get_or_set"])
+@pytest.mark.spread
 def test_f100_a_thread_in_which_an_exception_is_raised_leaves_no_lease_behind(
     open_store: Make, stop: Callable[[], None], by: str
 ) -> None:

@@ -341,6 +341,7 @@ def test_what_the_original_recipe_has_written(made: Made, clients: list[Any], ur
     client.set("recipe:x", b"+a +b +c ", expire=500, flags=3)
     client.append("recipe:x", b"-b +d ")
     assert store.run(recipe.members("x")) == {"a", "c", "d"}
+    assert store.run(recipe.info("x")) == roost.SetInfo(3, bytes=15, shards=0, waste=2, complete=False, expires=None)
     store.run(recipe.remove("x", "a"))
     assert client.get("recipe:x") == b"+a +b +c -b +d -a "
     client.append("recipe:x", b"+d " * 100)

@@ -43,15 +43,6 @@ def test_capped_eight_writers_on_one_basket_lose_nothing(open_store: Make) -> No
     assert [entry.sequence for entry in store.run(baskets.entries(1))] == list(range(389, 401))
 
 
-def test_capped_one_duplicate_does_not_abort_its_neighbours(open_store: Make) -> None:
-    store = open_store(baskets)
-    store.run(baskets.add(Egg(1, 2)))
-    assert together(store, *[baskets.add(Egg(1, n)) for n in (1, 2, 3, 3)]) == [
-        None, roost.Duplicate, None, roost.Duplicate,
-    ]  # fmt: skip
-    assert store.run(baskets.count(1)) == 3
-
-
 def test_ring_five_visitors_at_once_into_an_empty_ring_are_all_there(open_store: Make) -> None:
     """A SELECT without a lock left 1.07 rows on average."""
     store = open_store(visits)
@@ -112,34 +103,27 @@ def test_structures_of_a_batch_go_in_the_order_of_their_names(open_store: Make, 
     assert [touched.index(name) for name in order] == sorted(touched.index(name) for name in order)
 
 
-def test_a_multi_operation_atom_that_fails_in_company_undoes_only_itself(open_store: Make) -> None:
+def test_capped_one_duplicate_undoes_its_own_atom_and_aborts_no_neighbour(open_store: Make) -> None:
     store = open_store(pageviews, baskets)
     store.run(baskets.add(Egg(1, 1)))
     atoms = [
         Atom((pageviews.add("/a"),)),
         Atom((pageviews.add("/b"), baskets.add(Egg(1, 1)))),
         Atom((baskets.add(Egg(1, 2)), pageviews.add("/c"))),
+        Atom((baskets.add(Egg(1, 2)),)),
     ]
     store._core.submit(atoms)
-    assert [type(atom.error) for atom in atoms] == [type(None), roost.Duplicate, type(None)]
+    assert [type(atom.error) for atom in atoms] == [type(None), roost.Duplicate, type(None), roost.Duplicate]
     assert store.run(pageviews.totals(["/a", "/b", "/c"])) == {"/a": 1, "/b": 0, "/c": 1}
     assert store.run(baskets.count(1)) == 2
-
-
-def test_what_is_refused_in_company_and_done_alone_is_answered_as_done(open_store: Make) -> None:
-    store = open_store(pageviews, baskets)
-    store.run(baskets.add(Egg(1, 1)))
     atoms = [
         Atom((pageviews.add("/b"), baskets.add(Egg(1, 1)))),  # refused, so it runs alone, and last
         Atom((baskets.remove(1, 1),)),
     ]
     store._core.submit(atoms)
     assert [atom.error for atom in atoms] == [None, None]
-    assert store.run_all(pageviews.total("/b"), baskets.count(1)) == (1, 1)
-
-
-def test_every_caller_gets_an_error_object_of_its_own(open_store: Make) -> None:
-    store = open_store(pageviews)
+    assert store.run_all(pageviews.total("/b"), baskets.count(1)) == (1, 2)
+    # Every caller gets an error of its own.
     missing = roost.Counter("missing")
     atoms = [Atom((missing.add("a"),)), Atom((missing.add("a"),))]
     store._core.submit(atoms)

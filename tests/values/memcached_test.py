@@ -1,10 +1,9 @@
-"""Declarations of sets in memcached, their operations as values, and the names of their items."""
+"""Declarations of sets in memcached, and the names of their items."""
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
-import pickle
 import uuid
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
@@ -30,33 +29,6 @@ class Price(NamedTuple):
 
 
 likes = roost.MemcachedSet("likes", int, str)
-places = roost.MemcachedSet("places", Place, Colour, shards=3, ttl=60)
-recipe = roost.MemcachedSet("recipe", encoding="readable")
-
-PRINTED = [
-    (likes.add(7, "ada", "bob"), "likes.add(7, 'ada', 'bob')", True),
-    (likes.add(7), "likes.add(7)", True),
-    (likes.add(7, "ada", "ada"), "likes.add(7, 'ada')", True),
-    (likes.remove(7, "ada"), "likes.remove(7, 'ada')", True),
-    (likes.replace(7, iter(["ada", "bob"])), "likes.replace(7, ['ada', 'bob'])", True),
-    (likes.clear(7), "likes.clear(7)", True),
-    (likes.forget(7), "likes.forget(7)", True),
-    (likes.members(7), "likes.members(7)", False),
-    (likes.contains(7, "ada"), "likes.contains(7, 'ada')", False),
-    (likes.size(7), "likes.size(7)", False),
-    (likes.info(7), "likes.info(7)", False),
-    (places.add(Place("a", 1), Colour.WHITE), "places.add(Place(site='a', page=1), <Colour.WHITE: 'white egg'>)", True),
-]
-
-
-@pytest.mark.parametrize(("op", "printed", "writes"), PRINTED, ids=[printed for _, printed, _ in PRINTED])
-def test_operations_are_values(op: roost.Operation[Any], printed: str, writes: bool) -> None:
-    assert repr(op) == printed
-    assert op.writes is writes
-    again = pickle.loads(pickle.dumps(op))
-    assert again == op
-    assert hash(again) == hash(op)
-    assert again.structure.is_like(op.structure)
 
 
 def test_declarations_are_equal_when_all_is() -> None:
@@ -69,32 +41,6 @@ def test_declarations_are_equal_when_all_is() -> None:
         roost.Set("likes", key=int, member=str),
     ):
         assert other != likes
-
-
-@pytest.mark.parametrize(
-    ("wrong", "answer"),
-    [
-        (lambda: roost.MemcachedSet("Likes"), "cannot name a structure"),
-        (lambda: roost.MemcachedSet("likes", float), "a float is no key"),
-        (lambda: roost.MemcachedSet("likes", encoding="json"), "encoding is"),  # type: ignore[call-overload]
-        (lambda: roost.MemcachedSet("likes", shards=-1), "shards is a whole number from 0 to 1,024"),
-        (lambda: roost.MemcachedSet("likes", shards=1025), "shards is"),
-        (lambda: roost.MemcachedSet("likes", shards=True), "shards is"),
-        (lambda: roost.MemcachedSet("likes", ttl=0), "ttl is whole seconds from 1 to"),
-        (lambda: roost.MemcachedSet("likes", ttl=1.5), "ttl is"),  # type: ignore[call-overload]
-        (lambda: likes.add("7", "ada"), "likes.key"),  # type: ignore[arg-type]
-        (lambda: likes.add(7, 8), "likes.member"),  # type: ignore[arg-type]
-        (lambda: likes.add(7, "x" * 256), "the limit is 255"),
-        (lambda: likes.replace(7, [None]), "likes.member"),  # type: ignore[list-item]
-        (lambda: likes.keys(), "memcached cannot list its keys"),
-        (lambda: recipe.add("a", "white space"), "recipe.member: 'white space' has white space"),
-        (lambda: recipe.contains("a", "a\u2028"), "white space"),
-        (lambda: recipe.replace("a", ["a", "b "]), "white space"),
-    ],
-)
-def test_what_is_refused_when_it_is_made(wrong: Any, answer: str) -> None:
-    with pytest.raises(roost.Invalid, match=answer):
-        wrong()
 
 
 ITEMS = [

@@ -118,6 +118,8 @@ numbers = roost.Cache("numbers", key=int, value=int)
 days = roost.Cache("days", key=int, value=dt.datetime)
 words = roost.Cache("words", key=int, value=roost.text(30))
 hourly = roost.Counter("hourly", window="hour", keep=3)
+held = roost.MemcachedSet("held", int, str)
+recipe = roost.MemcachedSet("recipe", encoding="readable")
 NO_TIMES = [0, -1, "1h", float("nan"), dt.timedelta(0), True]
 # What a declaration or an operation is asked for, what it refuses, and what is told then.
 REFUSED: list[tuple[Callable[[Any], Any], list[Any], str]] = [
@@ -135,7 +137,7 @@ REFUSED: list[tuple[Callable[[Any], Any], list[Any], str]] = [
     (
         lambda n: pages.set("/", b"1", ttl=n),
         [*NO_TIMES, 10**10, dt.timedelta(36_601)],
-        "ttl is None, seconds or a time",
+        "ttl is a timedelta or a number of seconds, more than 0",
     ),
     (lambda n: pages.set("/", b"1", flags=n), [-1, 2**32, 1.5, True, "1", None], "flags is .* from 0 to 4294967295"),
     (lambda value: pages.set("/", value), ["text"], "of type str"),
@@ -170,6 +172,19 @@ REFUSED: list[tuple[Callable[[Any], Any], list[Any], str]] = [
             ({"keep": 3, "order": 5}, "not 5"),
         )
     ],
+    (roost.MemcachedSet, ["Likes"], "cannot name a structure"),
+    (lambda key: roost.MemcachedSet("m", key), [float], "a float is no key"),
+    (lambda encoding: roost.MemcachedSet("m", encoding=encoding), ["json"], "encoding is"),
+    (lambda n: roost.MemcachedSet("m", shards=n), [-1, 1025, True], "shards is a whole number from 0 to 1,024"),
+    (lambda n: roost.MemcachedSet("m", ttl=n), [0, 1.5], "ttl is whole seconds from 1 to"),
+    (lambda key: held.add(key, "ada"), ["7"], r"held\.key"),
+    (lambda member: held.add(7, member), [8], r"held\.member"),
+    (lambda member: held.add(7, member), ["x" * 256], "the limit is 255"),
+    (lambda member: held.replace(7, [member]), [None], r"held\.member"),
+    (held.keys, [None], "memcached cannot list its keys"),
+    (lambda member: recipe.add("a", member), ["white space"], "recipe.member: 'white space' has white space"),
+    (lambda member: recipe.contains("a", member), ["a\u2028"], "white space"),
+    (lambda member: recipe.replace("a", ["a", member]), ["b "], "white space"),
     (lambda egg: baskets.rank(1, egg), [2], "baskets: rank goes with order="),
     (baskets.top, [1], "baskets: top goes with order="),
     *[

@@ -67,7 +67,6 @@ class Known:
         return self._index_plan(target)
 
     def plan(self, structure: Structure) -> StructurePlan:
-        """Return the structure's plan in this store's dialect."""
         plan: StructurePlan | None = structure.plans.get(self.dialect.name)
         if plan is None:
             plan = structure.plans[self.dialect.name] = plan_for(structure, self.dialect)

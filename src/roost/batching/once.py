@@ -48,7 +48,6 @@ class Once:
         self.speak(dialect)
 
     def speak(self, dialect: Dialect) -> None:
-        """Go on in another dialect."""
         self._dialect = dialect
         token, until, answer = map(dialect.name_of, COLUMNS)
         hole, clock, ignores = dialect.placeholder, dialect.choose(CLOCK), dialect.family == "mariadb"

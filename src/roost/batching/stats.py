@@ -27,7 +27,6 @@ class Histogram:
         self.total = 0
 
     def add(self, number: int, times: int = 1) -> None:
-        """Count a number `times` times."""
         self.counts[number.bit_length()] += times
         self.total += times * number
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from roost.capping.cap import EPOCHS, Asking, ForeignKeys, Words, answered, check_unit, read, tells_no_time, write
+from roost.capping.cap import EPOCHS, Asking, ForeignKeys, Words, answered, check_unit, tells_no_time
 from roost.catalog.catalog import CHANGE, Catalog, guarded, make_private
 from roost.catalog.catalog import PRIVATE as CATALOG
-from roost.dialects.dialect import Control, Row, Statement, Wanted
+from roost.dialects.dialect import Control, Row, Statement, Wanted, execute, fetch, query
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.adopted import Adopted, Cap
 from roost.structures.clock import in_words
@@ -133,7 +133,8 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         index = yield from self._index(cap)
         cap = replace(cap, index=f" {cap.index_name} (" in f" {index}")
         words = self.words(cap)
-        rows, keyless, keys, full, excess = map(int, (yield read(words.count_sql))[0][0])
+        found = yield from fetch(words.count_sql)
+        rows, keyless, keys, full, excess = map(int, found[0])
         size, runs_as = (yield from self._size(cap, columns, rows)), (yield from self._runs_as(cap))
         newest = by or ", ".join(id_)
         counts = (rows, keyless, keys, full, excess)
@@ -212,7 +213,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
     def none_in_the_way(self, cap: Cap) -> Asking:
         """Raise `Invalid` if an object has a name that is needed, or is left from the cap of a renamed table."""
         names = {*self.words(cap).triggers, cap.index_name}
-        for type_, name, table in (yield read(self.made_sql))[0]:
+        for type_, name, table in (yield from fetch(self.made_sql)):
             is_here = self.folded(table) == self.folded(cap.table)
             if (type_ == "trigger" and name not in names) if is_here else name in names:
                 raise Invalid(
@@ -231,16 +232,17 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         return ""
 
     def stored(self, table: str) -> Statement:
-        return read(self.definition_sql, *[table] * self.definition_sql.count(self.dialect.placeholder))
+        sql = self.definition_sql
+        return Statement(query(sql), [(table,) * sql.count(self.dialect.placeholder)])
 
     def capped(self, table: str) -> Generator[Statement, Any, Cap | None]:
         """Return how a table is capped; None when it is not. `Invalid` when a structure has its name."""
         if not (yield from guarded(self.dialect, ["roost_catalog"])):
             return None
-        found = yield self.stored(table)
-        if not found[0]:
+        (found,) = yield self.stored(table)
+        if not found:
             return None
-        structure = from_definition(found[0][0][0])
+        structure = from_definition(found[0][0])
         if not isinstance(structure, Adopted):
             raise Invalid(
                 f"{structure.name} is a {structure.kind} of Roost's, which keeps itself short, and no table of yours"
@@ -263,7 +265,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         """
         yield Control.LOCK_CATALOG
         for sql in self.patience:
-            yield write(sql)
+            yield execute(sql)
         yield from self.here(cap)  # whoever runs the command may have been asked meanwhile
         yield from self._probe(cap)
         yield from make_private(catalog)
@@ -275,7 +277,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         if now is None:
             hole = self.dialect.placeholder
             insert = f"INSERT INTO roost_catalog (name, version, definition) VALUES ({hole}, 1, {hole})"
-            yield write(insert, cap.table, definition)
+            yield execute(insert, cap.table, definition)
         elif now != cap:
             yield catalog.change(CHANGE, definition, cap.table)
         yield from self._make(cap, now, make_index)
@@ -296,18 +298,18 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
     def _probe(self, cap: Cap) -> Asking:
         # Deletes a row and restores it: a trigger or foreign key may forbid the deletes that INSERTs will do.
         words = self.words(cap)
-        yield write("SAVEPOINT roost_probe")
+        yield execute("SAVEPOINT roost_probe")
         try:
-            found = yield read(f"SELECT {words.id} FROM {words.table} ORDER BY {words.id} LIMIT 1")
+            found = yield from fetch(f"SELECT {words.id} FROM {words.table} ORDER BY {words.id} LIMIT 1")
             gone = 0
-            for row in found[0]:
-                gone = yield write(words.delete(f"({', '.join([self.dialect.placeholder] * len(row))})"), *row)
+            for row in found:
+                gone = yield execute(words.delete(f"({', '.join([self.dialect.placeholder] * len(row))})"), *row)
         except StatementFailed as error:
             raise Invalid(f"{cap.table}: its rows cannot be deleted, so it cannot be capped ({error})") from error
-        if found[0] and not gone:
+        if found and not gone:
             raise Invalid(f"{cap.table}: {KEPT}")
-        yield write("ROLLBACK TO SAVEPOINT roost_probe")
-        yield write("RELEASE SAVEPOINT roost_probe")
+        yield execute("ROLLBACK TO SAVEPOINT roost_probe")
+        yield execute("RELEASE SAVEPOINT roost_probe")
 
     @abstractmethod
     def _make(self, cap: Cap, old: Cap | None, make_index: bool) -> Asking:
@@ -326,11 +328,11 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
             raise Missing(f"{table} is not capped")
         yield from self.safe(cap.table)
         yield from self._drop(cap, cap.index)
-        yield write(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
-        left = yield read("SELECT (SELECT count(*) FROM roost_catalog) + (SELECT count(*) FROM roost_once)")
-        if not left[0][0][0]:
+        yield execute(f"DELETE FROM roost_catalog WHERE name = {self.dialect.placeholder}", cap.table)
+        left = yield from fetch("SELECT (SELECT count(*) FROM roost_catalog) + (SELECT count(*) FROM roost_once)")
+        if not left[0][0]:
             for each in Catalog(self.dialect).tables:
-                yield write(f"DROP TABLE {each}")
+                yield execute(f"DROP TABLE {each}")
         return cap
 
     # Trimming
@@ -339,11 +341,11 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         """Return the next keys behind one that have too many rows; by age there is one, (), and it is all rows."""
         words = yield from self.here(cap)
         if cap.older_than:
-            over = yield read(f"SELECT 1 FROM {words.table} i WHERE {words.over('i')} LIMIT 1")
-            return deque([((), [])] if over[0] and after is None else [])
+            over = yield from fetch(f"SELECT 1 FROM {words.table} i WHERE {words.over('i')} LIMIT 1")
+            return deque([((), [])] if over and after is None else [])
         behind, values = ("", ()) if after is None else (f" AND {words.behind}", words.after(after))
-        found = yield read(words.full_sql.format(behind), *values, n)
-        return deque([(row[:-1], []) for row in found[0]])
+        found = yield from fetch(words.full_sql.format(behind), *values, n)
+        return deque([(row[:-1], []) for row in found])
 
     def burst(self, cap: Cap, waiting: deque[Waiting], is_over: Callable[[], bool]) -> Generator[Wanted, Any, int]:
         """Delete excess rows of keys until the time is over; finished keys leave the queue. Returns the number of rows.
@@ -364,7 +366,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
     def as_made(self, cap: Cap) -> Asking:
         """Do not wait for locks from now on; raise `Invalid` if the cap was changed in the meantime."""
         for sql in self.patience:
-            yield write(sql)
+            yield execute(sql)
         if (yield from self.capped(cap.table)) != cap or (yield from self._changed(cap)):
             raise Invalid(
                 f"{cap.table} was uncapped, capped differently or made anew meanwhile; nothing more was deleted"
@@ -418,14 +420,14 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         return found + (yield from (self._too_old(cap, again) if cap.older_than else self._too_many(cap, changed)))
 
     def _too_many(self, cap: Cap, changed: list[str]) -> Broken:
-        full = yield read(self.words(cap).full_sql.format(""), MOST + 1)
-        overdue = yield from self._overdue(cap, [row[:-1] for row in full[0][:MOST]], bool(changed))
+        full = yield from fetch(self.words(cap).full_sql.format(""), MOST + 1)
+        overdue = yield from self._overdue(cap, [row[:-1] for row in full[:MOST]], bool(changed))
         found: list[tuple[str, Row | None, str]] = [
             ("keep", row[:-1], f"{row[-1]:,} rows, keep is {cap.keep:,}; `roost cap {cap.table}` goes on trimming")
-            for row in full[0][:MOST]
+            for row in full[:MOST]
             if row[:-1] in overdue
         ]
-        return [*found, ("keep", None, MORE)] if len(full[0]) > MOST and overdue else found
+        return [*found, ("keep", None, MORE)] if len(full) > MOST and overdue else found
 
     def _too_old(self, cap: Cap, again: str) -> Broken:
         try:
@@ -440,8 +442,8 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         if grace is None:
             return []
         words = self.words(replace(cap, older_than=cap.older_than + grace))
-        over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
-        n = int(over[0][0][0])
+        over = yield from fetch(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
+        n = int(over[0][0])
         which = "no pass has deleted them" if grace else f"nobody deletes them; {again} does"
         return [("older_than", None, f"{n:,} rows are older than {in_words(cap.older_than)}, and {which}")] if n else []
 
@@ -459,7 +461,7 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
     # What Python asks for
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
-        """Return a key as its columns have it, or an `Invalid`."""
+        """Return a key as its columns have it; `Invalid` if no row can have it."""
         return answered(key)
 
     def added(self, cap: Cap, key: Row) -> Asking:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, query
+from roost.dialects.dialect import Dialect, Row, Statement, fetch
 from roost.errors import Invalid
 from roost.structures.adopted import DAY, PER_SECOND, Cap
 
@@ -28,14 +28,6 @@ Asking = Generator[Statement, Any, Any]
 EPOCHS = {"s": "seconds", "ms": "milliseconds"}
 FIRST = "1970-01-02"  # earlier values are not times; MariaDB's TIMESTAMP has no earlier day in every zone
 EIGHTIES, FAR = 315_532_800, 100_000_000_000  # seconds: numbers in another unit would be before 1980, or after 5138
-
-
-def read(sql: str, *values: Any) -> Statement:
-    return Statement(query(sql), [values])
-
-
-def write(sql: str, *values: Any) -> Statement:
-    return Statement(Template(sql), [values])
 
 
 def answered(value: Any) -> Asking:
@@ -152,9 +144,9 @@ class Words:
         """Return the oldest and the newest time of the rows. shown: how the query has a time."""
         # In separate queries: a single one would read the whole table.
         by = self.column(self.cap.by or "")
-        oldest = yield read(f"SELECT {shown(f'min({by})')} FROM {self.table} WHERE {by} > {self.first}")
-        newest = yield read(f"SELECT {shown(f'max({by})')} FROM {self.table}")
-        return oldest[0][0][0], newest[0][0][0]
+        oldest = yield from fetch(f"SELECT {shown(f'min({by})')} FROM {self.table} WHERE {by} > {self.first}")
+        newest = yield from fetch(f"SELECT {shown(f'max({by})')} FROM {self.table}")
+        return oldest[0][0], newest[0][0]
 
     def delete(self, which: str) -> str:
         return f"DELETE FROM {self.table} WHERE {f'({self.id})' if len(self.cap.id) > 1 else self.id} = {which}"
@@ -221,8 +213,7 @@ class ForeignKeys:
         return name.lower()
 
     def ask(self, sql: str, table: str) -> Asking:
-        found = yield read(sql, *[table] * sql.count(self.dialect.placeholder))
-        return found[0]
+        return fetch(sql, *[table] * sql.count(self.dialect.placeholder))
 
     def may_lose_rows(self, table: str) -> Asking:
         """Return the tables whose rows are deleted with a table's; `Invalid` if a deletion could fail or be slow."""

@@ -27,10 +27,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
 from roost.capping.adoption import KEPT, Adoption, Column
-from roost.capping.cap import Asking, answered, read, write
+from roost.capping.cap import Asking, answered
 from roost.capping.mariadb_sql import AT, CUT, NTH, NUMBER, MariaDBWords
 from roost.catalog.catalog import guarded, strange
-from roost.dialects.dialect import Gather, Row, Statement, Template
+from roost.dialects.dialect import Gather, Row, Statement, Template, execute, fetch
 from roost.dialects.mariadb import MARIADB, compared
 from roost.dialects.mariadb_definers import mighty, powerless
 from roost.errors import Busy, DatabaseError, Invalid, StatementFailed
@@ -134,7 +134,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
                 raise Invalid(f"{cap.table}.{name} is a {types[name]}, which cannot be a key")
         # Whether an index can have them: nothing could be rolled back once the catalog has the entry.
         names = [*cap.per, *([cap.by] if cap.by else [])]
-        found = yield read(
+        found = yield from fetch(
             "SELECT COLUMN_NAME, DATA_TYPE,\n"
             "  DATA_TYPE IN ('varchar', 'varbinary') AND COLUMN_TYPE LIKE '%%COMPRESSED%%',\n"
             "  IF(DATA_TYPE IN ('enum', 'set'), 0, COALESCE(CHARACTER_OCTET_LENGTH, 0))\n"
@@ -142,11 +142,11 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             f"  WHERE {HERE} AND TABLE_NAME = %s AND COLUMN_NAME IN ({self.dialect.holes(len(names))})",
             *(cap.table, *names),
         )
-        for name, type_, compressed, _ in found[0]:
+        for name, type_, compressed, _ in found:
             if compressed or type_.endswith(("text", "blob", "json")) or type_.removeprefix("multi") in SHAPES:
                 what = f"a compressed {type_}" if compressed else f"a {type_}"
                 raise Invalid(f"{cap.table}.{name} is {what}, which cannot be in the index that is needed")
-        if (length := sum(row[-1] for row in found[0])) > INDEXED:
+        if (length := sum(row[-1] for row in found)) > INDEXED:
             most = f"up to {length:,} bytes, and an index takes {INDEXED:,} at most"
             raise Invalid(f"{cap.table}: {' and '.join(names)} have {most}")
 
@@ -167,13 +167,13 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
 
     def _definers(self, cap: Cap) -> Asking:
         # Of the triggers and the event that there are.
-        found = yield read(
+        found = yield from fetch(
             f"SELECT DEFINER {EVENT}\n"
             "UNION SELECT DEFINER FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE()\n"
             "  AND EVENT_OBJECT_TABLE = %s AND TRIGGER_NAME IN (%s, %s)",
             *(cap.index_name, cap.table, *(list(self.words(cap).bodies) or ["", ""])),
         )
-        return [each for (each,) in found[0]]
+        return [each for (each,) in found]
 
     def _definer(self, cap: Cap) -> Asking:
         # The account named for a cap, or the one that it has, unless that cannot be named; "" for the own one.
@@ -199,7 +199,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         # The table of notes, the triggers that write them, and the event if that is allowed.
         words = self.words(cap)
         # For ALTER: while it waits for somebody, others wait behind it.
-        yield write("SET SESSION lock_wait_timeout = 1")
+        yield execute("SET SESSION lock_wait_timeout = 1")
         if make_index and not (yield from self._index(cap)):
             yield from self._make_index(words)
         elif old is not None and old.index and not cap.index:
@@ -211,13 +211,13 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
             others = {*(yield from self._definers(cap))} - {cap.definer} if cap.definer else ()
             if words.grown in changed:  # what comes meanwhile is without a note, and found by the trimming that follows
                 for name in words.bodies:
-                    yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
-                yield write(f"DROP TABLE IF EXISTS {words.notes}")
-                yield write(words.notes_sql)
+                    yield execute(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
+                yield execute(f"DROP TABLE IF EXISTS {words.notes}")
+                yield execute(words.notes_sql)
             for name, sql in words.triggers.items() if changed or others else ():
                 yield from self._replace("TRIGGER", name, sql)
-        found = yield read("SELECT @@event_scheduler")
-        if found[0][0][0] == "ON":
+        found = yield from fetch("SELECT @@event_scheduler")
+        if found[0][0] == "ON":
             try:
                 yield from self._replace("EVENT", cap.index_name, (yield from self._event(words)))
             except DatabaseError as error:
@@ -225,7 +225,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
                     raise
         else:  # one that is there would go by the rule of before when it is switched on
             yield from self._drop_event(cap)
-        yield write("SET SESSION lock_wait_timeout = DEFAULT")
+        yield execute("SET SESSION lock_wait_timeout = DEFAULT")
 
     def _event(self, words: MariaDBWords) -> Asking:
         # The statement that creates the event.
@@ -233,19 +233,19 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
 
     def _replace(self, what: str, name: str, sql: str) -> Asking:
         # Makes a trigger or an event in place of one that may be there.
-        yield write(sql)
+        yield execute(sql)
 
     def _drop(self, cap: Cap, index: bool) -> Asking:
         words = self.words(cap)
-        yield write("SET SESSION lock_wait_timeout = 1")
+        yield execute("SET SESSION lock_wait_timeout = 1")
         yield from self._drop_event(cap)
         for name in words.bodies:
-            yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
+            yield execute(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
         if words.grown:
-            yield write(f"DROP TABLE IF EXISTS {words.notes}")
+            yield execute(f"DROP TABLE IF EXISTS {words.notes}")
         if index:
             yield from self._make_index(words, makes=False)
-        yield write("SET SESSION lock_wait_timeout = DEFAULT")
+        yield execute("SET SESSION lock_wait_timeout = DEFAULT")
 
     def _make_index(self, words: MariaDBWords, *, makes: bool = True) -> Asking:
         # In place of the one that is there, or drops that. For Roost's index InnoDB drops the one that it has made for
@@ -254,7 +254,7 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         there = {each: [column for column, _ in parts] for each, parts in (yield from self._indexes(cap.table)).items()}
         if there.pop(cap.index_name, None) is None:
             if makes:
-                yield write(f"{words.index_sql} ALGORITHM=INPLACE LOCK=NONE")
+                yield execute(f"{words.index_sql} ALGORITHM=INPLACE LOCK=NONE")
             return
         changes = [f"DROP INDEX {name}"]
         if makes:
@@ -266,12 +266,12 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         for key in keys.values():
             if not any(columns[: len(key)] == key for columns in there.values()):
                 changes.append(f"ADD INDEX ({words.columns(key)})")
-        yield write(f"ALTER TABLE {words.table} {', '.join(changes)}, ALGORITHM=INPLACE, LOCK=NONE")
+        yield execute(f"ALTER TABLE {words.table} {', '.join(changes)}, ALGORITHM=INPLACE, LOCK=NONE")
 
     def _drop_event(self, cap: Cap) -> Asking:
-        found = yield read(f"SELECT count(*) {EVENT}", cap.index_name)
-        if found[0][0][0]:
-            yield write(f"DROP EVENT IF EXISTS {self.dialect.quoted(cap.index_name)}")
+        found = yield from fetch(f"SELECT count(*) {EVENT}", cap.index_name)
+        if found[0][0]:
+            yield execute(f"DROP EVENT IF EXISTS {self.dialect.quoted(cap.index_name)}")
 
     # Trimming
 
@@ -280,10 +280,10 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         in_utc = not any(isinstance(value, dt.datetime) for value in key)  # keys were read in the session's zone
         past, deleted, full = words.cap.keep, 0, True
         while full and not deleted:
-            victims = yield read(words.reading(words.victims(past), in_utc), *key, *key)
-            full = len(victims[0]) == CUT
-            deleted, refused = yield from self._delete(words, victims[0], in_utc)
-            if victims[0] and not deleted and not refused:
+            victims = yield from fetch(words.reading(words.victims(past), in_utc), *key, *key)
+            full = len(victims) == CUT
+            deleted, refused = yield from self._delete(words, victims, in_utc)
+            if victims and not deleted and not refused:
                 raise Invalid(f"{words.cap.table}: {KEPT}")
             past += refused
         return deleted, not full
@@ -304,67 +304,71 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         # A key of which somebody holds rows has a note for the next pass; another's notes go.
         if not words.grown:
             return
-        left = yield read(f"SELECT {words.is_long(words.cap.keep)}", *key)
-        if left[0][0][0] and not notes:
+        left = yield from fetch(f"SELECT {words.is_long(words.cap.keep)}", *key)
+        if left[0][0] and not notes:
             columns, values = words.columns(words.cap.per), self.dialect.holes(len(key))
-            yield write(f"INSERT INTO {words.notes} ({NUMBER}, {columns}) VALUES (UUID_SHORT(), {values})", *key)
-        elif notes and not left[0][0][0]:
+            yield execute(f"INSERT INTO {words.notes} ({NUMBER}, {columns}) VALUES (UUID_SHORT(), {values})", *key)
+        elif notes and not left[0][0]:
             delete = words.by_key(words.notes, [NUMBER])
             yield Statement(Template(delete, Gather.VALUES), [(n,) for n in notes])
 
     def added(self, cap: Cap, key: Row) -> Asking:
         """Trim a key that the library has added to; locked rows are left to the note and the next pass."""
-        values = yield from self.key_values(cap, key)
-        if not isinstance(values, Invalid):
-            with suppress(Busy):
-                yield from self._cut(self.words(cap), values, lambda: False)
+        try:
+            values = yield from self.key_values(cap, key)
+        except Invalid:
+            return
+        with suppress(Busy):
+            yield from self._cut(self.words(cap), values, lambda: False)
 
     def noted(self, cap: Cap, after: int, n: int) -> Asking:
         """Return the next notes behind a number, gathered by key, as `waiting` does, and the number of the last one."""
         yield from self.as_made(cap)
         words = self.words(cap)
-        found = yield read(
+        found = yield from fetch(
             f"SELECT {NUMBER}, {words.columns(cap.per)} FROM {words.notes} WHERE {NUMBER} > %s\n"
             f"  ORDER BY {NUMBER} LIMIT %s",
             *(after, n),
         )
         keys: dict[Row, list[int]] = {}
-        for number, *key in found[0]:
+        for number, *key in found:
             keys.setdefault(tuple(key), []).append(number)
-        newest = yield read(f"SELECT COALESCE(MAX({NUMBER}), 0) FROM {words.notes}")
-        return deque(keys.items()), newest[0][0][0]
+        newest = yield from fetch(f"SELECT COALESCE(MAX({NUMBER}), 0) FROM {words.notes}")
+        return deque(keys.items()), newest[0][0]
 
     def claim(self, cap: Cap, seconds: int) -> Asking:
         """Take the lock for running passes, for the lifetime of the connection; return whether it was granted."""
         lock = self.words(cap).lock
-        found = yield read(f"SELECT IS_USED_LOCK({lock}) <=> CONNECTION_ID() OR GET_LOCK({lock}, %s) <=> 1", seconds)
-        return bool(found[0][0][0])
+        found = yield from fetch(
+            f"SELECT IS_USED_LOCK({lock}) <=> CONNECTION_ID() OR GET_LOCK({lock}, %s) <=> 1", seconds
+        )
+        return bool(found[0][0])
 
     # Checking
 
     def has_event(self, cap: Cap) -> Asking:
         """Return whether a server event makes the passes."""
-        found = yield read(f"SELECT STATUS = 'ENABLED' AND @@event_scheduler = 'ON' {EVENT}", cap.index_name)
-        return bool(found[0] and found[0][0][0] and not (yield from self.idle(cap)))
+        found = yield from fetch(f"SELECT STATUS = 'ENABLED' AND @@event_scheduler = 'ON' {EVENT}", cap.index_name)
+        return bool(found and found[0][0] and not (yield from self.idle(cap)))
 
     def grace(self, cap: Cap) -> Asking:
         """Return the seconds after which a pass should have come; 0 without passes.
 
         The lock for passes says that they are claimed, and not that they are made.
         """
-        claimed = yield read(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
-        return LATE if claimed[0][0][0] or (yield from self.has_event(cap)) else 0
+        claimed = yield from fetch(f"SELECT IS_USED_LOCK({self.words(cap).lock}) IS NOT NULL")
+        return LATE if claimed[0][0] or (yield from self.has_event(cap)) else 0
 
     def idle(self, cap: Cap) -> Asking:
         words = self.words(cap)
-        found = yield read(
+        found = yield from fetch(
             "SELECT EVENT_DEFINITION, DEFINER, STATUS,\n"
             f"  STATUS = 'ENABLED' OR CONCAT(@@read_only) NOT IN ('0', 'OFF') {EVENT}",
             cap.index_name,
         )
-        if not found[0]:
+        if not found:
             return []
-        body, definer, status, is_on = found[0][0]
+        body, definer, status, is_on = found[0]
         is_same = compared(body) == compared((yield from self._event(words)).partition(" DO\n")[2])
         if not is_on:  # a replica's events are off, also when it has become the primary
             return [f"{cap.index_name}, whose status is {status},"]
@@ -378,27 +382,27 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         views = yield from strange(self.dialect, words.tables[-1:])
         if not words.grown:
             return [cap.table] if any(views.values()) else []
-        found = yield read(
+        found = yield from fetch(
             "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER FROM information_schema.TRIGGERS\n"
             "  WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
             cap.table,
         )
         # Who has no right to triggers sees no text, and is told nothing of it.
-        stored = {name: words.bodies.get(name, "") if body is None else body for name, body, _ in found[0]}
+        stored = {name: words.bodies.get(name, "") if body is None else body for name, body, _ in found}
         rights = [(cap.table, "TRIGGER"), (words.grown, "INSERT")]
-        lost = yield from powerless({name: (of, rights) for name, _, of in found[0] if name in words.bodies})
+        lost = yield from powerless({name: (of, rights) for name, _, of in found if name in words.bodies})
         changed = [
             name
             for name, body in words.bodies.items()
             if compared(stored.get(name, "")) != compared(body) or name in lost
         ]
-        found = yield read(
+        found = yield from fetch(
             "SELECT COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, count(*) FROM information_schema.COLUMNS\n"
             f"  WHERE {HERE} AND TABLE_NAME IN (%s, %s) GROUP BY 1, 2, 3",
             *words.tables,
         )
-        there = {name for name, *_ in found[0]}
-        both = [name for name, *_, n in found[0] if n == 2]
+        there = {name for name, *_ in found}
+        both = [name for name, *_, n in found if n == 2]
         right = not any(views.values()) and {NUMBER, AT} <= there and all(name in both for name in cap.per)
         return changed if right else [*changed, words.grown]
 
@@ -411,29 +415,29 @@ class MariaDBAdoption(Adoption[MariaDBWords]):
         recent = f"SELECT MIN({AT}) > CURRENT_TIMESTAMP - INTERVAL {LATE} SECOND FROM {words.notes} WHERE {where}"
         overdue = []
         for key in keys:
-            found = yield read(recent, *key)
-            if not found[0][0][0]:  # NULL: there is no note
+            found = yield from fetch(recent, *key)
+            if not found[0][0]:  # NULL: there is no note
                 overdue.append(key)
         return overdue
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
-        """Return the key as its columns compare it, or what is wrong: MariaDB takes 'abc' for the number 0."""
+        """Return the key as its columns compare it; `Invalid` if it is none: MariaDB takes 'abc' for the number 0."""
         types = {each.name: each.type for each in (yield from self.columns(cap.table))}
         values = []
         for name, value in zip(cap.per, key, strict=True):
             fits = _fitting(types.get(name, ""), value)
             if fits is None:
-                return Invalid(f"{cap.table}: {value!r} is no key; {name} is a {types.get(name)}")
+                raise Invalid(f"{cap.table}: {value!r} is no key; {name} is a {types.get(name)}")
             values.append(fits)
         return tuple(values)
 
 
 def _made(account: str) -> Asking:
     # The statements that make an account that has no other rights, and that nobody can log in to.
-    found = yield read("SELECT DATABASE()")
+    found = yield from fetch("SELECT DATABASE()")
     user, _, host = account.rpartition("@")
     named = f"{MARIADB.quoted(user)}@{MARIADB.quoted(host)}"
-    place = MARIADB.quoted(re.sub(r"([_%\\])", r"\\\1", found[0][0][0]))
+    place = MARIADB.quoted(re.sub(r"([_%\\])", r"\\\1", found[0][0]))
     return (
         f"CREATE USER IF NOT EXISTS {named} ACCOUNT LOCK; "
         f"GRANT SELECT, INSERT, DELETE, TRIGGER, EVENT ON {place}.* TO {named}"

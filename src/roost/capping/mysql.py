@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roost.capping.adoption import Broken, Column
-from roost.capping.cap import Asking, read, write
+from roost.capping.cap import Asking
 from roost.capping.mariadb import HERE, MariaDBAdoption
 from roost.capping.mariadb_sql import IN_UTC, MariaDBWords
 from roost.dialects import MYSQL
+from roost.dialects.dialect import execute, fetch
 from roost.dialects.mariadb_definers import may
 from roost.errors import Invalid
 from roost.structures.adopted import Cap
@@ -29,7 +30,6 @@ class MySQLWords(MariaDBWords):
     most_waits = 5  # a second each
 
     def reading(self, sql: str, in_utc: bool) -> str:
-        """Return a query, in UTC if that is wanted."""
         return sql.replace("SELECT", f"SELECT /*+ {IN_ZONE} */", 1) if in_utc else sql
 
     def deleting(self, sql: str, in_utc: bool) -> str:
@@ -67,14 +67,14 @@ class MySQLAdoption(MariaDBAdoption):
 
     def _replace(self, what: str, name: str, sql: str) -> Asking:
         # What comes between the two statements is without a note, and found by the trimming that follows.
-        yield write(f"DROP {what} IF EXISTS {self.dialect.quoted(name)}")
-        yield write(sql)
+        yield execute(f"DROP {what} IF EXISTS {self.dialect.quoted(name)}")
+        yield execute(sql)
 
     def _event(self, words: MariaDBWords) -> Asking:
-        found = yield read(
+        found = yield from fetch(
             "SELECT COLUMN_NAME, CONCAT(COLUMN_TYPE, COALESCE(\n"
             "    CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), ''))\n"
             f"  FROM information_schema.COLUMNS WHERE {HERE} AND TABLE_NAME = %s",
             words.cap.table,
         )
-        return words.event(dict(found[0]))
+        return words.event(dict(found))

@@ -8,12 +8,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 from roost.capping.adoption import Adoption
-from roost.capping.cap import Asking, Words, read, write
+from roost.capping.cap import Asking, Words
 from roost.capping.mariadb import MariaDBAdoption
 from roost.capping.mysql import MySQLAdoption
 from roost.capping.postgresql import PostgreSQLAdoption
 from roost.capping.sqlite import SQLiteAdoption
-from roost.dialects.dialect import Dialect, Row, Statement
+from roost.dialects.dialect import Dialect, Row, Statement, execute, fetch
 from roost.errors import Error, Invalid, Mismatch
 from roost.structures.adopted import Adopted
 from roost.structures.plan import Context, Operations, Plan, StructurePlan
@@ -80,53 +80,51 @@ class AdoptedPlan(StructurePlan):
             return [error] * len(run)
         results: list[Any] = []
         for op in run:
-            results.append((yield from ask(words, *op.args)))
+            try:
+                results.append((yield from ask(words, *op.args)))
+            except (Invalid, Mismatch) as error:
+                results.append(error)
         return results
 
     def _latest(self, words: Words, given: Row, n: int | None) -> Asking:
         # Newest first, by the index.
         key = yield from self._key(given)
-        if not isinstance(key, tuple):
-            return key
         names = tuple([each.name for each in (yield from self.adoption.columns(words.cap.table)) if each.shown])
         shown = ", ".join(map(words.column, names))
         if self.dialect.placeholder == "%s":
             shown = shown.replace("%", "%%")
         order = ", ".join(f"{words.column(name)} DESC" for name in words.cap.order)
         which = f"{words.table} WHERE {words.is_key()} ORDER BY {order} LIMIT {self.dialect.placeholder}"
-        found = yield read(
+        found = yield from fetch(
             f"SELECT {shown} FROM {which}", *(*key, words.cap.keep if n is None else min(n, words.cap.keep))
         )
-        return list(map(row_type(names)._make, found[0]))
+        return list(map(row_type(names)._make, found))
 
     def _count(self, words: Words, given: Row) -> Asking:
         key = yield from self._key(given)
-        if not isinstance(key, tuple):
-            return key
-        found = yield read(f"SELECT count(*) FROM {words.table} WHERE {words.is_key()}", *key)
-        return found[0][0][0]
+        found = yield from fetch(f"SELECT count(*) FROM {words.table} WHERE {words.is_key()}", *key)
+        return found[0][0]
 
     def _keys(self, words: Words, after: Row | None, n: int) -> Asking:
         # A table that is capped by age is one key, by its name.
         if words.cap.older_than:
             name = words.cap.table
             return [name][:n] if after is None or name > after[0] else []
-        key = None if after is None else (yield from self._key(after))
-        if isinstance(key, Error):
-            return key
-        behind, values = ("", ()) if key is None else (f" AND {words.behind}", words.after(key))
-        found = yield read(
+        behind, values = "", ()
+        if after is not None:
+            behind, values = f" AND {words.behind}", words.after((yield from self._key(after)))
+        found = yield from fetch(
             f"SELECT DISTINCT {words.key} FROM {words.table} WHERE {words.has_key}{behind}"
             f" ORDER BY {words.key} LIMIT {self.dialect.placeholder}",
             *(*values, n),
         )
-        return [self.structure.key.value(row) for row in found[0]]
+        return [self.structure.key.value(row) for row in found]
 
     def _state(self, words: Words) -> Asking:
         if not words.cap.older_than:
-            return Mismatch(f"{self.structure.name} is not capped by the age of its rows")
-        over = yield read(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
-        return over[0][0][0], *(yield from words.ends(words.shown))
+            raise Mismatch(f"{self.structure.name} is not capped by the age of its rows")
+        over = yield from fetch(f"SELECT count(*) FROM {words.table} i WHERE {words.over('i')}")
+        return over[0][0], *(yield from words.ends(words.shown))
 
     def _adds(self, run: Operations, _: Context) -> Plan:
         # Insert as the application does; delete the displaced rows here if triggers cannot.
@@ -136,7 +134,7 @@ class AdoptedPlan(StructurePlan):
         for op in run:
             values = dict(op.args[0])
             names = words.columns(list(values))
-            yield write(
+            yield execute(
                 f"INSERT INTO {words.table} ({names}) VALUES ({self.dialect.holes(len(values))})", *values.values()
             )
             key = tuple(values.get(name) for name in self.cap.per)
@@ -147,15 +145,15 @@ class AdoptedPlan(StructurePlan):
         return [None] * len(run)
 
     def _key(self, key: Row) -> Asking:
-        # The values in the form of the columns, or an error.
+        # The values in the form of the columns.
         assert self.cap is not None
         if self.cap.older_than:
-            return Mismatch(
+            raise Mismatch(
                 f"{self.structure.name} is capped by the age of its rows, so it has no keys: read it with SQL"
             )
         if len(key) != len(self.cap.per):
             wanted = ", ".join(self.cap.per)
-            return Invalid(f"{self.structure.name}: {self.structure.key.value(key)!r} is no key; it takes {wanted}")
+            raise Invalid(f"{self.structure.name}: {self.structure.key.value(key)!r} is no key; it takes {wanted}")
         return (yield from self.adoption.key_values(self.cap, tuple(key)))
 
 

@@ -30,9 +30,9 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from roost.capping.adoption import KEPT, Adoption, Column
-from roost.capping.cap import Asking, read, write
+from roost.capping.cap import Asking
 from roost.capping.postgresql_sql import CHANGED, CUT, PATH, Home, KeyType, PostgreSQLWords
-from roost.dialects.dialect import Row
+from roost.dialects.dialect import Row, execute, fetch
 from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.adopted import Cap
@@ -153,8 +153,8 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
         The planner calls functions in the predicates of indexes, in constraints and statistics; and operators that the
         owner has made in the table's schema may be taken for the system's.
         """
-        found = yield read(OWNER, self.dialect.quoted(table))
-        for (owner,) in found[0]:
+        found = yield from fetch(OWNER, self.dialect.quoted(table))
+        for (owner,) in found:
             raise Invalid(
                 f"{table} belongs to {owner}, and code of {owner} would run with the rights of a superuser: run this "
                 f"as {owner}, or as a member of {owner} that is no superuser"
@@ -162,21 +162,20 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
 
     def here(self, cap: Cap) -> Asking:
         yield from self.safe(cap.table)
-        found = yield read(HOME, self.dialect.quoted(cap.table))
-        if not found[0]:
+        found = yield from fetch(HOME, self.dialect.quoted(cap.table))
+        if not found:
             raise Missing(f"the database has no table {cap.table!r}")
         types = yield from self._types(cap, [*cap.per, *cap.order])
         if lost := [name for name in (*cap.per, *cap.order) if name not in types]:
             raise Invalid(f"{cap.table} has no column {lost[0]} any more")
-        return PostgreSQLWords(cap, self.dialect, Home(types, *found[0][0]))
+        return PostgreSQLWords(cap, self.dialect, Home(types, *found[0]))
 
     def reading(self, cap: Cap) -> Asking:
         yield from self.safe(cap.table)
         return PostgreSQLWords(cap, self.dialect, Home((yield from self._types(cap, cap.per))))
 
     def folded(self, name: str) -> str:
-        """Return the name: PostgreSQL compares it as it is."""
-        return name
+        return name  # which PostgreSQL compares as it is
 
     def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
         if odd := [name for name in (cap.table, *cap.per, *cap.order) if "%" in name or "$roost$" in name]:
@@ -202,8 +201,8 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
             )
 
     def _types(self, cap: Cap, names: Sequence[str]) -> Asking:
-        found = yield read(TYPES, self.dialect.quoted(cap.table), list(names))
-        return {name: KeyType(*facts) for name, *facts in found[0]}
+        found = yield from fetch(TYPES, self.dialect.quoted(cap.table), list(names))
+        return {name: KeyType(*facts) for name, *facts in found}
 
     # Installing
 
@@ -211,34 +210,34 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
         """Make the index while writers go on; an earlier try that was broken off has left one that is not valid."""
         if make_index:
             words = self.words(cap)
-            yield write(words.drop_index_sql.replace("INDEX", "INDEX CONCURRENTLY", 1))
-            yield write(words.index_sql.replace("INDEX", "INDEX CONCURRENTLY", 1))
+            yield execute(words.drop_index_sql.replace("INDEX", "INDEX CONCURRENTLY", 1))
+            yield execute(words.index_sql.replace("INDEX", "INDEX CONCURRENTLY", 1))
 
     def _make(self, cap: Cap, old: Cap | None, make_index: bool) -> Asking:
         # To make a trigger waits for all who write the table.
         yield from self.leads(cap)
         if old is not None and old.index and not cap.index:
-            yield write(self.words(cap).drop_index_sql)
+            yield execute(self.words(cap).drop_index_sql)
         words: PostgreSQLWords = yield from self.here(cap)
         yield from self._drop_former(words)
         yield from self._drop_strangers(words)
         for sql in words.function_sql:
-            yield write(sql)
+            yield execute(sql)
         stored = yield from self._stored(words)
         before = {} if old is None else PostgreSQLWords(old, self.dialect, words.home).triggers
         for name, (kind, function, sql) in words.triggers.items():
             if before.get(name, ())[2:] == (sql,) and stored.get(name) == [kind, "O", function, True]:
                 continue
             if name in stored:
-                yield write(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
-            yield write(sql)
+                yield execute(f"DROP TRIGGER {self.dialect.quoted(name)} ON {words.table}")
+            yield execute(sql)
         # Before COMMIT: a function that fails would make every INSERT of the application fail.
-        found = yield read(
+        found = yield from fetch(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped\n"
             "  AND attgenerated = '' ORDER BY attnum LIMIT 1",
             words.table,
         )
-        yield from self._tried(words, words.working(found[0][0][0]), "with the triggers no row could be inserted")
+        yield from self._tried(words, words.working(found[0][0]), "with the triggers no row could be inserted")
 
     def _drop_strangers(self, words: PostgreSQLWords) -> Asking:
         # Functions of an earlier owner of the table, or of an earlier version of Roost; or somebody's who knew what
@@ -249,7 +248,7 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
             if owner == words.home.owner and arguments == (f"{words.takes})" if name == words.names[-1] else ")"):
                 continue
             if ours:
-                yield write(f"DROP FUNCTION {function} CASCADE")
+                yield execute(f"DROP FUNCTION {function} CASCADE")
             else:
                 strangers.append((function, owner))
         if strangers:
@@ -260,7 +259,7 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
             )
 
     def _functions(self, words: PostgreSQLWords) -> Asking:
-        return (yield read(FUNCTIONS, words.home.schema, words.names))[0]
+        return fetch(FUNCTIONS, words.home.schema, words.names)
 
     def _probe(self, cap: Cap) -> Asking:
         # By the rights of the table's owner, as it will be done in others' INSERT.
@@ -271,72 +270,72 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
             raise Invalid(f"{cap.table}: {KEPT}")
 
     def _tried(self, words: PostgreSQLWords, body: str, refused: str, path: str = "") -> Asking:
-        yield write("SAVEPOINT roost_probe")
-        found = yield read(FUNCTIONS, words.home.schema, [words.probe])
-        for _, function, *_ in found[0]:
+        yield execute("SAVEPOINT roost_probe")
+        found = yield from fetch(FUNCTIONS, words.home.schema, [words.probe])
+        for _, function, *_ in found:
             if function.endswith("()"):
                 raise Invalid(f"{words.cap.table}: there is a function {function}, whose name is needed; drop it")
         *make, ask = words.probe_sql(body, path)
         for sql in make:
-            yield write(sql)
+            yield execute(sql)
         try:
-            found = yield read(ask)
+            found = yield from fetch(ask)
         except StatementFailed as error:
             raise Invalid(f"{words.cap.table}: {refused}, so it cannot be capped ({error})") from error
-        yield write("ROLLBACK TO SAVEPOINT roost_probe")
-        yield write("RELEASE SAVEPOINT roost_probe")
-        return found[0][0][0]
+        yield execute("ROLLBACK TO SAVEPOINT roost_probe")
+        yield execute("RELEASE SAVEPOINT roost_probe")
+        return found[0][0]
 
     def _drop(self, cap: Cap, index: bool) -> Asking:
         # Wherever the table went.
         for sql in self.patience:
-            yield write(sql)
+            yield execute(sql)
         words = self.words(cap)
         yield from self._drop_former(words)
-        found = yield read(
+        found = yield from fetch(
             "SELECT format('%%I.%%I', n.nspname, p.proname) FROM pg_proc p\n"
             "  JOIN pg_namespace n ON n.oid = p.pronamespace\n"
             "  WHERE p.proname = ANY (%s) AND pg_function_is_visible(p.oid)",
             words.names,
         )
-        for (name,) in found[0]:
-            yield write(f"DROP FUNCTION {name} CASCADE")
+        for (name,) in found:
+            yield execute(f"DROP FUNCTION {name} CASCADE")
         if index:
-            yield write(words.drop_index_sql)
+            yield execute(words.drop_index_sql)
 
     def _drop_former(self, words: PostgreSQLWords) -> Asking:
         # A table that was moved to another schema takes its triggers along; their functions stay, and do not find it.
-        found = yield read(
+        found = yield from fetch(
             "SELECT t.tgname, p.pronamespace::bigint FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid\n"
             "  JOIN pg_class c ON c.oid = t.tgrelid\n"
             "  WHERE c.oid = to_regclass(%s) AND p.proname = ANY (%s) AND p.pronamespace <> c.relnamespace",
             *(words.table, words.names),
         )
-        if not found[0]:
+        if not found:
             return
-        for trigger, _ in found[0]:
-            yield write(f"DROP TRIGGER {self.dialect.quoted(trigger)} ON {words.table}")
-        found = yield read(  # unless another table has that name there now, and is capped
+        for trigger, _ in found:
+            yield execute(f"DROP TRIGGER {self.dialect.quoted(trigger)} ON {words.table}")
+        found = yield from fetch(  # unless another table has that name there now, and is capped
             "SELECT p.oid::regprocedure::text FROM pg_proc p\n"
             "  WHERE p.proname = ANY (%s) AND p.pronamespace::bigint = ANY (%s) AND pg_has_role(p.proowner, 'USAGE')\n"
             "    AND NOT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid\n"
             "      WHERE f.pronamespace = p.pronamespace AND f.proname = ANY (%s))",
-            *(words.names, [schema for _, schema in found[0]], words.names),
+            *(words.names, [schema for _, schema in found], words.names),
         )
-        for (function,) in found[0]:
-            yield write(f"DROP FUNCTION {function}")
+        for (function,) in found:
+            yield execute(f"DROP FUNCTION {function}")
 
     # Trimming and checking
 
     def _cut(self, words: PostgreSQLWords, key: Row, is_over: Callable[[], bool]) -> Asking:
         # What nobody holds; the locks are on rows that nobody writes any more.
-        found = yield read(words.cut, *key)
-        gone = found[0][0][0] if found[0] else 0
+        found = yield from fetch(words.cut, *key)
+        gone = found[0][0] if found else 0
         return gone, gone < CUT
 
     def _stored(self, words: PostgreSQLWords) -> Asking:
         # Our triggers on the table: kind, whether they fire, their function, and how they compare OLD and NEW.
-        found = yield read(
+        found = yield from fetch(
             "SELECT t.tgname, t.tgtype::int, t.tgenabled::text,\n"
             "  CASE WHEN p.pronamespace = c.relnamespace THEN p.proname ELSE 'of another schema' END,\n"
             f"  t.tgqual IS NULL OR strpos(pg_get_triggerdef(t.oid), ' WHEN ({CHANGED}(ROW(') > 0\n"
@@ -345,7 +344,7 @@ SELECT {NAMED}, (SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = (c.
             words.table,
             list(words.triggers),
         )
-        return {name: facts for name, *facts in found[0]}
+        return {name: facts for name, *facts in found}
 
     def _changed(self, cap: Cap) -> Asking:
         words: PostgreSQLWords = yield from self.here(cap)

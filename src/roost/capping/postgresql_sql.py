@@ -114,7 +114,6 @@ class PostgreSQLWords(Words):
 
     @property
     def index_columns(self) -> tuple[str, ...]:
-        """The columns of the index that Roost makes if none leads to the rows in their order."""
         return tuple(dict.fromkeys([*self.cap.per, *(self.cap.order[:1] if self.cap.older_than else self.cap.order)]))
 
     def named(self, name: str) -> str:

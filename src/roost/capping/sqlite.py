@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from roost.capping.adoption import KEPT, Adoption, Column
-from roost.capping.cap import EPOCHS, FIRST, Asking, Words, read, tells_no_time, write
+from roost.capping.cap import EPOCHS, FIRST, Asking, Words, answered, tells_no_time
 from roost.dialects.conditions import no_utf8
-from roost.dialects.dialect import Row, Statement, Template
+from roost.dialects.dialect import Row, Statement, Template, execute, fetch
 from roost.dialects.sqlite import SQLITE
 from roost.errors import Invalid
 from roost.structures.adopted import Cap
@@ -113,10 +113,10 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
         return "".join([each.lower() if each.isascii() else each for each in name])
 
     def _id(self, table: str, columns: Sequence[Column], by: str | None) -> Asking:
-        found = yield read(
+        found = yield from fetch(
             f"SELECT wr, (SELECT count(*) FROM pragma_index_list(t.name) WHERE origin = 'pk') {LISTED}", table
         )
-        without_rowid, own_key = found[0][0]
+        without_rowid, own_key = found[0]
         primary = sorted([each for each in columns if each.place], key=lambda each: each.place)
         if without_rowid and by is None:
             raise Invalid(
@@ -131,23 +131,23 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
         return (free[0],)
 
     def _fits(self, cap: Cap, columns: Sequence[Column]) -> Asking:
-        found = yield read("SELECT name FROM pragma_table_xinfo(?) WHERE hidden IN (2, 3)", cap.table)
-        if generated := [name for (name,) in found[0] if name in cap.per]:
+        found = yield from fetch("SELECT name FROM pragma_table_xinfo(?) WHERE hidden IN (2, 3)", cap.table)
+        if generated := [name for (name,) in found if name in cap.per]:
             raise Invalid(f"{cap.table}.{generated[0]} is generated, so an UPDATE that changes it cannot be seen")
         # If a primary key compares differently from its columns, two rows could be confused.
         words = self.words(cap)
         where = " AND ".join(f"{words.column(name)} = ?" for name in cap.id)
-        found = yield read(f"EXPLAIN QUERY PLAN SELECT 1 FROM {words.table} WHERE {where}", *(0,) * len(cap.id))
-        if not found[0][0][-1].count("=?") >= len(cap.id):
+        found = yield from fetch(f"EXPLAIN QUERY PLAN SELECT 1 FROM {words.table} WHERE {where}", *(0,) * len(cap.id))
+        if not found[0][-1].count("=?") >= len(cap.id):
             raise Invalid(f"{cap.table}: its primary key and the columns of it have different collations")
         if not cap.per:
             return
         damaged = " OR ".join(f"typeof({each}) = 'text' AND {no_utf8(each)}" for each in map(words.column, cap.per))
-        found = yield read(
+        found = yield from fetch(
             f"SELECT count(*) FROM (SELECT {damaged} AS damaged FROM {words.table} WHERE {words.has_key} "
             f"GROUP BY {words.key}) WHERE damaged"
         )
-        if found[0][0][0]:
+        if found[0][0]:
             raise Invalid(
                 f"{cap.table}: there is a text in {', '.join(cap.per)} that is not UTF-8, so Python cannot read it"
             )
@@ -156,21 +156,25 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
         # The type of a column says little, so its oldest and newest values are examined.
         words = self.words(cap)
         by = words.column(cap.by or "")
-        found = yield read("SELECT upper(type) = 'DATE' FROM pragma_table_xinfo(?) WHERE name = ?", cap.table, cap.by)
-        is_date = bool(found[0][0][0])
+        found = yield from fetch(
+            "SELECT upper(type) = 'DATE' FROM pragma_table_xinfo(?) WHERE name = ?", cap.table, cap.by
+        )
+        is_date = bool(found[0][0])
         # The least and the greatest values that are not texts sort before all texts.
         some = f"SELECT typeof({by}), {by} FROM {words.table} WHERE {by} IS NOT NULL ORDER BY {by}"
-        found = yield read(f"SELECT * FROM ({some} LIMIT {SAMPLE}) UNION SELECT * FROM ({some} DESC LIMIT {SAMPLE})")
-        for type_, value in found[0]:
+        found = yield from fetch(
+            f"SELECT * FROM ({some} LIMIT {SAMPLE}) UNION SELECT * FROM ({some} DESC LIMIT {SAMPLE})"
+        )
+        for type_, value in found:
             if type_ == "blob" or (type_ == "text") is (epoch is not None):
                 number = type_ in ("integer", "real") and epoch is None
                 raise tells_no_time(cap, f"{type_}, such as {value!r}", epoch if type_ == "text" else None, number)
         if epoch is not None:
             return EPOCHS[epoch]
-        texts = [value for _, value in found[0] if value > FIRST]
+        texts = [value for _, value in found if value > FIRST]
         for text in texts:
-            known = yield read("SELECT julianday(?)", text)
-            if known[0][0][0] is None or not IS_DAY_FIRST.match(text) or ZONED.search(text):
+            known = yield from fetch("SELECT julianday(?)", text)
+            if known[0][0] is None or not IS_DAY_FIRST.match(text) or ZONED.search(text):
                 why = "which has a zone" if ZONED.search(text) else "which is no time"
                 wanted = "SQLite can order times that are written as 2008-01-01 22:03:23, all in one zone"
                 raise Invalid(f"{cap.table}.{cap.by} holds {text!r}, {why}; {wanted}")
@@ -179,13 +183,13 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
     def _is_indexed(self, table: str, columns: Sequence[str]) -> Asking:
         name = self.dialect.quoted(table)
         equal = " AND ".join(f"{name}.{self.dialect.quoted(column)} = ?" for column in columns)
-        found = yield read(f"EXPLAIN QUERY PLAN SELECT 1 FROM {name} WHERE {equal}", *(0,) * len(columns))
-        return found[0][0][-1].startswith("SEARCH")
+        found = yield from fetch(f"EXPLAIN QUERY PLAN SELECT 1 FROM {name} WHERE {equal}", *(0,) * len(columns))
+        return found[0][-1].startswith("SEARCH")
 
     def _index(self, cap: Cap) -> Asking:
         # The plan, which must use all columns of the key, and need no sort.
-        found = yield read(f"EXPLAIN QUERY PLAN {self.words(cap).excess(1)}", *(0,) * len(cap.per))
-        steps = [step for *_, step in found[0]]
+        found = yield from fetch(f"EXPLAIN QUERY PLAN {self.words(cap).excess(1)}", *(0,) * len(cap.per))
+        steps = [step for *_, step in found]
         good = len(steps) == 1 and steps[0].startswith("SEARCH") and steps[0].count("=?") >= len(cap.per)
         return str(steps[0]).replace(" i ", f" {cap.table} ", 1) if good else ""
 
@@ -193,61 +197,61 @@ class SQLiteAdoption(Adoption[SQLiteWords]):
         # Estimated from a hundred rows; only the order of magnitude matters.
         words = self.words(cap)
         size = " + ".join(f"coalesce(length(CAST({words.column(each.name)} AS BLOB)), 1)" for each in columns)
-        found = yield read(f"SELECT coalesce(avg(size), 0) FROM (SELECT {size} AS size FROM {words.table} LIMIT 100)")
-        return int(rows * found[0][0][0])
+        found = yield from fetch(
+            f"SELECT coalesce(avg(size), 0) FROM (SELECT {size} AS size FROM {words.table} LIMIT 100)"
+        )
+        return int(rows * found[0][0])
 
     def _make(self, cap: Cap, old: Cap | None, make_index: bool) -> Asking:
         words, quoted = self.words(cap), self.dialect.quoted
         if old is not None:
             yield from self._drop(old, old.index and (make_index or not cap.index))
         if make_index:
-            yield write(words.index_sql)
+            yield execute(words.index_sql)
         yield from self.leads(cap)
         # SQLite fires the newest trigger first. Roost's trigger may delete the inserted row itself, if it is older than
         # the others. So it must be the oldest trigger: the application's triggers then see the row first.
         own = [] if cap.by is None else (yield from self._triggers_on(cap.table))
         for sql in words.triggers.values():
-            yield write(sql)
+            yield execute(sql)
         for name, sql in own:
-            yield write(f"DROP TRIGGER {quoted(name)}")
-            yield write(sql)
+            yield execute(f"DROP TRIGGER {quoted(name)}")
+            yield execute(sql)
 
     def _triggers_on(self, table: str) -> Asking:
         # Name and text, in the order of their creation.
-        found = yield read(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?) ORDER BY rowid",
-            table,
-        )
-        return found[0]
+        made = "type = 'trigger' AND lower(tbl_name) = lower(?)"
+        return fetch(f"SELECT name, sql FROM sqlite_master WHERE {made} ORDER BY rowid", table)
 
     def _drop(self, cap: Cap, index: bool) -> Asking:
         words = self.words(cap)
         for name in words.triggers:
-            yield write(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
+            yield execute(f"DROP TRIGGER IF EXISTS {self.dialect.quoted(name)}")
         if index:
-            yield write(words.drop_index_sql)
+            yield execute(words.drop_index_sql)
 
     def _cut(self, words: SQLiteWords, key: Row, is_over: Callable[[], bool]) -> Asking:
         # Row by row: the lock blocks all writers, and one row may take long.
         cap = words.cap
-        found = yield read(words.excess(SLICE), *key)
+        found = yield from fetch(words.excess(SLICE), *key)
         holes = self.dialect.holes(len(cap.id))
         delete = Template(words.delete(f"({holes})" if len(cap.id) > 1 else holes))
         deleted = 0
-        for row in found[0]:
+        for row in found:
             if not (yield Statement(delete, [row])):
                 raise Invalid(f"{cap.table}: {KEPT}")
             deleted += 1
             if is_over():
                 return deleted, False
-        return deleted, len(found[0]) < SLICE
+        return deleted, len(found) < SLICE
 
     def _changed(self, cap: Cap) -> Asking:
         stored = dict((yield from self._triggers_on(cap.table)))
         return [name for name, sql in self.words(cap).triggers.items() if stored.get(name) != sql]
 
     def key_values(self, cap: Cap, key: Row) -> Asking:
-        """Return the key, or what is wrong with it: SQLite cannot store every Python value."""
-        yield from ()
-        odd = [value for value in key if not isinstance(value, STORED)]
-        return Invalid(f"{cap.table}: {odd[0]!r} is no key; SQLite has int, float, str and bytes") if odd else key
+        """Return the key; `Invalid` for a value that SQLite cannot store."""
+        for value in key:
+            if not isinstance(value, STORED):
+                raise Invalid(f"{cap.table}: {value!r} is no key; SQLite has int, float, str and bytes")
+        return answered(key)

@@ -209,8 +209,11 @@ def _rules(plan: StructurePlan) -> Iterator[Rule]:
         _readable(plan, column, f"r.{plan.dialect.name_of(column)}") for column in plan.structure.key.columns
     )
     for column in plan.structure.columns:
-        if wrong(plan.dialect, column, column.name):
-            yield _value_rule(plan, column, key)
+        name = plan.dialect.name_of(column)
+        if condition := wrong(plan.dialect, column, name):
+            message = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
+            where = f"{name} IS NOT NULL AND ({condition})"
+            yield "value", f"SELECT {key}, {message}\n  FROM {plan.rows_table} r WHERE {where}"
     yield from plan.rules()
 
 
@@ -219,13 +222,3 @@ def _readable(plan: StructurePlan, column: Column, name: str) -> str:
     if plan.dialect.name != "sqlite" or column.type.kind != "text":
         return name
     return f"CASE WHEN {no_utf8(name)} THEN CAST({name} AS BLOB) ELSE {name} END"
-
-
-def _value_rule(plan: StructurePlan, column: Column, key: str) -> Rule:
-    name = plan.dialect.name_of(column)
-    message = plan.dialect.literal(f"{column.name} does not fit {column.type.spec}")
-    return (
-        "value",
-        f"SELECT {key}, {message}\n"
-        f"  FROM {plan.rows_table} r WHERE {name} IS NOT NULL AND ({wrong(plan.dialect, column, name)})",
-    )

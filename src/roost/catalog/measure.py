@@ -102,13 +102,6 @@ def few(columns: str, table: str, where: str = "", order: str = "") -> str:
     return f"(SELECT {columns} FROM {table}{where}{order} LIMIT {MOST + 1}) q"
 
 
-def exact_sum(plan: StructurePlan, column: str) -> str:
-    """Return two columns: the high part of a sum, in units of 2^32, and the rest. SQLite's sums have 64 bits."""
-    if plan.dialect.family == "sqlite":
-        return f"coalesce(sum({column} / {2**32}), 0), coalesce(sum({column} % {2**32}), 0)"
-    return f"0, coalesce(sum({column}), 0)"
-
-
 def _statistics(
     plan: StructurePlan,
 ) -> Generator[Statement, Any, tuple[int | None, Count | None, int | None, int | None, Count | None]]:
@@ -134,7 +127,7 @@ def _by_heads(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, A
     names = plan.dialect.names(plan.structure.key.columns)
     columns = [column.name for column in plan.layout[plan.head_table]]
     summed = [name for name in ("sequence", "n") if name in columns]
-    sums = "".join(f", {exact_sum(plan, name)}" for name in summed)
+    sums = "".join(f", {plan.dialect.exact_sum(name)}" for name in summed)
     source = few(", ".join(summed) or "1 AS one", plan.head_table, order=names)
     ((n, *parts),) = yield from fetch(f"SELECT count(*){sums} FROM {source}")
     total = {name: int(parts[2 * i]) * 2**32 + int(parts[2 * i + 1]) for i, name in enumerate(summed)}
@@ -152,7 +145,7 @@ def _by_rows(plan: ProgramPlan, estimate: int | None) -> Generator[Statement, An
     several = isinstance(structure, (Counter, Set))  # rows of a key
     counts = isinstance(structure, Counter)
     source = few(f"{names}, n" if counts else names, plan.rows_table, order=names)
-    sums = f", {exact_sum(plan, 'n')}" if counts else ""
+    sums = f", {plan.dialect.exact_sum('n')}" if counts else ""
     ((n, *parts),) = yield from fetch(f"SELECT count(*){sums} FROM {source}")
     keys = rows = _count(n, estimate)
     if several:

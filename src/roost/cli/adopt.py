@@ -24,7 +24,7 @@ from roost.structures.clock import in_words
 
 @click.command()
 @click.argument("table")
-@click.option("--per", metavar="COLUMN[,COLUMN]", help="The columns of the key.")
+@click.option("--per", multiple=True, metavar="COLUMN[,COLUMN]", help="The columns of the key.")
 @click.option("--keep", type=click.IntRange(1, 2**31 - 1), metavar="N", help="Rows per key.")
 @click.option(
     "--newest-by", metavar="COLUMN", help="The column whose larger value is newer; by default, an integer primary key."
@@ -73,13 +73,12 @@ def cap(
       roost cap requests --older-than 12h --by at --epoch ms
       roost cap visits --watch --store mysql://user@host/app
     """
+    rule["per"] = [each.strip() for columns in rule["per"] for each in columns.split(",")] or None
     given = {option for option, value in rule.items() if value is not None}
     if given & {"per", "keep", "newest_by"} and given & {"older_than", "by", "epoch", "offset"}:
         raise click.UsageError("a table is kept short by --per and --keep, or by --older-than and --by, not by both")
     if rule["definer"] and not all(rule["definer"].rpartition("@")):
         raise click.UsageError("--definer is an account with its host, as roostcap@localhost")
-    if rule["per"] is not None:
-        rule["per"] = [each.strip() for each in rule["per"].split(",")]
     with settings.open() as store:
         found = bursts.inspect(store, table, **rule)
         if dry_run:

@@ -70,7 +70,7 @@ def console(
         if importlib.util.find_spec(module) is None:
             raise Failure(f"the console needs {module}: `pip install 'roost[console]'` brings it")
     from roost.console.app import Options, allowed, serve  # of the extra
-    from roost.console.looking import SECONDS
+    from roost.console.reading import SECONDS
 
     if url is not None:
         settings.store = url

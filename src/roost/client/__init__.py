@@ -1,8 +1,7 @@
 """A client for HandlerSocket servers (Roost's, and MariaDB's plugin), for threads and for asyncio."""
 
-from roost.client.aio import AsyncHandlerSocket, AsyncPool
 from roost.client.requests import BytesIndex, Index, Request
-from roost.client.sync import HandlerSocket, Pool
+from roost.client.sockets import AsyncHandlerSocket, AsyncPool, HandlerSocket, Pool
 from roost.structures.index.declaration import Where, While
 
 __all__ = [

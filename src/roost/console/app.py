@@ -31,8 +31,7 @@ import roost
 from roost.cli.values import key_from_text, text_parser
 from roost.console import pictures, wording
 from roost.console.guard import Guard
-from roost.console.looking import SECONDS, Looker, Samples
-from roost.console.reading import aged, expiring, key_of, keys_of
+from roost.console.reading import SECONDS, Looker, Samples, aged, expiring, key_of, keys_of
 from roost.contrib.prometheus import StructureCollector
 from roost.databases.addresses import Address
 from roost.structures.registry import console_of
@@ -148,7 +147,6 @@ class Pages:
         return self.page("structure.html", **facts, after=after, measured=measured)
 
     def doctor(self, request: Request) -> Response:
-        """How each guarantee holds in this database."""
         return self.page("doctor.html", found=self.store.doctor())
 
     async def check(self, request: Request) -> Response:
@@ -171,7 +169,6 @@ class Pages:
         )
 
     def metrics(self, request: Request) -> Response:
-        """How full the structures are, for Prometheus."""
         return PlainTextResponse(generate_latest(self.registry))
 
     # --- changing -------------------------------------------------------------------------------------------------

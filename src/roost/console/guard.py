@@ -58,7 +58,6 @@ class Guard:
         return made
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that may not pass, else pass it on."""
         if scope["type"] != "http":
             return  # no WebSockets; uvicorn closes them
 

@@ -92,8 +92,7 @@ class RoostCache(BaseCache):
         """
         if isinstance(delta, int):
             try:
-                found: int = added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None), self.codec)
-                return found
+                return int(added(self.store.run, self.cache, key, int(delta), int(delta), self._ttl(None), self.codec))
             except (Invalid, Overflow):  # one of the numbers is no int of 64 bits
                 pass
         total: int = (self.get(key) or 0) + delta

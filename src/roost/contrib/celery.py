@@ -55,8 +55,7 @@ class RoostBackend(KeyValueStoreBackend):  # type: ignore[misc]
         self._opened.run(self.cache.delete(storable(key)))
 
     def incr(self, key: str) -> int:
-        count: int = self._opened.play(adding(self.cache, storable(key), 1, 1, self.expires or None))
-        return count
+        return int(self._opened.play(adding(self.cache, storable(key), 1, 1, self.expires or None)))
 
     def expire(self, key: str, value: float) -> None:
         self._opened.run(self.cache.touch(storable(key), value or None))

@@ -29,7 +29,6 @@ class Executor(ABC):
         """Send a text; return its rows, or how many it has changed. Raise our error for one of the driver's."""
 
     def execute(self, wanted: Wanted) -> Any:
-        """Run a statement and return its answer, or obey a control word."""
         if isinstance(wanted, Together):
             return [self.execute(each) for each in wanted.statements]
         if not isinstance(wanted, Statement):
@@ -74,7 +73,6 @@ class Executor(ABC):
                 self._unlocking = f"SELECT RELEASE_LOCK({NAME})"
 
     def unlock(self) -> None:
-        """Release the lock if it belongs to the session."""
         unlocking, self._unlocking = self._unlocking, ""
         if unlocking:
             self.answer(unlocking)

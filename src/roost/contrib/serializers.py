@@ -112,11 +112,9 @@ class JSON:
         self._back: dict[str, Any] = {"dict": dict, "int": int, **{tag.name: tag.back for tag in every}}
 
     def dumps(self, value: Any) -> bytes:
-        """Return a value as bytes."""
         return json.dumps(self._out(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     def loads(self, data: bytes) -> Any:
-        """Return the value."""
         return json.loads(data, object_hook=self._in)
 
     def _out(self, value: Any) -> Any:
@@ -156,8 +154,7 @@ class MsgPack(JSON):
         self._pack, self._unpack = msgpack.packb, msgpack.unpackb
 
     def dumps(self, value: Any) -> bytes:
-        packed: bytes = self._pack(self._out(value))
-        return packed
+        return bytes(self._pack(self._out(value)))
 
     def loads(self, data: bytes) -> Any:
         return self._unpack(data, object_hook=self._in)

@@ -166,8 +166,7 @@ def _ask_primary(connection: Any) -> str:
             primary = connection.primary
             primary.wait = Wait(connection.wait.deadline)
             primary.look()
-            position: str = primary.position()
-            return position
+            return str(primary.position())
         except (ConnectionLost, ReadOnly):
             connection.leave_primary()
             connection.pause(connection.wait)

@@ -39,6 +39,7 @@ BACK = f"ROLLBACK TO {SAVEPOINT}"
 RELEASE = f"RELEASE {SAVEPOINT}"
 WRITERS = "roost_writers"  # where a batch writes its number
 READS = (Control.BEGIN_READ, Control.BEGIN_READ_NOWAIT)
+BEGINS = (*READS, Control.BEGIN, Control.BEGIN_NOWAIT, Control.BEGIN_ALONE)
 
 # The distance between the numbers of two batches. An operation by itself adds its result to its number; the last number
 # of the range belongs to a look-up (see `look_up`).
@@ -85,7 +86,6 @@ class Prepared:
         return False
 
     def new_name(self) -> str:
-        """Return the name for another statement."""
         self._made += 1
         return f"roost_{self.session}_{self._made}"
 
@@ -297,13 +297,7 @@ class ServerConnection(Reconnecting):
 
     def obey(self, word: Control) -> Any:
         match word:
-            case (
-                Control.BEGIN
-                | Control.BEGIN_NOWAIT
-                | Control.BEGIN_ALONE
-                | Control.BEGIN_READ
-                | Control.BEGIN_READ_NOWAIT
-            ):
+            case _ if word in BEGINS:
                 self._mark, self._parts, self._over = "", 0, False
                 self._later.clear()
                 self._reads, self._begun_by = word in READS, word
@@ -395,8 +389,7 @@ class ServerConnection(Reconnecting):
     @property
     def received(self) -> int:
         """The bytes of the last answer, as far as they were counted: at least where there were many."""
-        received: int = self.raw.received
-        return received
+        return int(self.raw.received)
 
     @abstractmethod
     def position(self) -> str:

@@ -7,6 +7,7 @@ from roost.types.columns import Column
 
 _DIGITS = "[0-9]" * 2
 _MOMENT = f"{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS} [0-2][0-9]:[0-5][0-9]:[0-5][0-9].{_DIGITS}{_DIGITS}{_DIGITS}"
+_UUID = "-".join("[0-9a-f]" * n for n in (8, 4, 4, 4, 12))
 PIECE = 64  # bytes of a text that are walked through at a time
 
 
@@ -93,7 +94,7 @@ def refused(dialect: Dialect, column: Column, name: str) -> str:
         case "datetime":
             conditions += [_nul(name), wrong(dialect, column, stored(dialect, column, name))]
         case "uuid":
-            conditions += [_nul(name), f"{stored(dialect, column, name)} NOT GLOB '{_uuid()}'"]
+            conditions += [_nul(name), f"{stored(dialect, column, name)} NOT GLOB '{_UUID}'"]
         case "decimal":
             digits = f"ltrim({name}, '-')"
             whole = f"substr({digits}, 1, length({digits}) - {scale + 1})" if scale else digits
@@ -140,15 +141,9 @@ def wanted(dialect: Dialect, column: Column) -> str:
         "decimal": f"a {number} of {limit} digits at most, {column.type.scale} of them behind the point",
         "uuid": "a UUID as text",
     }
-    description = _choice(column) if column.type.enum else words[column.type.kind]
-    return description + (" or NULL" if column.nullable else "")
-
-
-def _choice(column: Column) -> str:
     values = column.type.members
-    return (
-        f"one of {', '.join(map(repr, values))}" if len(values) <= 10 else f"one of its {len(values)} declared values"
-    )
+    listed = ", ".join(map(repr, values)) if len(values) <= 10 else f"its {len(values)} declared values"
+    return words.get(column.type.kind, f"one of {listed}") + (" or NULL" if column.nullable else "")
 
 
 def _other_class(dialect: Dialect, column: Column, name: str) -> str:
@@ -203,8 +198,3 @@ def no_utf8(name: str) -> str:
 def members(dialect: Dialect, column: Column) -> str:
     """Return what is stored for an Enum's members, as the list of an IN."""
     return ", ".join(map(str if column.type.numbered else dialect.literal, column.type.members))
-
-
-def _uuid() -> str:
-    digit = "[0-9a-f]"
-    return "-".join(digit * n for n in (8, 4, 4, 4, 12))

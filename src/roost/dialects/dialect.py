@@ -192,6 +192,7 @@ class Dialect:
     array: str = ""  # the table of an array, as `FROM` has it, with one parameter
     pack: Callable[[Sequence[Any]], Any] = tuple  # makes that parameter of whole numbers, or of texts
     returning: bool = True  # whether an INSERT or DELETE can give back the rows that it wrote
+    lists: Gather = Gather.LIST  # how a list of rows is said
     family: str = ""  # the name of the dialect that this one was derived from; its own where it was not
 
     def __post_init__(self) -> None:
@@ -245,6 +246,12 @@ class Dialect:
         """Return one array parameter per column, with PostgreSQL's casts."""
         bare = [re.split(r"\(| COLLATE", self.types[each.type.kind](each))[0] for each in columns]
         return ", ".join(f"{self.placeholder}::{type_}[]" for type_ in bare)
+
+    def exact_sum(self, column: str) -> str:
+        """Return a sum as two columns: in units of 2^32, and the rest. SQLite's sums have 64 bits, and fail beyond."""
+        if self.is_server:
+            return f"0, coalesce(sum({column}), 0)"
+        return f"coalesce(sum({column} >> 32), 0), coalesce(sum({column} & 4294967295), 0)"
 
     def holes(self, n: int) -> str:
         """Return `n` placeholders, separated by commas."""

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from roost.dialects.dialect import Dialect, doubled, enum_of
+from roost.dialects.dialect import Dialect, Gather, doubled, enum_of
 from roost.types.columns import Column
 
 # A key has at most 3,072 bytes, so a longer column cannot be part of one. It has a type that is stored outside of the
@@ -24,10 +24,6 @@ BYTEWISE = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"  # utf8mb4_bin pads
 
 def _text(limit: int) -> str:
     return f"VARCHAR({limit}) {BYTEWISE}" if limit * 4 <= KEY_BYTES else f"MEDIUMTEXT {BYTEWISE}"
-
-
-def _binary(limit: int) -> str:
-    return f"VARBINARY({limit})" if limit <= KEY_BYTES else "MEDIUMBLOB"
 
 
 def literal(text: str) -> str:
@@ -101,10 +97,6 @@ def _read_moment(value: dt.datetime) -> dt.datetime:
     return value.replace(tzinfo=dt.UTC)
 
 
-def _read_uuid(value: bytes) -> uuid.UUID:
-    return uuid.UUID(bytes=value)
-
-
 MARIADB = Dialect(
     name="mariadb",
     quote="`",
@@ -114,7 +106,9 @@ MARIADB = Dialect(
         "float": lambda _: "DOUBLE",
         "bool": lambda _: "TINYINT",
         "text": lambda column: _text(column.type.limit or 0),
-        "binary": lambda column: _binary(column.type.limit or 0),
+        "binary": lambda column: (
+            f"VARBINARY({column.type.limit})" if (column.type.limit or 0) <= KEY_BYTES else "MEDIUMBLOB"
+        ),
         "datetime": lambda _: "DATETIME(6)",
         "date": lambda _: "DATE",
         "decimal": lambda column: f"DECIMAL({column.type.limit}, {column.type.scale})",
@@ -125,7 +119,7 @@ MARIADB = Dialect(
     decoders={
         "bool": lambda _: bool,
         "datetime": lambda _: _read_moment,
-        "uuid": lambda _: _read_uuid,
+        "uuid": lambda _: lambda value: uuid.UUID(bytes=value),
         "enum": enum_of,
     },
     order={"text": "{0}, LENGTH({0})"},  # a sort fills texts up with NUL, so 'a' and 'a\0' tie
@@ -158,4 +152,5 @@ MYSQL = replace(
     for_share=" FOR SHARE",
     nowait=" NOWAIT",
     returning=False,
+    lists=Gather.ROW_LIST,
 )

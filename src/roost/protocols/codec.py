@@ -99,7 +99,6 @@ class Piece:
         return self.halves[1].ended if self.halves else self.done and self.rest is None and not self.late
 
     def halve(self, first: Any, second: Any) -> tuple[Piece, Piece]:
-        """Go on as two pieces with these requests."""
         one = Piece(self.session, first, before=self.before)
         self.halves = one, Piece(self.session, second, before=one)
         return self.halves
@@ -135,7 +134,7 @@ class Responder:
     def play(self) -> Generator[Any, Any, None]:
         """Answer the requests, as far as the budget allows; yield requests to the database, and be sent their results.
 
-        What is yielded has `run(database, context)`, a generator; database: see `roost.store.served.Database`.
+        A request is the name of a method of `roost.store.served.Database`, a generator, and what it is given.
         """
         raise NotImplementedError
 

@@ -92,7 +92,6 @@ class Client(asyncio.Protocol):
         self._pace = PACE
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection, or refuse it if the server is shutting down."""
         server = self.server
         self.transport = cast(asyncio.Transport, transport)
         if server.draining:

@@ -97,7 +97,6 @@ class Totals:
 
 
 def totals(memory: mmap.mmap | bytearray) -> Totals:
-    """Read a block, in the process that made it."""
     numbers = _NUMBERS.unpack_from(memory)
     durations = struct.unpack_from(f"@{len(BOUNDS) + 1}Q", memory, _NUMBERS.size)
     return Totals(dict(zip(NAMES, numbers, strict=True)), list(durations))
@@ -115,5 +114,4 @@ def make_block() -> tuple[int, mmap.mmap]:
 
 
 def map_block(fd: int) -> mmap.mmap:
-    """Map a block made by another process."""
     return mmap.mmap(fd, BYTES)

@@ -1,10 +1,14 @@
-"""The listening sockets. The supervisor keeps them open, so clients in their queues survive the death of a worker."""
+"""The listening sockets, and TLS on them: one context per process, whose certificate can be replaced.
+
+The supervisor keeps the sockets open, so clients in their queues survive the death of a worker.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+import ssl
 import stat
 import sys
 import time
@@ -14,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from roost.databases.addresses import Address
-from roost.errors import CannotOpen
-from roost.server.settings import Service
+from roost.errors import CannotOpen, Invalid
+from roost.server.settings import Service, Settings
 
 BACKLOG = 1024  # connections that wait to be accepted; asyncio also accepts up to this many at once
 PATIENCE = 2.0  # seconds to wait until the workers of a killed supervisor have released an address
@@ -138,3 +142,33 @@ def _remove_what_nobody_listens_at(path: str) -> None:
     except BlockingIOError:
         pass  # its queue is full
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return a context with the settings' certificate; None if they name none; `Invalid` if it cannot be loaded."""
+    if settings.tls_cert is None:
+        return None
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # TLS 1.2 or later, Python's default
+    _load(made, settings.tls_cert, settings.tls_key)
+    return made
+
+
+def renew(old: ssl.SSLContext | None, settings: Settings) -> None:
+    """Use another certificate for new connections; `Invalid` if it cannot be loaded, and the old one stays."""
+    if old is not None and settings.tls_cert is not None:
+        tls_context(settings)  # tested on a new context first: a certificate with a wrong key would be half loaded
+        _load(old, settings.tls_cert, settings.tls_key)
+
+
+def _load(into: ssl.SSLContext, certificate: str, key: str | None) -> None:
+    files = certificate if key is None else f"{certificate} with {key}"
+    try:
+        into.load_cert_chain(certificate, key, password=_no_password)
+    except ssl.SSLError as error:
+        raise Invalid(f"TLS: {files} is not a PEM certificate with its private key ({error.reason})") from error
+    except OSError as error:
+        raise Invalid(f"TLS: {files} cannot be read: {error.strerror}") from error
+
+
+def _no_password() -> str:
+    raise Invalid("TLS: the private key is encrypted, and a server cannot ask for its password")

@@ -71,7 +71,6 @@ class InTasks:
         self._databases[0].forget()
 
     async def close(self) -> None:
-        """Close the database connections when their turns have ended."""
         while len(self._free) < len(self._databases):
             self._all_free = asyncio.Event()
             await self._all_free.wait()

@@ -80,7 +80,6 @@ class Standby:
     line: socket.socket
 
     def end(self) -> None:
-        """Kill a process that is not needed."""
         self.line.close()
         self.process.kill()
         self.process.wait()
@@ -111,7 +110,6 @@ class Standbys:
                 pass  # `take` tries again when a process is needed, and reports the error
 
     def end(self) -> None:
-        """Kill the standby process, and start no other."""
         self._ended = True
         if self._kept is not None:
             self._kept.end()
@@ -264,7 +262,6 @@ class Slot:
             self._control.say("stop")
 
     def kill(self) -> bool:
-        """Kill the process; return whether there was one."""
         if self._process is None:
             return False
         self._process.kill()

@@ -21,8 +21,8 @@ from roost.protocols.codec import Piece
 from roost.protocols.codec import Session as MemcachedSession
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.handlersocket.opened import Openings, Session
+from roost.protocols.memcached.asked import Values
 from roost.protocols.memcached.codec import Memcached
-from roost.protocols.memcached.values import Values
 from roost.server.client import PACE, Client, Codec, Pieces
 from roost.server.counters import Counters
 from roost.server.players import InTasks
@@ -97,7 +97,6 @@ class Server:
             self.codecs[Memcached.name] = Memcached(values, stats, settings.memcached_once)
 
     def may_open(self, database: str, table: str) -> bool:
-        """Whether a table may be opened, by the names of the database and the table."""
         if database in self._names:
             return self.settings.allows(table, any_case=not self._schemas)
         return self._schemas and bool(database) and self.settings.allows(f"{database}.{table}", any_case=False)
@@ -236,7 +235,6 @@ class Server:
             client.abort()
 
     async def close(self) -> None:
-        """Close the database when the running turns have ended."""
         await self._player.close()
 
 
@@ -280,7 +278,6 @@ class InLoop:
             server.schedule()
 
     async def close(self) -> None:
-        """Close the connection."""
         self._database.close()
 
     def _locked(self, pieces: Pieces, now: float) -> Pieces:

@@ -30,7 +30,6 @@ SERVICES: tuple[Service, ...] = ("read", "write", "memcached")
 
 
 def protocol_of(service: Service) -> str:
-    """Return the name of the protocol that a service speaks."""
     return "memcached" if service == "memcached" else "handlersocket"
 
 
@@ -398,7 +397,6 @@ def _must_be_known(name: str, shown: str, spelt: Callable[[str], str], known: li
 
 
 def secret_of(path: object) -> str:
-    """Return the secret in the only line of a file."""
     try:
         with open(_text(path), encoding="utf-8") as file:
             text = file.read(SECRET_BYTES)

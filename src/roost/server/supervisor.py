@@ -21,8 +21,7 @@ from dataclasses import replace
 
 from roost.databases.addresses import Address
 from roost.errors import CannotOpen, Error
-from roost.server import tls
-from roost.server.listeners import Listener, listen
+from roost.server.listeners import Listener, listen, tls_context
 from roost.server.processes import Slot, Standbys
 from roost.server.settings import ROLES, Settings, reloaded
 
@@ -65,7 +64,7 @@ class Supervisor:
 
     async def run(self) -> int:
         """Serve until a signal; return the exit code. `CannotOpen` or `Invalid` if it cannot start."""
-        tls.context(self.settings)  # so that a wrong certificate is reported once, not by every worker
+        tls_context(self.settings)  # so that a wrong certificate is reported once, not by every worker
         try:
             self._listen()
             loop = asyncio.get_running_loop()
@@ -190,7 +189,7 @@ class Supervisor:
     def _reload(self) -> None:
         try:
             wanted = self._load()
-            tls.context(wanted)
+            tls_context(wanted)
         except Error as error:
             log.error("the settings stay as they were: %s", error)
             return

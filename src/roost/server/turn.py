@@ -76,7 +76,6 @@ class Turn:
             self._attempt = None
 
     def committed(self) -> None:
-        """Keep the answers of the last attempt, and count the requests."""
         responder, counters = self._attempt, self.counters
         assert responder is not None
         self._attempt = None
@@ -117,15 +116,15 @@ class Requests(Part):
         pieces = self._ready()
         if not pieces or not database.budget.open:
             return []
-        if turn.codec.opens or not database.looks:
-            database.look(context)
+        database.look(context)
         responder = turn.begin(pieces, database.budget)
         try:
             work = responder.play()
             asked = next(work, None)
             while asked is not None:
                 begun = monotonic()
-                answer = yield from asked.run(database, context)
+                method, *given = asked
+                answer = yield from getattr(database, method)(*given)
                 responder.elapsed = monotonic() - begun
                 try:
                     asked = work.send(answer)
@@ -147,7 +146,6 @@ class Requests(Part):
         return None
 
     def committed(self, stats: object = None) -> None:
-        """Keep the answers for the connections, and count the requests."""
         self._turn.committed()
 
     def refuse(self, error: BaseException) -> None:

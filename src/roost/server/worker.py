@@ -22,9 +22,8 @@ from typing import Any, cast
 from roost.errors import CannotOpen, Error
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.memcached.codec import Memcached
-from roost.server import tls
 from roost.server.counters import Counters, map_block
-from roost.server.listeners import BACKLOG
+from roost.server.listeners import BACKLOG, renew, tls_context
 from roost.server.processes import Channel, log_to_stderr
 from roost.server.settings import Role, Settings, protocol_of
 
@@ -89,7 +88,7 @@ class Worker:
         self._room = _allowed_files() - SPARE_FILES
         self._refused: set[_Refused] = set()
         self._served = self._make(settings, self._role, self._counters)
-        self._context = tls.context(settings)
+        self._context = tls_context(settings)
         for service, fd in zip(message["services"], sockets, strict=True):
             self._acceptors.append(_Acceptor(self, socket.socket(fileno=fd), protocol_of(service), self._context))
 
@@ -142,7 +141,7 @@ class Worker:
 
     def _reload(self, settings: Settings) -> None:
         try:
-            tls.replace(self._context, settings)
+            renew(self._context, settings)
         except Error as error:
             self._control.say("kept", reason=str(error))
             return

@@ -384,8 +384,6 @@ class Core:
         return self._on_own_connection(lambda _: make())
 
     def doctor(self) -> list[Finding]:
-        """Examine the database, and return the findings of `doctor`."""
-
         def ask(session: int | None) -> Work[list[Finding]]:
             found = yield from examine(self.engine.dialect, self.engine.durability, session)
             return found + (yield from pickled(self.known.catalog))

@@ -78,7 +78,6 @@ class Link:
             connection.close()
 
     def close(self) -> None:
-        """Wait until the link is not in use, and close the connection."""
         with self.using:
             self.drop()
 

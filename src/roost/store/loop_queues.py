@@ -32,7 +32,6 @@ class LoopQueues:
         return self._slow[number]
 
     async def drained(self) -> None:
-        """Wait until all queues are empty."""
         for queue in (self.reads, self.writes):
             await queue.drained()
         for queue in self._slow.values():  # last, since the other queues move atoms into these
@@ -91,7 +90,6 @@ class LoopQueue:
         return free == self._most or (free > 0 and len(self._waiting) >= MANY)
 
     async def drained(self) -> None:
-        """Wait until the queue is empty and no batch runs."""
         if self._called or len(self._free) < self._most:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)

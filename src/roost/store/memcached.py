@@ -101,38 +101,11 @@ class CacheCore:
         return atom.answer[0]
 
     def submit(self, atoms: Sequence[Atom], reader: int = 0) -> None:
-        """Run atoms until each has its answer."""
         self.run(atoms)
 
     def run(self, atoms: Sequence[Atom], *, single: bool = True) -> None:
         """Run atoms until each has its answer; they share exchanges."""
         self._open()
-        if len(atoms) == 1 and len(atoms[0].operations) == 1:
-            self._one(atoms[0])
-            done = int(atoms[0].error is None)
-        else:
-            self._several(atoms)
-            done = sum([len(atom.operations) for atom in atoms if atom.error is None])
-        with self._mutex:
-            self._stats.batches += 1
-            self._stats.operations += done
-
-    def _one(self, atom: Atom) -> None:
-        # Does the same as `_several`, without the grouping.
-        (op,) = atom.operations
-        try:
-            plan = self.plan(op.structure)
-            if op.verb in READS:
-                atom.results = drive(plan.read(atom.operations), self.engine)
-            else:
-                item = plan.structure.item(op.args[0])
-                self._perform(self.engine, plan, item, atom.operations, time.monotonic() + self.timeout)
-                atom.results = (None,)
-        except Error as error:
-            atom.error = error
-        atom.done = True
-
-    def _several(self, atoms: Sequence[Atom]) -> None:
         engine = self.engine.for_turn()
         reads: list[tuple[Atom, int]] = []
         writes: dict[str, list[Atom]] = {}
@@ -153,6 +126,9 @@ class CacheCore:
         deadline = time.monotonic() + self.timeout
         for item, waiting in writes.items():
             self._write(engine, item, waiting, deadline)
+        with self._mutex:
+            self._stats.batches += 1
+            self._stats.operations += sum([len(atom.operations) for atom in atoms if atom.error is None])
 
     def give_up(self, atom: Atom) -> None:
         """Do nothing: `Core` forgets an atom's lock here, and memcached has no locks."""

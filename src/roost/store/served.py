@@ -60,7 +60,6 @@ class Reasons:
         self._said: dict[str, float] = {}
 
     def say(self, reason: str) -> None:
-        """Log a reason, unless it was logged just now."""
         now = time.monotonic()
         if now >= self._said.get(reason, -REPEATED) + REPEATED:
             if len(self._said) >= MOST_REASONS:
@@ -69,7 +68,6 @@ class Reasons:
             log.log(self._level, self._text, reason)
 
     def end(self) -> bool:
-        """Forget the reasons; return whether there were any."""
         said = bool(self._said)
         self._said.clear()
         return said
@@ -105,7 +103,6 @@ class Remembered:
         return None if make is None else make(structure, *asked[2:])
 
     def keep(self, asked: Asked, index: OpenedIndex) -> None:
-        """Remember an index that was opened."""
         if len(self.indexes) >= MOST_OPENED:
             self.tables.clear()
             self.indexes.clear()
@@ -142,7 +139,8 @@ class Database(ABC):
         self._dialect = dialect
         self._remembered = remembered
         self._known = remembered.known
-        self._context = Context(utc_now)
+        self._fresh = Context(utc_now)
+        self._context = self._fresh  # of the present transaction
         self._lenient = Known(dialect)  # for operations on structures that no client has opened
         self._stats = Stats()
         self._tokens: dict[float, Once] = {}  # by the seconds for which tokens are stored
@@ -172,7 +170,7 @@ class Database(ABC):
         """
         self._wait(waits)
         connection = self._connection
-        batch = Batch(self._dialect, self._context, self._stats, slow_path)
+        batch = Batch(self._dialect, self._fresh, self._stats, slow_path)
         begin = Control.BEGIN if part.writes else Control.BEGIN_READ
         try:
             batch.drive(begin if waits else NOWAIT[begin], lambda: part, connection)
@@ -230,10 +228,10 @@ class Database(ABC):
             raise missing
         return from_definition(stored)
 
-    def operate(self, operations: Sequence[Operation[Any]], context: Context) -> Plan:
+    def operate(self, operations: Sequence[Operation[Any]]) -> Plan:
         """Run operations of structures, each with its own outcome; a failing statement is the error of all of them."""
         self.budget.request()
-        return (yield from self._lenient.perform(operations, context))
+        return (yield from self._lenient.perform(operations, self._context))
 
     def once(
         self,
@@ -241,7 +239,6 @@ class Database(ABC):
         seconds: float,
         operations: Sequence[Operation[Any]],
         answered: Callable[[Sequence[Any]], bytes],
-        context: Context,
     ) -> Generator[Any, Any, bytes | Error]:
         """Run operations and return their answer, which is stored for a token; or return the stored one.
 
@@ -251,21 +248,21 @@ class Database(ABC):
         tokens = self._tokens.get(seconds) or self._tokens.setdefault(seconds, Once(self._dialect, seconds))
 
         def work() -> Plan:
-            results = yield from self._lenient.perform(operations, context)
+            results = yield from self._lenient.perform(operations, self._context)
             error = next((each for each in results if isinstance(each, Error)), None)
             return [answered(results).decode("latin-1") if error is None else error]
 
         yield Control.SAVEPOINT
         trusts = self._known.trusts(self._known.target(operations[0].structure))
-        (answer,) = yield from tokens.perform(token, trusts, work(), context)
+        (answer,) = yield from tokens.perform(token, trusts, work(), self._context)
         if isinstance(answer, Error):
             yield Control.BACK
         yield Control.RELEASE
         return kept(answer) if isinstance(answer, Error) else answer.encode("latin-1")
 
-    @abstractmethod
     def look(self, context: Context) -> None:
         """At the start of a transaction, note whether opened tables or structures may have changed."""
+        self._context = context
 
     def confirm(self) -> Generator[Any, Any, None]:
         """At the end of a transaction, check the opened tables that no statement has checked."""
@@ -349,7 +346,7 @@ class Database(ABC):
             return result
 
         self.budget.run(writes)
-        bulk = index.compiled.get(shape) or bulk_of(index, shape, self._dialect)
+        bulk = index.compiled.get(shape) or bulk_of(index, shape)
         return (yield from bulk.run(columns, alone, self.budget))
 
     @abstractmethod

@@ -39,7 +39,6 @@ from roost.errors import (
     StatementFailed,
 )
 from roost.store.served import Database, Remembered, kept
-from roost.store.store import utc_now
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.opened import READ_TABLE, OpenedIndex, guarded
@@ -92,6 +91,7 @@ class FileDatabase(Database):
         self._connection.checkpoint()
 
     def look(self, context: Context) -> None:
+        super().look(context)
         seen = (self._connection.opened, self._connection.schema)
         if self._seen != seen:
             self._seen = seen
@@ -142,9 +142,7 @@ class ServerDatabase(Database):
 
     def __init__(self, engine: Engine, remembered: Remembered, timeout: float, connection: Connection) -> None:
         super().__init__(engine.dialect, remembered)
-        self._context = Context(utc_now)
         self._timeout = timeout
-        self._careful = False
         self._checked: set[Table] = set()  # tables that were found unchanged in this transaction
         self._unchecked: set[Table] = set()  # tables used in this transaction, checked or not
         self._connection: Any = connection
@@ -162,21 +160,19 @@ class ServerDatabase(Database):
         self._connection.wait = Wait(until, LOCK_WAIT if waits else 0.0, work=work)
 
     def transact(self, part: Part, slow_path: SlowPath | None = None, *, waits: bool = True) -> Error | None:
-        """Run the requests of a turn as a batch; return the error if no transaction could be begun."""
         failed = super().transact(part, slow_path, waits=waits)
         if failed is None:
             self._remembered.available()
         return failed
 
     def refused(self, error: Error) -> None:
-        """Log why the database is unavailable, if that is the error."""
         if isinstance(error, CannotOpen):
             self._remembered.unavailable(error)
 
     # --- requests of clients --------------------------------------------------------------------------------------
 
     def look(self, context: Context) -> None:
-        self._careful = context.careful
+        super().look(context)
         self._checked.clear()
         self._unchecked.clear()
 
@@ -193,7 +189,7 @@ class ServerDatabase(Database):
 
     def doubts(self) -> bool:
         """Whether a statement may have failed because its table has changed; if so, forget all that was opened."""
-        if self._careful or self._unchecked <= self._checked:
+        if self._context.careful or self._unchecked <= self._checked:
             return False
         self.forget()
         return True
@@ -206,7 +202,7 @@ class ServerDatabase(Database):
 
     def _has_changed(self, table: Table) -> None:
         self.forget()
-        if self._careful:
+        if self._context.careful:
             raise Conflict(f"{table.name} was changed while it was being read")
         raise Careful
 
@@ -256,14 +252,13 @@ class ServerDatabase(Database):
         self._unchecked.add(table)
 
     def run(self, index: Any, shape: Shape, columns: Columns, last: bool = False) -> Results:
-        """Run like requests; return the results of the first ones, at least one."""
         reads = shape.verb == "find"
         few = reads and len(columns[0]) == 1
         work = self._run_one(index, shape, columns) if few else super().run(index, shape, columns)
         try:
             results: list[Any] = yield from self._checking(index.table, work, reads, last, few)
         except Undone:  # their rows are too long for one answer: take fewer requests in the next transaction
-            bulk = bulk_of(index, shape, self._dialect)
+            bulk = bulk_of(index, shape)
             bulk.lot = max(1, min(bulk.lot, len(columns[0])) // 8)
             raise
         return results

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from roost.errors import Invalid
 from roost.structures.clock import fact_in_words
 from roost.structures.console import Console, Table
+from roost.structures.index.values import is_utf8
 from roost.structures.operation import Operation
 from roost.structures.rows import keep_limit
 from roost.structures.structure import Group, Structure
@@ -24,7 +25,7 @@ PER_SECOND = {"seconds": 1, "milliseconds": 1000}
 TIMES = ("zoned", "plain", "date", *PER_SECOND)  # how a column stores the time; see `capping/cap.py`
 OLDEST = 18_250 * DAY  # seconds: fifty years, as numbers count from 1970
 FURTHEST = 14 * 60  # minutes: the greatest offset of a time zone from UTC
-VALUES = (str, bytes, bool, float, decimal.Decimal, uuid.UUID, dt.date)  # beside int, whose size is bounded
+VALUES = (bytes, bool, float, decimal.Decimal, uuid.UUID, dt.date)  # beside int and str
 STATE = ("over", "oldest", "newest")
 
 
@@ -176,9 +177,7 @@ class Adopted(Structure):
 def _is_value(value: Any) -> bool:
     if type(value) is int:
         return INT_MIN <= value <= INT_MAX
-    if isinstance(value, str) and not value.isascii():
-        return value == value.encode(errors="replace").decode()  # a lone surrogate is no character
-    return isinstance(value, VALUES)
+    return is_utf8(value) if isinstance(value, str) else isinstance(value, VALUES)
 
 
 class _Key(Group[Any]):

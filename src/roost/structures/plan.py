@@ -10,6 +10,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, NamedTuple
@@ -43,7 +44,7 @@ SEQUENCE = Column("sequence", ColumnType("int"))
 AT = Column("at", ColumnType("datetime"))
 N = Column("n", ColumnType("int"))
 
-_utc: Callable[[Any], dt.datetime] = CHECKS[AT.type.kind](AT.type)
+_utc: Callable[[Any], dt.datetime] = partial(CHECKS[AT.type.kind], AT.type)
 
 
 @dataclass(frozen=True, slots=True)

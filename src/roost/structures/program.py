@@ -178,7 +178,6 @@ class ProgramPlan(ReadPlan):
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def program(self, verb: str) -> Program:
-        """Return the program of a verb."""
         return self._programs[verb]
 
     def _now(self, verb: str, context: Context) -> Row:
@@ -318,10 +317,8 @@ class ProgramPlan(ReadPlan):
             before = yield from self._run(operations[: readers[0]], context)
             return before + (yield from self._run(operations[readers[0] :], context))
 
-        def verb_of(op: Operation[Any]) -> str:
-            return self.together.get(op.verb, op.verb)
-
-        runs = [(verb, list(run)) for verb, run in groupby(operations, verb_of)]
+        together = groupby(operations, lambda op: self.together.get(op.verb) or op.verb)
+        runs = [(verb, list(run)) for verb, run in together]
         if len(runs) > 1:
             yield from self.take_heads(operations, context)
             context = replace(context, locked=True)

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, Template
-from roost.errors import Invalid
+from roost.dialects.dialect import MOST_ANSWER, Dialect, Row, Statement, execute
 from roost.structures.clock import SECOND, at_moment, duration
 from roost.structures.console import REQUIRED, PeekConsole
 from roost.structures.operation import Operation
@@ -29,10 +28,10 @@ from roost.structures.refusing import RefusingPlan
 from roost.structures.relation import ReadOnly
 from roost.structures.rules import DUE, due_with, rule, sweep
 from roost.structures.steps import OUTCOMES, Do, Door, Give, Head, Leave, Let, Now, Program, Step, number
-from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import Wire
 from roost.structures.words.words import Words
-from roost.types.column_types import ColumnType, whole
+from roost.types.column_types import ColumnType, checked_whole
 from roost.types.columns import Column
 
 MOST = 2**62  # of limit times within: the computation adds two such products in 64 bits
@@ -118,10 +117,8 @@ class RateLimit(Structure[Key]):
 
     def take(self, key: Key, n: int = 1) -> Operation[Taken]:
         """Take `n` at once, 1 to `limit`; if fewer remain, take none."""
-        found = whole(n, 1, self.limit)
-        if found is None:
-            raise Invalid(f"{self.name}: {n!r} cannot be taken at once; it is a whole number from 1 to {self.limit:,}")
-        return Operation(self, "take", (self.key.check(key), found))
+        what = f"{self.name}: what is taken at once is a whole number from 1 to {self.limit:,}"
+        return Operation(self, "take", (self.key.check(key), checked_whole(what, n, 1, self.limit)))
 
     def peek(self, key: Key) -> Operation[Taken]:
         """Return what `take` of one would return, without taking it; `remaining` is how many there are now."""
@@ -136,9 +133,9 @@ class RateLimit(Structure[Key]):
 def _change(plan: RateLimitPlan, _: Facts, new: Facts) -> Generator[Statement, Any, None]:
     # Rounds the moments up to whole microseconds: their parts were counted by the old limit.
     name_of = plan.dialect.name_of
-    yield Statement(Template(f"UPDATE {plan.rows_table} SET tat = tat + 1, part = 0 WHERE part > 0"), [()])
+    yield execute(f"UPDATE {plan.rows_table} SET tat = tat + 1, part = 0 WHERE part > 0")
     facts = f"{name_of(LIMIT)} = {new['limit']}, {name_of(WITHIN)} = {new['within']}"
-    yield Statement(Template(f"UPDATE {plan.words.times} SET {facts}"), [()])
+    yield execute(f"UPDATE {plan.words.times} SET {facts}")
 
 
 def _shown(plan: Any) -> str:
@@ -322,10 +319,10 @@ class RateLimitPlan(RefusingPlan):
         def answer(op: Operation[Any], context: Context) -> Answering:
             return "CASE WHEN {allowed} = 1 THEN {remaining} END", lambda remaining: Taken(True, remaining, 0.0)
 
-        return {"take": Write("take", self._n_of, lambda _, outcomes: _taken(*outcomes[0]), answer=answer)}
+        def rows(op: Operation[Any]) -> Sequence[Row]:
+            return [(*self.key_out(op.args[0]), op.args[1])]
 
-    def _n_of(self, op: Operation[Any]) -> Sequence[Row]:
-        return [(*self.key_out(op.args[0]), op.args[1])]
+        return {"take": Write("take", rows, lambda _, outcomes: _taken(*outcomes[0]), answer=answer)}
 
     def asked(self) -> Mapping[str, Ask]:
         def peeked(_: Operation[Any], found: list[Row]) -> Taken:
@@ -396,7 +393,7 @@ def taking_all(plan: Any, w: Words) -> Iterator[Step]:
     names = [plan.dialect.name_of(each) for each in plan.structure.key.columns]
     given = w.values(plan.structure.key.columns)
     key, keys = ", ".join(names), ", ".join(f"{value} AS {name}" for name, value in given.items())
-    same = " AND ".join(f"r.{name} = t.{name}" for name in names)
+    same = plan.dialect.same(plan.structure.key.columns, "r.", "t.")
     part = ", ".join(given.values())
 
     def fits(moment: str) -> str:

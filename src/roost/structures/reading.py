@@ -173,7 +173,7 @@ class ReadPlan(StructurePlan):
         joined = f"{rows}\n  STRAIGHT_JOIN {table}{alias} FORCE INDEX (PRIMARY) ON {condition}"
         grouped = " GROUP BY q.`#`" if sums else ""
         text = f"SELECT q.`#`, {columns.removeprefix('SELECT ')}\n  FROM {joined}{grouped}"
-        return Template(text, Gather.ROW_LIST if self.dialect.name == "mysql" else Gather.LIST, Answer.ORDINAL)
+        return Template(text, self.dialect.lists, Answer.ORDINAL)
 
     def finding(self, columns: str, table: str, by: Sequence[Column], more: str = "") -> Template:
         """Make SQLite's query for columns of rows `r` that are given by others; many in one statement.

@@ -117,7 +117,6 @@ class ReadOnly(NamedTuple):
         return "1 = 1", STATEMENT, f": {self.instead}"
 
     def triggers(self, plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
-        """Return the view on SQLite and PostgreSQL, with its INSTEAD OF triggers."""
         refuse = [words.refuse(self.never)]
         if isinstance(words, SQLiteViewWords):
             return Made(self.query(plan), refuse, refuse, [self.remove(plan, words.is_old(words.key))])
@@ -125,7 +124,6 @@ class ReadOnly(NamedTuple):
         return Made(self.query(plan), refuse, refuse, [words.refuse(), delete, GONE])
 
     def inlets(self, plan: Any) -> Inlets:
-        """Return the view on MariaDB and MySQL, with what its inlets or procedures do."""
         key = plan.structure.key.columns
 
         def remove(words: MySQLViewWords) -> Inlet:
@@ -143,5 +141,4 @@ class ByDatabase(NamedTuple):
     inlets: Callable[[Any], Inlets]
 
     def triggers(self, plan: Any, words: SQLiteViewWords | PostgreSQLViewWords) -> Made:
-        """Return the view on SQLite and PostgreSQL, with its INSTEAD OF triggers."""
         return (self.on_sqlite if isinstance(words, SQLiteViewWords) else self.on_postgresql)(plan, words)

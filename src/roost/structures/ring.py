@@ -13,7 +13,7 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
-from roost.dialects.dialect import Dialect, Row, Statement, Template, Wanted
+from roost.dialects.dialect import Dialect, Row, Statement, Wanted, execute
 from roost.structures.console import REQUIRED
 from roost.structures.operation import Operation, first
 from roost.structures.plan import AT, SEQUENCE, SLOT, Context, Facts, Rule
@@ -123,7 +123,7 @@ def _change_keep(plan: Any, old: Facts, new: Facts) -> Generator[Wanted, Any, No
         f"UPDATE {rows} SET slot = -1 - {slot} WHERE slot <> {slot}",
         f"UPDATE {rows} SET slot = -1 - slot WHERE slot < 0",
     ):
-        yield Statement(Template(sql), [()])
+        yield execute(sql)
 
 
 class RingWire(EntriesWire):
@@ -212,8 +212,7 @@ class RingPlan(RowsPlan):
             made = f"IF({w.head}.sequence = 0, VALUES(keep), {w.head}.keep)"  # one that `lock` has made
             change = {"keep": made, "sequence": f"{w.head}.sequence + VALUES(sequence)"}
             yield Do(w.put(w.head, heads, [*key], change, f"{w.source} WHERE {place} = {adds}"))
-            joined = " AND ".join(f"h.{name} = {value}" for name, value in key.items())
-            source = f"{w.source} STRAIGHT_JOIN {w.head} h FORCE INDEX (PRIMARY) ON {joined}"
+            source = f"{w.source} STRAIGHT_JOIN {w.head} h FORCE INDEX (PRIMARY) ON {w.mine((), 'h.')}"
             kept, sequence = f"{source} WHERE {place} > {adds} - h.keep", f"h.sequence - {adds} + {place}"
             yield Do(self._put(w, sequence, "h.keep", key, w.values(self.others), kept))
             yield Give([f"(SELECT JSON_OBJECTAGG(q.ord, {sequence}) FROM {source})"])
@@ -221,8 +220,6 @@ class RingPlan(RowsPlan):
         others = {w.dialect.name_of(each): f"s.{w.dialect.name_of(each)}" for each in self.others}
         put = self._put(w, 's."its sequence"', 's."its keep"', {name: f"s.{name}" for name in key}, others, "s")
         put = put.replace(" FROM s ", ' FROM s WHERE s."its place" > s."its count" - s."its keep" ')
-        same_key = " AND ".join(f"h.{name} = q.{name}" for name in key)
-        h_names = ", ".join(f"h.{name}" for name in key)
         yield Give(
             [
                 f"""WITH q AS MATERIALIZED (
@@ -232,10 +229,10 @@ class RingPlan(RowsPlan):
     SELECT {given}, count(*), {self.structure.keep} FROM q GROUP BY {given} ORDER BY {given}
     ON CONFLICT ({names}) DO UPDATE SET sequence = h.sequence + excluded.sequence,
       keep = CASE WHEN h.sequence = 0 THEN excluded.keep ELSE h.keep END
-    RETURNING {h_names}, h.sequence, h.keep),
+    RETURNING {w.names(w.key, "h.")}, h.sequence, h.keep),
   s AS MATERIALIZED (
     SELECT q.*, h.keep AS "its keep", h.sequence - q."its count" + q."its place" AS "its sequence"
-      FROM q JOIN h ON {same_key}),
+      FROM q JOIN h ON {w.dialect.same(w.key, "h.", "q.")}),
   r AS ({put})
   SELECT s."its sequence" FROM s ORDER BY s.ord"""
             ]
@@ -309,10 +306,11 @@ class RingPlan(RowsPlan):
             if self.structure.keep <= FEW:
                 where = f"{self.mine('r.')} AND r.sequence > {after}{living}"
                 return f"SELECT {columns} FROM {self.rows_table} r WHERE {where}"
-            join = " AND ".join(f"r.{name} = h.{name}" for name in map(self.dialect.name_of, key))
+            # The join whose order the planner keeps.
+            cross = {"sqlite": "CROSS JOIN", "postgresql": "JOIN"}.get(self.dialect.family, "STRAIGHT_JOIN")
             begin = (
-                f"SELECT {columns} FROM {self.head_table} h {self._cross} {self.rows_table} r ON {join}\n"
-                f"  WHERE {self.mine('h.')}{living}"
+                f"SELECT {columns} FROM {self.head_table} h {cross} {self.rows_table} r\n"
+                f"  ON {self.dialect.same(key, 'r.', 'h.')} WHERE {self.mine('h.')}{living}"
             )
             place = self.dialect.modulo.format("h.sequence", "h.keep")
             tail = f"ORDER BY r.slot{order} LIMIT :{MOST.name}"
@@ -341,10 +339,6 @@ class RingPlan(RowsPlan):
         self._heads = self.finding("r.sequence, r.keep", self.head_table, key)
         self._raised = self.storing(self.head_table, [*key, SEQUENCE, KEEP], key, [SEQUENCE])
         self._overwritten = self.storing(self.rows_table, [*key, SLOT, *written], [*key, SLOT], written)
-
-    @property
-    def _cross(self) -> str:  # the join whose order the planner keeps
-        return {"sqlite": "CROSS JOIN", "postgresql": "JOIN"}.get(self.dialect.family, "STRAIGHT_JOIN")
 
     # --- SQL clients ----------------------------------------------------------------------------------------------
 

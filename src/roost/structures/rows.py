@@ -18,9 +18,9 @@ from roost.structures.operation import RUNS, Operation, few
 from roost.structures.plan import AT, SEQUENCE, Context, same, write
 from roost.structures.program import SOME, ProgramPlan
 from roost.structures.steps import number
-from roost.structures.structure import AnyKey, Group, Structure, checked_whole, facts_of
+from roost.structures.structure import AnyKey, Group, Structure, facts_of
 from roost.structures.wire import Values, Wire
-from roost.types.column_types import INT_MAX
+from roost.types.column_types import INT_MAX, checked_whole
 from roost.types.columns import Column, checked_columns, columns_of, parse_column, structure_name, unique_names
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from roost.dialects.conditions import no_moment
-from roost.dialects.dialect import Statement, Template, Wanted, execute, fetch
+from roost.dialects.dialect import Statement, Wanted, execute, fetch
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
 from roost.structures.plan import SEQUENCE, Facts, N, Rule, StructurePlan
@@ -57,9 +57,7 @@ def sweep(
         found = f"FROM {w.rows} {_some(w, over, ends)}"
         if not w.loops:
             if head:
-                same = " AND ".join(
-                    f"q.{w.dialect.name_of(each)} = {w.head}.{w.dialect.name_of(each)}" for each in w.key
-                )
+                same = w.dialect.same(w.key, "q.", f"{w.head}.")
                 had = f"SELECT count(*) FROM (SELECT {key} {found}) q WHERE {same}"
                 yield Do(f"UPDATE {w.head} SET n = n - ({had}) WHERE ({key}) IN (SELECT {key} {found})")
             yield from gone(w, w.rows, rows_key, over, ends)
@@ -170,7 +168,7 @@ def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[St
         )
     less = old["keep_for"] - new["keep_for"]
     if less > 0:
-        yield Statement(Template(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}"), [()])
+        yield execute(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}")
 
 
 def end_late_rows(plan: Any, _: Facts, new: Facts) -> Generator[Wanted, Any, None]:
@@ -187,7 +185,7 @@ def beyond(plan: Any, identity: Sequence[Column], order: str, keep: int) -> Stat
     rows, names, ids = plan.rows_table, plan.dialect.names(plan.structure.key.columns), plan.dialect.names(identity)
     ranked = f"SELECT {ids}, row_number() OVER (PARTITION BY {names} ORDER BY {order}) AS place FROM {rows}"
     over = f"SELECT {ids} FROM ({ranked}) ranked WHERE place > {keep}"
-    return Statement(Template(f"DELETE FROM {rows} WHERE ({ids}) IN ({over})"), [()])
+    return execute(f"DELETE FROM {rows} WHERE ({ids}) IN ({over})")
 
 
 def rule(plan: StructurePlan, name: str, said: str, *parts: str, where: str = "", having: str = "") -> Rule:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 from roost.errors import Invalid
 from roost.structures.clock import fact_in_words
 from roost.structures.operation import RUNS, Operation, Target
-from roost.types.column_types import INT_MAX, shown, whole
+from roost.types.column_types import INT_MAX, checked_whole, shown
 from roost.types.columns import Column, checked_columns, column, columns_of, parse_column, structure_name, unique_names
 
 K = TypeVar("K")
@@ -223,14 +223,6 @@ class Structure(Target, Generic[AnyKey]):
 
     def _n(self, n: Any) -> int:
         return checked_whole(f"{self.name}: n is a whole number from 1 on", n, 1, INT_MAX)
-
-
-def checked_whole(what: str, value: Any, least: int, most: int) -> int:
-    """Return a value that is a whole number in these limits, or raise `Invalid`, which begins with `what`."""
-    found = whole(value, least, most)
-    if found is None:
-        raise Invalid(f"{what}, not {shown(value)}")
-    return found
 
 
 def facts_of(definition: str) -> dict[str, Any]:

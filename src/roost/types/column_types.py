@@ -84,17 +84,12 @@ def decimal(digits: int, scale: int) -> ColumnType[Decimal]:
     Nothing is ever rounded: a value with more digits is refused.
     """
     digits = _limit("decimal", digits, DIGITS)
-    found = whole(scale, 0, digits)
-    if found is None:
-        raise Invalid(f"decimal: the scale is a whole number from 0 to {digits}, not {scale!r}")
-    return ColumnType("decimal", digits, found)
+    what = f"decimal: the scale is a whole number from 0 to {digits}"
+    return ColumnType("decimal", digits, checked_whole(what, scale, 0, digits))
 
 
 def _limit(name: str, limit: int, most: int) -> int:
-    found = whole(limit, 1, most)
-    if found is None:
-        raise Invalid(f"{name}: the limit is a whole number from 1 to {most:,}, not {limit!r}")
-    return found
+    return checked_whole(f"{name}: the limit is a whole number from 1 to {most:,}", limit, 1, most)
 
 
 def whole(value: Any, least: int, most: int) -> int | None:
@@ -107,6 +102,14 @@ def whole(value: Any, least: int, most: int) -> int | None:
             return None
         value = int(value)
     return value if least <= value <= most else None
+
+
+def checked_whole(what: str, value: Any, least: int, most: int) -> int:
+    """Return a value that is a whole number in these limits, or raise `Invalid`, which begins with `what`."""
+    found = whole(value, least, most)
+    if found is None:
+        raise Invalid(f"{what}, not {shown(value)}")
+    return found
 
 
 # The types of the values of these kinds in their neutral form; others may have to be changed.
@@ -142,14 +145,12 @@ def _wrong(value: object, wanted: str) -> Refused:
 
 
 def _check_int(_: ColumnType[Any], value: Any) -> int:
-    if type(value) is not int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _wrong(value, "int")
-        value = int(value)
-    number: int = value
-    if INT_MIN <= number <= INT_MAX:
-        return number
-    raise Refused(f"{shown(value)} does not fit in 64 bits ({INT_MIN} to {INT_MAX})")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(value, "int")
+    number = whole(value, INT_MIN, INT_MAX)
+    if number is None:
+        raise Refused(f"{shown(value)} does not fit in 64 bits ({INT_MIN} to {INT_MAX})")
+    return number
 
 
 def _check_float(_: ColumnType[Any], value: Any) -> float:
@@ -237,27 +238,24 @@ def _check_instance(type_: ColumnType[Any], value: Any) -> Any:
     raise _wrong(value, wanted.__name__)
 
 
-# By kind: what returns a function that returns a value's neutral form, or raises `Refused`.
-CHECKS: dict[str, Callable[[ColumnType[Any]], Callable[[Any], Any]]] = {
-    kind: partial(partial, check)
-    for kind, check in {
-        "int": _check_int,
-        "float": _check_float,
-        "bool": _check_instance,
-        "text": _check_text,
-        "binary": _check_binary,
-        "datetime": _check_datetime,
-        "date": _check_date,
-        "decimal": _check_decimal,
-        "uuid": _check_instance,
-        "enum": _check_instance,
-    }.items()
+# By kind: what returns a value's neutral form, or raises `Refused`.
+CHECKS: dict[str, Callable[[ColumnType[Any], Any], Any]] = {
+    "int": _check_int,
+    "float": _check_float,
+    "bool": _check_instance,
+    "text": _check_text,
+    "binary": _check_binary,
+    "datetime": _check_datetime,
+    "date": _check_date,
+    "decimal": _check_decimal,
+    "uuid": _check_instance,
+    "enum": _check_instance,
 }
 
 
 def checker(type_: ColumnType[Any], where: str, nullable: bool = False) -> Callable[[Any], Any]:
     """Return a function that returns a value's neutral form, or raises `Invalid` with the name `where`."""
-    check = CHECKS[type_.kind](type_)
+    check = partial(CHECKS[type_.kind], type_)
     limit = type_.limit or LENGTH
 
     def checked(value: Any) -> Any:

@@ -165,7 +165,7 @@ def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) ->
             raise Invalid(f"{where}: an Enum has values that are all int or all str")
         for value in values:
             try:
-                CHECKS[kind](ColumnType(kind, KEY_LENGTH))(value)
+                CHECKS[kind](ColumnType(kind, KEY_LENGTH), value)
             except Refused as refused:
                 raise Invalid(f"{where}: {refused}") from None
             if isinstance(value, str) and "\0" in value:

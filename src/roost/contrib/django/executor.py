@@ -19,7 +19,7 @@ from roost.batching.known import Known
 from roost.contrib.django.address import DIALECTS, dialect_of
 from roost.contrib.executor import Executor
 from roost.contrib.executor import translated as translated_by
-from roost.databases.callers.caller import SAVEPOINT, Caller, now, turn
+from roost.databases.callers import SAVEPOINT, Caller, now, turn
 from roost.databases.callers.sqlite import SQLiteCaller
 from roost.databases.engine import drive
 from roost.dialects import Control, Wanted

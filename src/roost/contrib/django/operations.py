@@ -49,13 +49,11 @@ class StructureOperation(Operation):
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        """Do it, or print the SQL, where the routers allow it."""
         self._run(app_label, schema_editor, back=False)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
     ) -> None:
-        """Do the reverse, or print the SQL, where the routers allow it."""
         self._run(app_label, schema_editor, back=True)
 
     def _run(self, app_label: str, editor: BaseDatabaseSchemaEditor, back: bool) -> None:

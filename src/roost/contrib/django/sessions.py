@@ -96,8 +96,7 @@ class SessionStore(SessionBase):
         """Do nothing: each write deletes some expired sessions."""
 
     def _serialized(self, session: dict[str, Any]) -> bytes:
-        serialized: bytes = self.serializer().dumps(session)
-        return serialized
+        return bytes(self.serializer().dumps(session))
 
     def _validate_session_key(self, key: str) -> bool:
         # The key comes from a cookie, which the client may forge: it may be a text that the database does not accept.

@@ -54,7 +54,6 @@ class ClearsStructures(TestCase):
     """
 
     def setUp(self) -> None:
-        """Clear the structures after the test, even if it failed."""
         super().setUp()
         for using in getattr(self, "databases", {DEFAULT_DB_ALIAS}):
             self.addCleanup(clear_structures, using)

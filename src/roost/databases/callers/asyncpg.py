@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.databases.callers.caller import NO_TRANSACTION, Caller, Work
+from roost.databases.callers import NO_TRANSACTION, Caller, Work
 from roost.databases.callers.postgresql import PostgreSQLCaller
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import spelt_out
@@ -59,8 +59,7 @@ class _AsyncpgCaller(PostgreSQLCaller):
         self.raw.terminate()
 
     def is_lost(self) -> bool:
-        closed: bool = self.raw.is_closed()
-        return closed
+        return bool(self.raw.is_closed())
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; the transaction accepts no statement until it is rolled back to the savepoint."""
@@ -118,5 +117,4 @@ def _read(value: Any) -> Any:
 
 
 async def asyncpg_call(raw: Any, engine: Engine, _: bool, work: Work, writes: bool) -> None:
-    """Run a call on an asyncpg connection, or on one from its pool."""
     await _AsyncpgCaller(raw, engine.place, writes, None, engine.trace).play(work)

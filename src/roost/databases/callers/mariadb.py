@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work
+from roost.databases.callers import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work
 from roost.databases.engine import Engine
 from roost.databases.mariadb.connection import (
     AUTOCOMMIT,
@@ -128,11 +128,8 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
             f"store.on: the connection's character set is {charset}, which cannot carry every text; connect with "
             "charset='utf8mb4'"
         )
-    wanted = {
-        "encoders": {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)},
-        "decoders": {kind: convert for kind, convert in conversions.items() if isinstance(kind, int)},
-        "use_unicode": True,
-    }
+    decoders = {kind: convert for kind, convert in conversions.items() if isinstance(kind, int)}
+    wanted = {"decoders": decoders, "use_unicode": True}  # values go out in the text, so nothing is encoded
     had = {name: getattr(raw, f"{prefix}{name}") for name in wanted}
     try:
         for name, value in wanted.items():
@@ -144,7 +141,6 @@ def plain(raw: Any, prefix: str, conversions: Mapping[Any, Any]) -> Iterator[Non
 
 
 async def pymysql_call(raw: Any, engine: Engine, _: bool, work: Work, writes: bool) -> None:
-    """Run a call on a PyMySQL connection."""
     cast(MariaDBEngine, engine).met(raw.get_server_info())
     with plain(raw, "", CONVERSIONS), PlainCursor(raw) as cursor:
         caller = MariaDBCaller(raw, engine.place, writes, cursor, engine.trace, dialect=engine.dialect)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.databases.callers.caller import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work, settled
+from roost.databases.callers import BACK, NO_TRANSACTION, RELEASE, SAVEPOINT, Caller, Work, settled
 from roost.databases.engine import Engine
 from roost.databases.postgresql.connection import FAILURES, literal
 from roost.databases.postgresql.errors import translate
@@ -134,8 +134,7 @@ class PostgreSQLCaller(Caller):
         return rows[0] if rows else None
 
     def is_lost(self) -> bool:
-        closed: bool = self.raw.closed
-        return closed
+        return bool(self.raw.closed)
 
     def failed(self, error: Any, sql: str) -> Error:
         """Return our error; the transaction accepts no statement until it is rolled back to the savepoint."""
@@ -162,7 +161,6 @@ class PostgreSQLCaller(Caller):
 
 
 async def psycopg_call(raw: Any, engine: Engine, awaits: bool, work: Work, writes: bool) -> None:
-    """Run a call on a psycopg connection, sync or async."""
     cursor: Any = AsyncPlainCursor(raw) if awaits else PlainCursor(raw)
     caller = PostgreSQLCaller(raw, engine.place, writes, cursor, engine.trace)
     caller.apart = caller.awaits = awaits

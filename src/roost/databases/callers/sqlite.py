@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from roost.databases.callers.caller import NO_TRANSACTION, SAVEPOINT, Caller, Work, log, nested, now
+from roost.databases.callers import NO_TRANSACTION, SAVEPOINT, Caller, Work, log, nested, now
 from roost.databases.engine import Engine
 from roost.databases.sqlite.engine import TAKE_WRITE_LOCK, file_of, run, translate
 from roost.dialects import Control, Statement

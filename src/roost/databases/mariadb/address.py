@@ -53,7 +53,6 @@ def arguments(url: str) -> tuple[dict[str, Any], str]:
 
 
 def read(url: str) -> Address:
-    """Read a URL; `Invalid` if it is malformed."""
     # Otherwise part of a password could be taken for a port or a name, and appear in a message.
     *_, servers, rest = take_apart(url)
     first, *others = servers.split(",")

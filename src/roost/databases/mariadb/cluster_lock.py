@@ -72,7 +72,6 @@ class ClusterLock:
         self._renewal.start()
 
     def give(self, connection: Any) -> None:
-        """Release the lock if it is held."""
         number = self._number
         self.leave()
         for _ in range(GIVEN if number else 0):

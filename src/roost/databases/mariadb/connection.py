@@ -69,8 +69,7 @@ class MariaDBConnection(ServerConnection):
 
     @property
     def session(self) -> int | None:
-        number: int = self.raw.thread_id()  # type: ignore[no-untyped-call]
-        return number
+        return int(self.raw.thread_id())  # type: ignore[no-untyped-call]
 
     @property
     def in_transaction(self) -> bool:
@@ -273,8 +272,7 @@ class MariaDBConnection(ServerConnection):
                 raise ConnectionLost(str(error)) from error.__cause__
             raise
         self._open = False
-        number: int = rows[0][0][0] if answers else self._batch
-        return number
+        return int(rows[0][0][0]) if answers else self._batch
 
     def _at_once(self, sql: str, row: Row) -> list[list[Row]]:
         self._limit = None
@@ -421,7 +419,6 @@ class MariaDBConnection(ServerConnection):
         super().reconnect(wait)
 
     def failed(self, error: pymysql.MySQLError, sql: str) -> Error:
-        """Return our error; note when the connection is lost."""
         self._settings = ""
         if error.args[:1] == (NOT_PREPARED,):  # a pooler has switched the session
             self.prepared.names.clear()

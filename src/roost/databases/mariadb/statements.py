@@ -243,7 +243,6 @@ NODE = "SHOW STATUS LIKE 'wsrep_gcomm_uuid'"  # of Galera; another one after eac
 
 @lru_cache
 def alone(work: str, answer: str, answers: bool) -> str:
-    """Return `ALONE` for one operation's work."""
     return ALONE.format(work=work, answer=answer, returning=" RETURNING batch" if answers else "")
 
 

@@ -170,7 +170,6 @@ INSERT INTO roost_writers AS w (writer, batch, at) SELECT %s::uuid, %s::bigint +
 
 @lru_cache
 def alone(work: str, answer: str, source: str) -> str:
-    """Return `ALONE` for one operation's work."""
     return ALONE.format(work=work, answer=answer, source=source and f" {source}")
 
 
@@ -260,7 +259,6 @@ class PostgreSQLConnection(ServerConnection):
         return bool(only_reads)
 
     def position(self) -> str:
-        """Return the position that a standby must have replayed, and its timeline."""
         ((position,),) = self.say(POSITION)
         if position is None:
             raise ReadOnly(f"{self.engine.place}: it has become a standby")
@@ -335,8 +333,7 @@ class PostgreSQLConnection(ServerConnection):
         rows = self._at_once(alone(work, answer, source), (*row, self._writer, self._batch), commits=True)
         if not rows:
             raise Careful
-        number: int = rows[0][0]
-        return number
+        return int(rows[0][0])
 
     def _at_once(self, sql: str, row: Row, sets: str = "", commits: bool = False) -> list[Row]:
         # What is prepared is executed by its name, a transaction by itself. The server then takes the locks of all its
@@ -456,7 +453,6 @@ class PostgreSQLConnection(ServerConnection):
             self.end_lost()
 
     def failed(self, error: psycopg.Error, sql: str) -> Error:
-        """Return our error; note when the connection is lost."""
         anew = error.diag.source_function == "RevalidateCachedQuery"  # what is read has columns of other types now
         if anew:
             self.prepared.names.clear()

@@ -277,7 +277,6 @@ class Limited(Watched, psycopg.Connection[Row]):
         return status == b"COMMIT"
 
     def executed(self, name: str, row: list[bytes | None]) -> list[Row]:
-        """Execute what was prepared; return its rows."""
         self.pgconn.send_query_prepared(name.encode(), row)
         results = self.wait(execute(self.pgconn))
         return next(rows for result in results if (rows := self._rows_of(result)) is not None)

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import apsw
 
 from roost.databases.engine import Undone, Wait, too_long
-from roost.databases.sqlite.engine import SIZES, WAL_BYTES, FileConnection, SQLiteEngine, failure, forbid, text_of
+from roost.databases.sqlite.engine import SIZES, WAL_BYTES, FileConnection, SQLiteEngine, failure, forbid, gathered
 from roost.dialects import SQLITE, Control, Statement, Template, Together, Wanted
 from roost.dialects.dialect import Answer
 from roost.errors import CannotOpen, DatabaseError, Error, StatementFailed, worded
@@ -157,17 +157,13 @@ class ApswConnection(FileConnection):
     def _changed(self, template: Template, rows: Sequence[Sequence[Any]]) -> int:
         # Returns the number of changed rows; many rows are sent in one text.
         run, changes, sql = self.run, self.raw.changes, template.sql
-        changed = begin = 0
+        changed = 0
         if template.many is not None:
-            for size in SIZES:
-                while len(rows) - begin >= size:
-                    run(
-                        text_of(template.many, size, len(rows[0])),
-                        tuple(chain.from_iterable(rows[begin : begin + size])),
-                    )
-                    changed += changes()
-                    begin += size
-        for row in rows[begin:]:
+            for text, part in gathered(template.many, rows):
+                run(text, tuple(chain.from_iterable(part)))
+                changed += changes()
+            rows = rows[len(rows) - len(rows) % SIZES[-1] :]
+        for row in rows:
             run(sql, row)
             changed += changes()
         return changed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -290,10 +290,8 @@ class SQLiteConnection(FileConnection):
         return self._cursor.execute(sql, row)
 
     def _say(self, sql: str) -> None:
-        if self._trace is not None:
-            self._trace(sql, ())
         try:
-            self._cursor.execute(sql)
+            self._execute(sql)
         except sqlite3.Error as error:
             raise self._failed(error, sql) from error
 
@@ -338,30 +336,32 @@ def run(cursor: sqlite3.Cursor, statement: Statement, trace: Trace | None) -> An
 def _run_many(cursor: sqlite3.Cursor, many: Template, statement: Statement, trace: Trace | None) -> Any:
     template, rows = statement[:2]
     answers: list[list[Row]] = []
-    changed = begin = 0
+    changed = 0
+    for sql, part in gathered(many, rows):
+        values = tuple(chain.from_iterable(part))
+        if trace is not None:
+            trace(sql, values)
+        cursor.execute(sql, values)
+        if many.returns:
+            answers += scatter(Statement(many, part), cursor.fetchall())
+        else:
+            changed += cursor.rowcount
+    done: Any = answers if many.returns else changed
+    left = len(rows) % SIZES[-1]
+    return done + run(cursor, Statement(template, rows[-left:]), trace) if left else done
+
+
+def gathered(many: Template, rows: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield texts for several rows each, with the rows, as far as these fill one."""
+    begin = 0
     for size in SIZES:
-        sql = ""
         while len(rows) - begin >= size:
-            sql = sql or text_of(many, size, len(rows[0]))
-            part = rows[begin : begin + size]
-            values = tuple(chain.from_iterable(part))
-            if trace is not None:
-                trace(sql, values)
-            cursor.execute(sql, values)
-            if many.returns:
-                answers += scatter(Statement(many, part), cursor.fetchall())
-            else:
-                changed += cursor.rowcount
+            yield text_of(many, size, len(rows[0])), rows[begin : begin + size]
             begin += size
-    rest: Any = answers if many.returns else changed
-    if begin < len(rows):
-        rest += run(cursor, Statement(template, rows[begin:]), trace)
-    return rest
 
 
 @lru_cache(1000)
 def text_of(many: Template, size: int, width: int) -> str:
-    """Return the text of a statement for `size` rows of `width` values."""
     holes = ", ".join("?" * width)
     if many.gather is Gather.LIST:
         rows = ", ".join([f"({ordinal}, {holes})" for ordinal in range(size)])

@@ -62,7 +62,6 @@ def _is_plain(rows: Iterable[Iterable[Any]]) -> bool:
 
 
 def found(rows: Sequence[Sequence[Any]], width: int) -> str:
-    """Return the answer of a find: all rows, one after the other."""
     if not rows or not width:
         return f"0\t{width}"
     if _is_plain(rows):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from roost.errors import Invalid
-from roost.protocols.handlersocket.tokens import unescape
+from roost.protocols.handlersocket import unescape
 from roost.structures.index.declaration import COMPARISONS, OPS, Where, While
 
 MOST = 2**32 - 1  # the largest number
@@ -47,10 +47,6 @@ class Open(NamedTuple):
     key: str
     columns: tuple[str, ...]
     fcolumns: tuple[str, ...]
-
-    def run(self, database: Any, _: Any) -> Any:
-        """Answer with the target that these names have now, or with the error if there is none."""
-        return database.open(*self[1:])
 
 
 def is_request(first: str) -> bool:

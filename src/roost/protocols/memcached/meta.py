@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from roost.protocols.memcached import asked as say
-from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Write, flags_of, signed, unsigned
+from roost.protocols.memcached.asked import Asked, Kept, Read, Refused, Values, Write, flags_of, signed, unsigned
 from roost.protocols.memcached.framing import MOST_KEY
-from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, SECOND, STALE, WON
 
 KNOWN: Final = frozenset(b"bNTRlOPLkstcfvhuqFCMJDI")
@@ -62,6 +61,10 @@ class Flags:
 
     def mode(self, otherwise: str) -> str:
         return self.tokens.get(ord("M"), otherwise.encode()).decode("latin-1")
+
+    def told(self, code: bytes, facts: dict[str, Any]) -> bytes:
+        """Return the answer to a modification: none to a quiet one that was done."""
+        return b"" if self.has("q") and code == b"HD" else b"%b%b\r\n" % (code, self.shown(facts))
 
     def shown(self, facts: dict[str, Any]) -> bytes:
         """Return the flags of the answer, each after a blank: of the facts, only those that the request asked for."""
@@ -180,11 +183,7 @@ class Meta:
             token = None
         asked = values.operation("meta_set", flags.key, found, ttl, kept, mode, token, flags.has("I") and token != 0)
 
-        def answer(results: Sequence[Any]) -> bytes:
-            ((code, stored),) = results
-            return b"" if flags.has("q") and code == b"HD" else b"%b%b\r\n" % (code, flags.shown({"c": stored}))
-
-        return self._once(flags, Write([asked], answer))
+        return self._once(flags, Write([asked], lambda results: flags.told(results[0][0], {"c": results[0][1]})))
 
     # --- md, ma, me -----------------------------------------------------------------------------------------------
 
@@ -192,12 +191,7 @@ class Meta:
         flags = self._flags(words)
         ttl, token = self._ttl(flags, "T"), flags.number("C", None)
         asked = self._values.operation("meta_delete", flags.key, token, flags.has("I"), ttl)
-
-        def answer(results: Sequence[Any]) -> bytes:
-            (code,) = results
-            return b"" if flags.has("q") and code == b"HD" else b"%b%b\r\n" % (code, flags.shown({}))
-
-        return self._once(flags, Write([asked], answer))
+        return self._once(flags, Write([asked], lambda results: flags.told(results[0], {})))
 
     def _arithmetic(self, words: list[bytes]) -> Asked:
         flags = self._flags(words)
@@ -210,14 +204,10 @@ class Meta:
 
         def answer(results: Sequence[Any]) -> bytes:
             ((code, number, stored, left),) = results
-            if code != b"HD":
-                return b"%b%b\r\n" % (code, flags.shown({}))
-            if flags.has("q"):
-                return b""
-            shown = flags.shown({"t": _seconds(left), "c": stored})
-            if flags.has("v"):
-                return b"VA %d%b\r\n%d\r\n" % (len(str(number)), shown, number)
-            return b"HD%b\r\n" % shown
+            facts = {"t": _seconds(left), "c": stored} if code == b"HD" else {}
+            if code != b"HD" or flags.has("q") or not flags.has("v"):
+                return flags.told(code, facts)
+            return b"VA %d%b\r\n%d\r\n" % (len(str(number)), flags.shown(facts), number)
 
         return self._once(flags, Write([asked], answer, number=True))
 

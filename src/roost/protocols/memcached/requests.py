@@ -6,17 +6,26 @@ The checks, their order and the texts are those of memcached 1.6; docs/memcached
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
 from roost.errors import Error
 from roost.protocols.memcached import asked as say
-from roost.protocols.memcached.asked import Asked, Read, Refused, Special, Write, flags_of, signed, silent, unsigned
+from roost.protocols.memcached.asked import (
+    Asked,
+    Read,
+    Refused,
+    Special,
+    Values,
+    Write,
+    flags_of,
+    signed,
+    silent,
+    unsigned,
+)
 from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
-from roost.protocols.memcached.values import Values
 from roost.structures.cache.declaration import FLAGS_MAX, KEEP, PLAIN
 from roost.structures.operation import Target
 
@@ -25,9 +34,6 @@ log = logging.getLogger("roost.server")
 TOGETHER = 2**20  # bytes of answers that requests which run together may have, as estimated
 LEAST = 4  # the least number of requests that run together, however large their answers are
 MOST_KEYS = 10_000  # of one request
-
-# The usual form of `set`. Lengths have 8 digits at most, so `MOST_LENGTH`, which marks a skipped block, never matches.
-_SET = re.compile(rb"set ([^ \r\n]{1,250}) ([0-9]{1,9}) ([0-9]{1,9}) ([0-9]{1,8})( noreply)?\r\n")
 
 _ONE = b"VALUE %b %d %d\r\n%b\r\nEND\r\n"
 _STORES = frozenset([b"set", b"add", b"replace", b"append", b"prepend", b"cas", b"ms"])
@@ -93,11 +99,6 @@ class Requests:
 
     def parse(self, data: bytes, start: int) -> tuple[Asked, int]:
         """Parse the request at `start`; return it and its end. The data must be complete requests."""
-        plain = _SET.match(data, start)
-        if plain is not None:
-            end = plain.end() + int(plain[4])
-            if data[end : end + 2] == b"\r\n":
-                return self._plain(plain, data, end), end + 2
         end = data.index(b"\n", start) + 1
         words = words_of(data, start, end)
         if not words:
@@ -113,22 +114,6 @@ class Requests:
         # A browser: by its first line, as in memcached, or by the second, where its method is one of our commands.
         foreign = words[-1].startswith(b"HTTP/") or command.lower() == b"host:"
         return (Special("foreign") if foreign else say.ERROR), end
-
-    def _plain(self, found: re.Match[bytes], data: bytes, end: int) -> Asked:
-        # A `set` of the usual form.
-        values = self.values
-        name, flags, exptime, _, quiet = found.groups()
-        try:
-            key = values.key(name)
-            value = values.value(data[found.end() : end])
-        except Refused as refused:
-            return refused.answer if quiet is None else b""
-        if value is None:
-            asked: Asked = self.too_large(key, "set")
-        else:
-            ttl = None if exptime == b"0" else values.ttl(int(exptime))
-            asked = Write([values.operation("set", key, value, ttl, int(flags))], _stored)
-        return asked if quiet is None else silent(asked)
 
     # --- storing --------------------------------------------------------------------------------------------------
 
@@ -266,7 +251,3 @@ def _made(make: Callable[[list[bytes]], Asked], words: list[bytes], quiet: bool 
 
 def _answering(said: Mapping[Any, bytes]) -> Callable[[Sequence[Any]], bytes]:
     return lambda results: said[results[0]]
-
-
-def _stored(results: Sequence[Any]) -> bytes:
-    return say.STORED[True]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Sel
 
 from roost.errors import Invalid
 from roost.structures.clock import SECOND as SECOND
+from roost.structures.clock import duration
 from roost.structures.console import Console
 from roost.structures.operation import Operation, few
-from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import Values, Wire
-from roost.types.column_types import INT_MAX, ColumnType, shown
+from roost.types.column_types import INT_MAX, ColumnType, checked_whole, shown
 from roost.types.columns import Column, column, parse_column
 
 if TYPE_CHECKING:
@@ -62,11 +63,6 @@ class Item(NamedTuple, Generic[V]):
     token: int
     ttl: float | None
     flags: int = 0
-
-
-def seconds_of(ttl: Ttl) -> float | None:
-    """Return a ttl in seconds."""
-    return ttl.total_seconds() if isinstance(ttl, dt.timedelta) else ttl
 
 
 class Cache(Structure[Key], Generic[Key, V]):
@@ -237,7 +233,7 @@ class Cache(Structure[Key], Generic[Key, V]):
         The right expires after `ttl`, in case its holder never releases it. It does not keep others from storing a
         value. `store.get_or_set` uses it.
         """
-        return Operation(self, "lease", (self._check_key(key), self._ttl(ttl, needed=True)))
+        return Operation(self, "lease", (self._check_key(key), self._lasting(ttl)))
 
     def release(self, key: Key, token: int) -> Operation[bool]:
         """Release a lease; False if it has expired."""
@@ -265,22 +261,11 @@ class Cache(Structure[Key], Generic[Key, V]):
     def _token(self, token: int) -> int:
         return checked_whole(f"{self.name}: a token is what gets() or lease() has answered", token, 0, INT_MAX)
 
-    def _ttl(self, ttl: Ttl, needed: bool = False) -> int | None:
-        # In microseconds.
-        if ttl is None and not needed:
-            return None
-        if isinstance(ttl, dt.timedelta):
-            found = ttl // dt.timedelta(microseconds=1)
-        elif isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and abs(ttl) <= MAX_TTL:
-            found = round(ttl * SECOND)
-        else:
-            found = 0
-        if not 0 < found <= MAX_TTL:
-            raise Invalid(
-                f"{self.name}: ttl is None, seconds or a timedelta, of more than 0 and at most a hundred years, "
-                f"not {shown(ttl)}"
-            )
-        return found
+    def _ttl(self, ttl: Ttl) -> int | None:
+        return None if ttl is None else self._lasting(ttl)
+
+    def _lasting(self, ttl: Any) -> int:
+        return duration(f"{self.name}: ttl", ttl, MAX_TTL)
 
     @property
     def _record_columns(self) -> Sequence[Column]:
@@ -339,7 +324,7 @@ def get_or_set(cache: Cache[Any, V], key: Any, ttl: Ttl, stale: float, lease: fl
     """Return the value of a key, computed by the caller that has its lease."""
     if not isinstance(cache, Cache):
         raise Invalid(f"get_or_set takes a Cache, not {cache!r}")
-    if stale < 0 or (stale and ttl is not None and stale >= (seconds_of(ttl) or 0)):
+    if stale < 0 or (stale and ttl is not None and stale * SECOND >= cache._lasting(ttl)):
         raise Invalid(f"{cache.name}: stale is a number of seconds below ttl, not {stale!r}")
     pause = FIRST_PAUSE
     while True:

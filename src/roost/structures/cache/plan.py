@@ -29,7 +29,7 @@ from roost.structures.cache.programs import (
 )
 from roost.structures.cache.reads import SLACK, CacheReads, left_of
 from roost.structures.cache.relation import CACHE_RELATION
-from roost.structures.operation import Operation
+from roost.structures.operation import Operation, first
 from roost.structures.plan import SEQUENCE, Context, N, Operations, Plan, Rule, Verb, same, seizing
 from roost.structures.program import Calling, Write
 from roost.structures.relation import ByDatabase
@@ -123,9 +123,6 @@ class CachePlan(CacheReads):
             key, *rest = op.args
             return [(*out(key), *(int(each) if isinstance(each, bool) else each for each in rest))]
 
-        def had(_: Operation[Any], outcomes: Sequence[Any]) -> int:
-            return int(_first(outcomes) or 0)
-
         def touched(op: Operation[Any]) -> Sequence[Row]:
             key, ttl = op.args
             return [(*out(key), ttl, (ttl or 0) // SLACK)]
@@ -150,7 +147,7 @@ class CachePlan(CacheReads):
             "meta_get": Write("peek", peeked, self._peeked, makes=False),
             "delete": Write("remove", removed, is_stored, makes=False),
             "meta_delete": Write("remove", plain, lambda _, outcomes: SAID[_first(outcomes)], makes=False),
-            **dict.fromkeys(("clear", "forget"), Write("remove", removed, had, makes=False)),
+            **dict.fromkeys(("clear", "forget"), Write("remove", removed, first, makes=False)),
             "lease": Write("lease", plain, lambda _, outcomes: _first(outcomes) or None),
             "release": Write("release", plain, is_stored),
         }

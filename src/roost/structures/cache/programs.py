@@ -218,12 +218,11 @@ class CachePrograms(CacheBounds):
             return
         yield from self._locking_head(w)
         yield Now()
-        same = " AND ".join(f"r.{name} = {value}" for name, value in w.values(self.key).items())
         size = self._size(w, w.new("value"))
         yield Fetch(
             [number("replaced"), Column("frees", TOTAL), number("added"), Column("brings", TOTAL)],
             ["count(r.token)", "coalesce(sum(r.size), 0)", "count(*)", f"sum({size})"],
-            f"FROM {w.source} LEFT JOIN {w.rows} r ON {same}",
+            f"FROM {w.source} LEFT JOIN {w.rows} r ON {w.mine((), 'r.')}",
         )
         more = {"used": f"{w['sequence']} + q.ord", "size": size}
         yield from w.write_all(*self._put(w, more))

@@ -10,6 +10,7 @@ from typing import Any
 
 from roost.structures.cache.declaration import EXPIRES, FLAGS_MAX, GIVEN_FLAGS, NEVER
 from roost.structures.cache.programs import FLAGS, INVALIDATES, TTL, WANTED
+from roost.structures.clock import at_moment
 from roost.structures.relation import ByDatabase
 from roost.structures.rules import DUE, due_with
 from roost.structures.views.mysql import Inlet, Inlets, MySQLViewWords
@@ -24,28 +25,23 @@ FLAGS_TAKE = f".flags: it takes a whole number from 0 to {FLAGS_MAX}"
 REMOVED = {WANTED.name: "NULL", INVALIDATES.name: "0", TTL.name: "NULL"}
 KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
 
-SQLITE_SHOWN = (
-    f"CASE WHEN until < {NEVER} THEN "
-    "strftime('%Y-%m-%d %H:%M:%S', until / 1000000, 'unixepoch') || printf('.%06d', until % 1000000) END"
-)
 SQLITE_UNTIL = (  # strftime rounds: .999999 would be the next second's
     f"coalesce(CAST(strftime('%s', substr({{0}}, 1, 19)) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), "
     f"{NEVER})"
 )
-MARIADB_SHOWN = f"IF(until < {NEVER}, CAST('1970-01-01' AS DATETIME(6)) + INTERVAL until MICROSECOND, NULL)"
 MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
-# An interval is multiplied by a float, which has no microseconds of a far year.
-POSTGRESQL_SHOWN = f"""\
-CASE WHEN until < {NEVER} THEN to_timestamp(0) + until / 1000000 * interval '1 second'
-    + until % 1000000 * interval '1 microsecond' END"""
 POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
+
+
+def _shown(plan: Any) -> str:
+    return f"CASE WHEN until < {NEVER} THEN {at_moment(plan.dialect, 'until')} END"
 
 
 def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     value = plan.structure.columns[-1]
     until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(GIVEN_FLAGS)
-    shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {SQLITE_SHOWN} AS expires, {FLAGS_SHOWN}"
+    shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {_shown(plan)} AS expires, {FLAGS_SHOWN}"
     set_ = [
         *words.call("set", {TTL.name: "NULL", FLAGS.name: f"coalesce({flags}, 0)"}),
         f"UPDATE {words.rows} SET until = {until} WHERE {words.is_new(words.key)}",
@@ -73,7 +69,7 @@ def inlets(plan: Any) -> Inlets:
     def remove(words: MySQLViewWords) -> Inlet:
         return words.inlet(key, *words.call("remove", REMOVED))
 
-    shown = f"{plan.dialect.names(columns)}, {MARIADB_SHOWN} AS expires, {FLAGS_SHOWN}"
+    shown = f"{plan.dialect.names(columns)}, {_shown(plan)} AS expires, {FLAGS_SHOWN}"
     where = f"WHERE until > {plan.shown_now}"
     return Inlets(f"SELECT * FROM (SELECT {shown} FROM {plan.rows_table} {where}) {{mark}}", add, remove)
 
@@ -83,14 +79,14 @@ def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
     columns, value = plan.structure.columns, plan.structure.columns[-1]
     old, new = words.is_old(words.key), [*columns, EXPIRES, GIVEN_FLAGS]
     no_flags = (NO_FLAGS.format("NEW.flags"), VALUE, FLAGS_TAKE)
-    shown = f"{words.dialect.names(columns)}, {POSTGRESQL_SHOWN} AS expires, {FLAGS_SHOWN}"
+    shown = f"{words.dialect.names(columns)}, {_shown(plan)} AS expires, {FLAGS_SHOWN}"
     set_ = [
         *words.call("set", {TTL.name: "NULL", FLAGS.name: "coalesce(NEW.flags, 0)"}),
         f"UPDATE {words.rows} SET {_until(plan, POSTGRESQL_UNTIL)} WHERE {words.is_new(words.key)};",
     ]
     # As the view shows them, so that they are equal where nothing was written.
     as_it_was = (
-        f"ROW(value, {POSTGRESQL_SHOWN}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
+        f"ROW(value, {_shown(plan)}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
     )
     head = [f"PERFORM 1 FROM {words.head} WHERE id = 0 FOR UPDATE;"] if plan.structure.bounded else []
     removed = f"{words.name}_remove({', '.join(words.called('remove', REMOVED, words.old))})"

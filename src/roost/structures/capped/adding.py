@@ -251,10 +251,7 @@ def _on_mysql(plan: CappedPlan, w: MySQLWords) -> Iterator[Step]:
     last, given = f"{place} = {adds}", ", ".join(own.values())
     by_index, locked = f"FORCE INDEX (roost_{w.name}_newest)", f"{head} h FORCE INDEX (PRIMARY)"
 
-    def given_in(prefix: str, columns: Sequence[Column]) -> str:
-        return " AND ".join(f"{prefix}{name_of(column)} = {values[name_of(column)]}" for column in columns)
-
-    joined = given_in("h.", key)
+    joined = w.mine(key, "h.")
     heads = f"{w.source} STRAIGHT_JOIN {locked} ON {joined} AND {last}"
     count = f"(SELECT COUNT(*) FROM {rows} r FORCE INDEX (PRIMARY) WHERE {same(key, 'r.', 'h.')})"
 
@@ -263,13 +260,13 @@ def _on_mysql(plan: CappedPlan, w: MySQLWords) -> Iterator[Step]:
     yield Do(w.put(head, first, [*own], change, f"{w.source} WHERE {last}"))
     if plan.expires:
         yield Now()
-        over = f"{given_in('r.', key)} AND {last} AND r.until <= {w['now']}"
+        over = f"{w.mine(key, 'r.')} AND {last} AND r.until <= {w['now']}"
         expired = f"{w.source} STRAIGHT_JOIN {rows} r {by_index} ON {over}"
         yield Let("expired", f"SELECT EXISTS (SELECT 1 FROM {expired})")
         yield Do(f"DELETE r FROM {expired}", when=f"{w['expired']} = 1")
         if keep is not None:
             yield Do(f"UPDATE {heads} SET h.n = {count} + {distinct}", when=f"{w['expired']} = 1")
-    stored = f"{w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {given_in('r.', [*key, *ids])}"
+    stored = f"{w.source} STRAIGHT_JOIN {rows} r FORCE INDEX (PRIMARY) ON {w.mine([*key, *ids], 'r.')}"
     yield Let("there", f"SELECT EXISTS (SELECT 1 FROM {stored})")
     there = f"{w['there']} = 1"
     if structure.on_duplicate == "error":

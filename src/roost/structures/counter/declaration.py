@@ -12,9 +12,9 @@ from roost.structures.clock import SECOND
 from roost.structures.console import Console, Table
 from roost.structures.index.values import number
 from roost.structures.operation import Operation, few
-from roost.structures.structure import Group, Key, Structure, checked_whole, column_facts
+from roost.structures.structure import Group, Key, Structure, column_facts
 from roost.structures.wire import Steps, Values, Wire
-from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, shown, whole
+from roost.types.column_types import INT_MAX, INT_MIN, ColumnType, checked_whole, shown, whole
 from roost.types.columns import Column
 
 MAX_SLOTS = 1024  # a read sums as many rows as there are slots
@@ -76,17 +76,15 @@ class Counter(Structure[Key]):
         self._check_key = self.key.check
         self.seconds = None if window is None else _seconds(name, window)
         self.window = next((word for word, n in SECONDS.items() if n == self.seconds), self.seconds)
-        self.keep = None if keep is None else whole(keep, 1, MAX_KEEP)
+        self.keep: int | None = None
         made_with: dict[str, Any] = {"name": name, "key": key, "slots": slots}
         facts: dict[str, Any] = {"key": column_facts(self.key.columns)}
         if self.seconds is None:
             if keep is not None:
                 raise Invalid(f"{name}: keep is a number of windows, and goes with window")
         else:
-            if self.keep is None:
-                raise Invalid(
-                    f"{name}: keep is a number of windows, a whole number from 1 to {MAX_KEEP:,}, not {keep!r}"
-                )
+            what = f"{name}: keep is a number of windows, a whole number from 1 to {MAX_KEEP:,}"
+            self.keep = checked_whole(what, keep, 1, MAX_KEEP)
             self._reserve(self.key.columns, [START.name])
             made_with |= {"window": timedelta(seconds=self.seconds), "keep": keep}
             facts |= {"window": self.window, "keep": self.keep}

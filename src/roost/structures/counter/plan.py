@@ -25,7 +25,7 @@ from roost.structures.reading import MOST, Ask
 from roost.structures.relation import ByDatabase
 from roost.structures.rules import gone, rule
 from roost.structures.steps import BY_INDEX, IN_ORDER, Do, Door, Give, Let, Program, Step, number
-from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords
+from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords, signal
 from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import STATEMENT, VALUE, Case, Made
@@ -94,7 +94,7 @@ def inlets(plan: Any) -> Inlets:
     """Return the view on MariaDB and MySQL, with what is inserted and removed through its inlets or procedures."""
 
     def add(words: MySQLViewWords) -> Inlet:
-        handler = f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {words.signal(f'{words.name}{BEYOND}')}"
+        handler = f"DECLARE EXIT HANDLER FOR {OUT_OF_RANGE} {signal(f'{words.name}{BEYOND}')}"
         body, _ = words.call("add", {"n": words.new(TOTAL)})
         return words.inlet([*words.key, TOTAL], body, [handler])
 
@@ -308,7 +308,7 @@ class CounterPlan(ProgramPlan):
         return {
             "add": self._adds,
             "add_all": self._adds,
-            "increment": self._increments,
+            "increment": lambda run, context: self._caught(run, self._writes(run, context)),
             "totals": self._totals,
             "top": self._top,
         }
@@ -333,9 +333,6 @@ class CounterPlan(ProgramPlan):
             return (yield from self.call("add", rows, context))
         return (yield from self.call_all(self._programs["add_all"], sorted(rows)))
 
-    def _increments(self, run: Operations, context: Context) -> Plan:
-        return (yield from self._caught(run, self._writes(run, context)))
-
     def _caught(self, run: Operations, work: Plan) -> Plan:
         # A sum past 64 bits is the database's error. One operation alone is refused; of several, the batch finds which.
         try:
@@ -351,22 +348,15 @@ class CounterPlan(ProgramPlan):
 
     def _summing(self, current: bool = False) -> str:
         # The query for a key's total, in two columns; current: of the current window.
-        # SQLite's SUM fails beyond 64 bits: halves of 32 bits are summed instead, and give the same order.
         where = f" FROM {self.rows_table} WHERE {self.mine()}"
         if self.structure.size:
             start = self.start(self.clock)
             where += f" AND start = {start}" if current else f" AND {self.listed}"
-        return f"SELECT {self._summed}{where}"
+        return f"SELECT {self.dialect.exact_sum('n')}{where}"
 
     @property
     def listed(self) -> str:
         return f"start >= {self.start(self.clock)} - {self._back(None)}" if self.structure.size else ""
-
-    @property
-    def _summed(self) -> str:
-        if self.dialect.name == "sqlite":
-            return "coalesce(sum(n >> 32), 0), coalesce(sum(n & 4294967295), 0)"
-        return "0, coalesce(sum(n), 0)"
 
     def asked(self) -> Mapping[str, Ask]:
         dialect, rows, key = self.dialect, self.rows_table, self.structure.key.columns
@@ -375,7 +365,7 @@ class CounterPlan(ProgramPlan):
         self._windowed: tuple[Column, ...] = (*self.timed, BACK) if start else ()
         since = f" AND start >= {start} - :{BACK.name}" if start else ""
         all_since = f" WHERE start >= {start} - :{BACK.name}" if start else ""
-        asked, summed = [*key, *self._windowed], self._summed
+        asked, summed = [*key, *self._windowed], dialect.exact_sum("n")
         one = "0, n" if dialect.name == "sqlite" and not start else summed  # its one writer has used one slot
         self._total = self.read(f"SELECT {one} FROM {rows} WHERE {mine}{since}", asked, sums=True)
         order = "total DESC"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.dialects.dialect import Dialect
 from roost.structures.index.changes import changes_of
 from roost.structures.index.declaration import Where, While
 from roost.structures.index.finds import FileLookups, ServerLookups, finds_of
@@ -15,28 +14,28 @@ from roost.structures.operation import Operation
 MOST_SHAPES = 64  # compiled shapes that are cached per opened index
 
 
-def bulk_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk:
+def bulk_of(index: OpenedIndex, shape: Shape) -> Bulk:
     """Return the object that runs requests of a shape."""
     try:
         found: Bulk = index.compiled[shape]
     except KeyError:
         if len(index.compiled) >= MOST_SHAPES:
             index.compiled.clear()
-        found = index.compiled[shape] = _compiled(index, shape, dialect) or Bulk(index, shape)
+        found = index.compiled[shape] = _compiled(index, shape) or Bulk(index, shape)
     return found
 
 
-def _compiled(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
-    key, table, server = index.key, index.table, dialect.is_server
+def _compiled(index: OpenedIndex, shape: Shape) -> Bulk | None:
+    key, table = index.key, index.table
     lookup = shape.op == "=" and shape.keys == len(key.parts) and key.unique and not table.view
     lookup = lookup and not shape.bounded and not shape.filters
     if shape.verb != "find":
-        return changes_of(index, shape, dialect) if table.undoes and (lookup or shape.verb == "insert") else None
-    if lookup and not server:
-        return FileLookups(index, shape, dialect)
+        return changes_of(index, shape) if table.undoes and (lookup or shape.verb == "insert") else None
+    if lookup and not table.words.dialect.is_server:
+        return FileLookups(index, shape)
     if lookup and (lookups := ServerLookups(index, shape)).template is not None:
         return lookups
-    return finds_of(index, shape, dialect)
+    return finds_of(index, shape)
 
 
 def shape_of(operation: Operation[Any], *, changes: bool) -> Shape | None:

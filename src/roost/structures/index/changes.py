@@ -18,7 +18,7 @@ from functools import partial
 from itertools import groupby, repeat
 from typing import Any
 
-from roost.dialects.dialect import Answer, Control, Dialect, Row, Statement, Template, Together, Wanted, query
+from roost.dialects.dialect import Answer, Control, Row, Statement, Template, Together, Wanted, query
 from roost.errors import Error, StatementFailed
 from roost.structures.index.budget import Budget
 from roost.structures.index.finds import ServerLookups
@@ -35,9 +35,9 @@ MOST_BYTES = 2**20  # of their texts, approximately
 Outcome = Generator[Wanted, Any, Any]
 
 
-def changes_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Bulk | None:
+def changes_of(index: OpenedIndex, shape: Shape) -> Bulk | None:
     """Return the run of inserts, or of modifications by a complete unique key; None if each must be run alone."""
-    table, verb, server = index.table, shape.verb, dialect.is_server
+    table, verb, server = index.table, shape.verb, index.table.words.dialect.is_server
     to, sums = index.columns[: shape.to], verb in ("increment", "decrement")
     if any([column.generated for column in to]) or len(set(to)) != shape.to or (table.triggers and not server):
         return None
@@ -205,7 +205,7 @@ class Inserts(Changes):
         found = None
         if sum([len(value) for place in places for value in rows[place] if type(value) in (str, bytes)]) < MOST_BYTES:
             # If a trigger skips a row, it is unknown to which rows the generated ids belong.
-            returns = self.automatic is not None and self.index.table.words.returning
+            returns = self.automatic is not None and self.index.table.words.dialect.returning
             statements = [self._statement([rows[place] for place in places], numbered)]
             if self.automatic is not None and not returns:
                 statements.append(ask(LAST_ID))
@@ -232,7 +232,7 @@ class Inserts(Changes):
         names, holes = ", ".join([column.sql for column in columns]), ", ".join([column.hole for column in columns])
         text = f"INSERT INTO {table.sql} ({names}) VALUES {', '.join([f'({holes})'] * len(rows))}"
         values = tuple([row[place] for row in rows for place in places])
-        if table.automatic is None or not table.words.returning:
+        if table.automatic is None or not table.words.dialect.returning:
             return Statement(write(text), [values])
         return Statement(query(f"{text} RETURNING {table.columns[table.automatic].sql}"), [values])
 

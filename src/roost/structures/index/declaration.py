@@ -10,8 +10,9 @@ from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from roost.errors import Invalid
+from roost.structures.index.values import is_utf8
 from roost.structures.operation import Operation, Target
-from roost.types.column_types import INT_MAX, INT_MIN, shown, whole
+from roost.types.column_types import INT_MAX, INT_MIN, checked_whole, shown
 
 Op: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -206,16 +207,13 @@ class Index(Target):
             raise Invalid(f"{self.name}: a find takes a value of the index's first column at least")
         bounds = []
         for what, number, least in (("limit", limit, 1), ("offset", offset, 0)):
-            found = whole(number, least, MOST)
-            if found is None:
-                raise Invalid(f"{self.name}: {what} is a whole number from {least} to {MOST}, not {shown(number)}")
-            bounds.append(found)
+            said = f"{self.name}: {what} is a whole number from {least} to {MOST}"
+            bounds.append(checked_whole(said, number, least, MOST))
         among = None
         if in_ is not None:
             given, listed = in_
-            place = whole(given, 0, len(row) - 1)
-            if place is None:
-                raise Invalid(f"{self.name}: in_ takes the place of one of the {len(row)} values, not {shown(given)}")
+            said = f"{self.name}: in_ takes the place of one of the {len(row)} values"
+            place = checked_whole(said, given, 0, len(row) - 1)
             among = (place, tuple([self._value(value) for value in listed]))
         return op, row, *bounds, among, tuple([self._filter(each) for each in filters])
 
@@ -242,7 +240,7 @@ class Index(Target):
             if not INT_MIN <= found <= INT_MAX:
                 raise Invalid(f"{self.name}: {value} has more than 64 bits")
         elif isinstance(value, str):
-            if not value.isascii() and value != value.encode(errors="replace").decode():
+            if not is_utf8(value):
                 raise Invalid(f"{self.name}: {shown(value)} has lone surrogates, which are no characters")
             found = str(value)
         else:

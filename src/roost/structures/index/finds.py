@@ -15,7 +15,8 @@ from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any
 
-from roost.dialects.dialect import Answer, Dialect, Gather, Row, Statement, Template, Wanted, query
+from roost.dialects import SQLITE
+from roost.dialects.dialect import Answer, Gather, Row, Statement, Template, Wanted, query
 from roost.structures.index.budget import Budget
 from roost.structures.index.opened import OpenedIndex
 from roost.structures.index.runs import Alone, Bulk, Columns, Results, Shape, all_stored, exceptions, read, stored
@@ -37,12 +38,13 @@ _HOLE = re.compile("%(?:%|(s))")  # or a percent sign of a name
 _CONTROL = bytes(range(0x10))
 
 
-def finds_of(index: OpenedIndex, shape: Shape, dialect: Dialect) -> Finds | None:
+def finds_of(index: OpenedIndex, shape: Shape) -> Finds | None:
     """Return the run of such finds; None if each takes several statements, or cannot run together with others."""
     filters = [filtering(False, op, index.fcolumns[place], "") for op, place in shape.filters]
     found = index.statements(shape.op, ("",) * shape.keys, filters)
-    made = Finds(index, shape, found[0]) if dialect.is_server else Texts(index, shape, found[0], dialect)
-    return made if len(found) == 1 and (made.template is not None or not dialect.is_server) else None
+    server = index.table.words.dialect.is_server
+    made = (Finds if server else Texts)(index, shape, found[0])
+    return made if len(found) == 1 and (made.template is not None or not server) else None
 
 
 class Finds(Bulk):
@@ -100,8 +102,7 @@ class Texts(Finds):
     a character below 16, the result is the list of the rows instead.
     """
 
-    def __init__(self, index: OpenedIndex, shape: Shape, texts: RangeTexts, dialect: Dialect) -> None:
-        self._dialect = dialect
+    def __init__(self, index: OpenedIndex, shape: Shape, texts: RangeTexts) -> None:
         super().__init__(index, shape, texts)
         self._rows = texts.rows
         self._array = len(self.ranged) - 1  # the place of the value that comes from the array
@@ -130,7 +131,7 @@ class Texts(Finds):
         # Without the plus, SQLite replaces the column by k.value, in ORDER BY too, and then sorts.
         asked = f"{'?'.join(holes[:array])}+k.value{'?'.join(holes[array:])}"
         many = f"SELECT {number} || '\t' || group_concat({row}, '\t') FROM ({asked})"
-        return query(f"SELECT ({many}) FROM {self._dialect.array} k")
+        return query(f"SELECT ({many}) FROM {SQLITE.array} k")
 
     def _fetch(self, rows: Sequence[Row], only: bool) -> Results:
         common = self._common(rows[0])
@@ -138,7 +139,7 @@ class Texts(Finds):
         starts = [row[self._array] for row in rows]
         results: list[Any] = [None] * len(rows)
         if self.template is not None and not (type(starts[0]) is str and "\0" in "".join(starts)):
-            asked = (*common, self._dialect.pack(starts))
+            asked = (*common, SQLITE.pack(starts))
             (found,) = yield Statement(self.template, [asked], values=len(rows))
             results = [[] if text is None else self._values(text) for (text,) in found]
         doubtful = [place for place, result in enumerate(results) if result is None]
@@ -192,8 +193,8 @@ class ServerLookups(Lookups):
         key, table = index.key, index.table
         self.named = len(table.identity) if changes else 0
         self._none = (None,) * (self.named + max(1, index.width) + 1)
-        lock = table.words.locks if changes else ""
-        joined = table.words.name == "mariadb"
+        lock = table.words.dialect.for_update if changes else ""
+        joined = table.words.dialect.family == "mariadb"
         prefix = "t." if joined else ""
         shown = ", ".join(
             [*(table.naming(prefix) if changes else []), *([c.shown(prefix) for c in index.columns] or ["NULL"])]
@@ -208,7 +209,7 @@ class ServerLookups(Lookups):
         same = " AND ".join([f"t.{term} = k.k{place}" for place, term in terms])
         text = LOOKUPS.format(shown=shown, keys=keys, table=table.sql, hint=key.hint, same=same, lock=lock)
         listed = all([column.array for column in self.keys]) and text.count("{rows}") == 1  # and no name contains it
-        self.template = Template(text, table.words.lists, Answer.ORDINAL) if listed else None
+        self.template = Template(text, table.words.dialect.lists, Answer.ORDINAL) if listed else None
 
     def fetch(self, keys: Columns, only: bool = False) -> Results:
         assert self.template is not None
@@ -225,9 +226,8 @@ class ServerLookups(Lookups):
 class FileLookups(Lookups):
     """Lookups on SQLite: the additional value of a row is a column of the key."""
 
-    def __init__(self, index: OpenedIndex, shape: Shape, dialect: Dialect) -> None:
+    def __init__(self, index: OpenedIndex, shape: Shape) -> None:
         super().__init__(index, shape)
-        self._dialect = dialect
         self._none = (None,) * (index.width + 1)
         shown = ", ".join([f"t.{column.sql}" for column in (*index.columns, self.keys[0])])
         source = f"{index.table.sql} t{index.key.hint}"
@@ -235,7 +235,7 @@ class FileLookups(Lookups):
         self._one = query(f"SELECT {shown} FROM {source} WHERE {' AND '.join([f'{term} = ?' for term in terms])}")
         self._many, self._lots = None, {}
         if len(terms) == 1 and self.keys[0].kind in ("integer", "text"):
-            self._many = query(f"SELECT {shown} FROM {dialect.array} k LEFT JOIN {source} ON {terms[0]} = k.value")
+            self._many = query(f"SELECT {shown} FROM {SQLITE.array} k LEFT JOIN {source} ON {terms[0]} = k.value")
         elif len(terms) > 1:
             keys = ", ".join([f"k{place}" for place in range(len(terms))])
             on = " AND ".join([f"{term} = k.k{place}" for place, term in enumerate(terms)])
@@ -249,7 +249,7 @@ class FileLookups(Lookups):
         values = total * len(self._none)
         # An array's texts end at their first NUL.
         if total > FEW and self._many is not None and not (self.keys[0].kind == "text" and "\0" in "".join(keys[0])):
-            (rows,) = yield Statement(self._many, [(self._dialect.pack(keys[0]),)], values=values)
+            (rows,) = yield Statement(self._many, [(SQLITE.pack(keys[0]),)], values=values)
             return rows  # type: ignore[no-any-return]
         # Keys of several columns, in lots of a few fixed sizes, so that there are few texts, and the rest one by one.
         left, found = list(zip(*keys, strict=True)), list[Any]()
@@ -271,7 +271,7 @@ def gathered(
 
     None if the values of a column cannot be read from a list, or if a name would be taken for a placeholder.
     """
-    if index.table.words.name == "mariadb":
+    if index.table.words.dialect.family == "mariadb":
         if "{i}" in sql:  # in a name
             return None
         return Template(f"({sql.replace('SELECT ', 'SELECT {i}, ', 1)})", Gather.UNION, Answer.ORDINAL)

@@ -10,19 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from roost.dialects.dialect import Gather, Row, Together, query
-from roost.dialects.mariadb import literal
+from roost.dialects.dialect import Dialect, Row, Together, query
+from roost.dialects.mariadb import MARIADB, MYSQL, literal
 from roost.errors import StatementFailed
-from roost.structures.index import exact
+from roost.structures.index import values
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 from roost.structures.index.values import UNHELD, as_bytes
 
-WORDS: Final = IndexWords(
-    *("mariadb", "`", "%s"), nothing="() VALUES ()", locks=" FOR UPDATE", orders_equals=False, row_by_row=True,
-    same="<=>", counts=False,
-)  # fmt: skip
-
-MYSQL: Final = replace(WORDS, lists=Gather.ROW_LIST, returning=False)
+WORDS: Final = IndexWords(MARIADB, nothing="() VALUES ()", orders_equals=False, same="<=>", counts=False)
 
 _TABLE = query(
     "SELECT table_name, table_type, engine,\n"
@@ -40,8 +35,8 @@ _KEYS = query(
     "  FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s"
 )  # in the order of their creation, as in SHOW KEYS
 _COLUMNS_OF: Final = {
-    WORDS: query(_COLUMNS),
-    MYSQL: query(_COLUMNS.replace("is_generated", "IF(generation_expression = '', 'NEVER', 'ALWAYS')")),
+    MARIADB.name: query(_COLUMNS),
+    MYSQL.name: query(_COLUMNS.replace("is_generated", "IF(generation_expression = '', 'NEVER', 'ALWAYS')")),
 }
 
 _IGNORED: Final = {"YES": "NO", "NO": "YES"}  # by `Visible`
@@ -86,7 +81,7 @@ _UNORDERED: Final = _SHAPES | {"set", "bit"}
 _AS_STORED: Final = _SHAPES | {"blob", "bit"}
 
 
-def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> Reading:
+def read_table(name: str, wire: bool = False, *, dialect: Dialect = MARIADB) -> Reading:
     """Return the facts about a table or view; None if there is none that can be opened.
 
     wire: values are tokens: texts as bytes in their column's character set, other values as the server's own text.
@@ -95,8 +90,8 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
         return None
     quoted = WORDS.quoted(name).replace("%%", "%")
     made = ask(query(f"SHOW CREATE TABLE {quoted}"))
-    of_columns, of_keys = ask(_COLUMNS_OF[words], name), ask(_KEYS, name)
-    if words is MYSQL:  # whose information_schema has them in the order of their names
+    of_columns, of_keys = ask(_COLUMNS_OF[dialect.name], name), ask(_KEYS, name)
+    if dialect is MYSQL:  # whose information_schema has them in the order of their names
         of_keys = ask(query(f"SHOW KEYS FROM {quoted}"))
     for _ in range(ATTEMPTS):
         (found,) = yield ask(_TABLE, name)
@@ -107,7 +102,7 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
             view = kind == "VIEW"
             same = of_columns if view else made
             seen, (listed,), (parts,) = yield Together((same, of_columns, of_keys))
-            if words is MYSQL:
+            if dialect is MYSQL:
                 parts = [(row[2], row[1], row[4], row[5], row[7], row[10], _IGNORED[row[13]]) for row in parts]
             if listed and (view or parts or not _HAS_KEY.search(as_bytes(seen[0][0][1]))):
                 break
@@ -125,7 +120,7 @@ def read_table(name: str, wire: bool = False, *, words: IndexWords = WORDS) -> R
     primary = keys[0] if keys and keys[0].name == "PRIMARY" and keys[0].whole_index else None
     return Table(
         name,
-        words,
+        replace(WORDS, dialect=dialect),
         view,
         columns,
         keys,
@@ -178,24 +173,24 @@ def _column(row: Row, wire: bool) -> TableColumn:
         row
     )
     unsigned, meaning, ranged, digits = "unsigned" in declared, kind, "", fraction or 0
-    makes: dict[str, exact.Held] = {
+    makes: dict[str, values.Held] = {
         "year": _year,
-        "decimal": partial(exact.decimal, precision or 10, scale or 0, 0 if unsigned else None),
-        "float": partial(_real, exact.single, scale, unsigned),
-        "double": partial(_real, exact.real, scale, unsigned),
-        "date": exact.date,
-        "datetime": partial(exact.moment, digits),
-        "timestamp": partial(exact.moment, digits),
-        "time": partial(exact.span, digits, _MOST_TIME),
-        "uuid": exact.unique_id,
+        "decimal": partial(values.decimal, precision or 10, scale or 0, 0 if unsigned else None),
+        "float": partial(_real, values.single, scale, unsigned),
+        "double": partial(_real, values.real, scale, unsigned),
+        "date": values.date,
+        "datetime": partial(values.moment, digits),
+        "timestamp": partial(values.moment, digits),
+        "time": partial(values.span, digits, _MOST_TIME),
+        "uuid": values.unique_id,
         "inet4": partial(_address, ipaddress.IPv4Address),
         "inet6": partial(_address, ipaddress.IPv6Address),
     }
-    held = makes.get(kind, exact.never)
+    held = makes.get(kind, values.never)
     if kind in _INTEGERS:
         bits = _INTEGERS[kind]
         low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        meaning, held = "integer", partial(exact.integer, low, high)
+        meaning, held = "integer", partial(values.integer, low, high)
     elif kind == "bit":
         held = partial(_bits, precision or 1, wire)
     elif kind in ("float", "double"):
@@ -207,9 +202,9 @@ def _column(row: Row, wire: bool) -> TableColumn:
         ranged = f"FIELD(%s, {', '.join([literal(label).replace('%', '%%') for label in labels])})"
     elif charset is not None:
         meaning = kind if kind == "set" else "text"
-        held = partial(exact.text, fits=partial(_fits, charset, characters or 0, octets or 0))
+        held = partial(values.text, fits=partial(_fits, charset, characters or 0, octets or 0))
     elif kind in ("binary", "varbinary") or kind.endswith("blob"):
-        meaning, held = "blob", partial(exact.binary, octets, kind == "binary")
+        meaning, held = "blob", partial(values.binary, octets, kind == "binary")
     numeric = meaning in ("integer", "decimal", "real")
     shown_by = ("", "")
     if wire and charset is not None and charset not in _UTF8:
@@ -219,8 +214,8 @@ def _column(row: Row, wire: bool) -> TableColumn:
         shown_by = _TEXT
     return TableColumn(
         *(name, meaning, nullable == "YES", generated == "ALWAYS", held, WORDS.quoted(name), "%s", ranged, ranged),
-        compares=exact.whole_or_exact if numeric else None,
-        addend=None if not numeric else exact.real if meaning == "real" else exact.whole_or_exact,
+        compares=values.whole_or_exact if numeric else None,
+        addend=None if not numeric else values.real if meaning == "real" else values.whole_or_exact,
         array=meaning if meaning in ("integer", "blob") or charset == "utf8mb4" else "",
         summed_by=("", " + 0e0") if kind == "float" else ("", ""),
         named_as=_MOMENT if kind == "timestamp" else "",
@@ -228,7 +223,7 @@ def _column(row: Row, wire: bool) -> TableColumn:
     )
 
 
-def _decoded(codec: str, held: exact.Held, value: Any) -> Any:
+def _decoded(codec: str, held: values.Held, value: Any) -> Any:
     # A token contains the bytes of the column's character set.
     if not isinstance(value, str):
         return held(value)
@@ -250,13 +245,13 @@ def _fits(charset: str, characters: int, octets: int, text: str) -> bool:
 
 
 def _year(value: Any) -> Any:
-    found = exact.integer(0, 2155, value)
+    found = values.integer(0, 2155, value)
     return found if found == 0 or (found is not UNHELD and found > 1900) else UNHELD
 
 
 def _bits(most: int, wire: bool, value: Any) -> Any:
     value = as_bytes(value) if wire and isinstance(value, str) else value
-    return exact.integer(0, 2**most - 1, int.from_bytes(value) if isinstance(value, bytes) else value)
+    return values.integer(0, 2**most - 1, int.from_bytes(value) if isinstance(value, bytes) else value)
 
 
 def _real(held: Callable[[Any], Any], scale: int | None, unsigned: bool, value: Any) -> Any:

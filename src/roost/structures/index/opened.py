@@ -13,14 +13,14 @@ from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
+from roost.dialects import MYSQL
 from roost.dialects.dialect import Control, Statement, Together, Wanted, query
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index import mariadb, postgresql, sqlite
 from roost.structures.index.declaration import Where, While
-from roost.structures.index.exact import DIGITS
 from roost.structures.index.scan import Filtering, Finder, RangeTexts, Rows, Scan, filtering
 from roost.structures.index.schema import Key, Reading, Table, TableColumn, ask, opened_key
-from roost.structures.index.values import UNHELD, number
+from roost.structures.index.values import DIGITS, UNHELD, number
 from roost.structures.plan import write
 from roost.types.column_types import INT_MAX
 
@@ -30,7 +30,7 @@ Working = Generator[Wanted, Any, Any]
 READ_TABLE: Final[dict[str, Callable[..., Reading]]] = {
     "sqlite": sqlite.read_table,
     "mariadb": mariadb.read_table,
-    "mysql": partial(mariadb.read_table, words=mariadb.MYSQL),
+    "mysql": partial(mariadb.read_table, dialect=MYSQL),
     "postgresql": postgresql.read_table,
 }
 
@@ -57,7 +57,10 @@ class OpenedIndex:
         self.width, self.parts = len(self.columns), len(key.parts)
         self.filters = [column.name for column in self.fcolumns]
         self.compiled: dict[Any, Any] = {}  # what runs requests of one shape together, by shape; see bulk.py
-        shown = [_bytes_of(column.sql) if undecoded else column.shown() for column in self.columns]
+        shown = [column.shown() for column in self.columns]
+        if undecoded:
+            as_bytes = "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) ELSE {0} END"
+            shown = [as_bytes.format(column.sql) for column in self.columns]
         self.shown = ", ".join(shown) or "NULL"
         self._read = Finder(table, key, self.shown, self.width)
         named, names = len(table.identity), ", ".join(table.naming())
@@ -92,7 +95,7 @@ class OpenedIndex:
             message = f"{self.table.name} has an engine without transactions; its rows can be read, and not modified"
             raise worded(Invalid(message), "notimpl")
         work = self._perform(verb, args)
-        if verb == "find" or not self.table.triggers or self.table.words.row_by_row:
+        if verb == "find" or not self.table.triggers or self.table.words.dialect.is_server:
             return (yield from work)
         return (yield from undoing(work))  # a trigger's RAISE(FAIL) ends a statement without undoing it
 
@@ -148,7 +151,7 @@ class OpenedIndex:
             if automatic is None:
                 yield Statement(write(text), [row])
                 return None
-            if table.words.returning:
+            if table.words.dialect.returning:
                 (found,) = yield ask(query(f"{text} RETURNING {table.columns[automatic].sql}"), *row)
             else:
                 _, (found,) = yield Together((Statement(write(text), [row]), ask(LAST_ID)))
@@ -162,7 +165,7 @@ class OpenedIndex:
         text = f"INSERT {words.resolution}INTO {self.table.sql} "
         if not given:
             made = text + words.nothing
-            return (made if words.number == "?" else made % ()), ()
+            return (made if words.dialect.placeholder == "?" else made % ()), ()
         names, holes = [column.sql for column in given], [column.hole for column in given]
         return f"{text}({', '.join(names)}) VALUES ({', '.join(holes)})", tuple(given.values())
 
@@ -244,7 +247,7 @@ class OpenedIndex:
             return len(passed)
         # SQLite adds to many rows by one statement. Whether a unique value is free depends on the rows changed before.
         own = {column.name for column in columns}
-        if not self.table.words.row_by_row and len(own) == len(columns) and not own & self.table.unique:
+        if not self.table.words.dialect.is_server and len(own) == len(columns) and not own & self.table.unique:
             sign = "+" if verb == "increment" else "-"
             sets = ", ".join([f"{column.sql} = {column.sql} {sign} ?" for column in columns])
             text = f"UPDATE OR ABORT {self.table.sql} SET {sets}"
@@ -319,10 +322,10 @@ class OpenedIndex:
             made = [(*new, *self.named(row)) for new, row in zip(values, rows, strict=True)]
             work = alone(Statement(write(f"{text} WHERE {table.one}"), made))
             # Of several rows, SQLite would keep those before one that fails.
-            changed = yield from undoing(work) if several and not table.words.row_by_row else work
+            changed = yield from undoing(work) if several and not table.words.dialect.is_server else work
         except StatementFailed as error:
             # An error with a cause makes the caller undo more than the statement.
-            undone = table.words.aborts or (several and table.words.row_by_row)
+            undone = table.words.aborts or (several and table.words.dialect.is_server)
             raise self._refused(error, word) from (error.__cause__ if undone else None)
         return changed if table.words.counts else len(rows)
 
@@ -390,7 +393,3 @@ def index_of(
         if each_ not in table.columns:
             return worded(Missing(f"{name} has no column {each_}"), "fld", 2)
     return OpenedIndex(table, key, shown, [table.columns[each_] for each_ in filters])
-
-
-def _bytes_of(column: str) -> str:
-    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"

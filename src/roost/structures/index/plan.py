@@ -138,5 +138,5 @@ class IndexPlan(TargetPlan):
             return result
 
         columns = list(zip(*[values_of(shape, op.args) for op in operations], strict=True))
-        results = yield from bulk_of(opened, shape, self._dialect).run(columns, alone, Budget())
+        results = yield from bulk_of(opened, shape).run(columns, alone, Budget())
         return [opened.rows_of(result) for result in results]

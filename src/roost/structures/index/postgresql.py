@@ -10,14 +10,12 @@ from typing import Final
 from zlib import crc32
 
 from roost.dialects.dialect import Row, Together, query
+from roost.dialects.postgresql import POSTGRESQL
 from roost.errors import Conflict
-from roost.structures.index import exact
+from roost.structures.index import values
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
 
-WORDS: Final = IndexWords(
-    *("postgresql", '"', "%s"), locks=" FOR UPDATE", says_nulls=True, shown_first=True, row_by_row=True,
-    same="IS NOT DISTINCT FROM", aborts=True,
-)  # fmt: skip
+WORDS: Final = IndexWords(POSTGRESQL, says_nulls=True, shown_first=True, same="IS NOT DISTINCT FROM", aborts=True)
 
 # The ids of the transactions that wrote the catalog's rows of a table, its columns and its indexes. Every transaction
 # asks for them, to see whether the table has changed. A snapshot may be older than the lock on a table: if the table
@@ -216,43 +214,43 @@ def _keys(rows: Sequence[Row], columns: dict[int, TableColumn]) -> tuple[Key, ..
 def _column(row: Row, wire: bool) -> TableColumn:
     _, _, name, modifier, _, _, kind, declared, bits = row
     digits = 6 if modifier < 0 else modifier  # of a second
-    makes: dict[str, exact.Held] = {
-        "float4": exact.single,
-        "float8": exact.real,
-        "bytea": partial(exact.binary, None, False),
-        "bool": exact.truth,
-        "date": exact.date,
-        "timestamp": partial(exact.moment, digits),
-        "timestamptz": partial(exact.zoned, digits),
-        "time": partial(exact.time, digits),
-        "uuid": exact.unique_id,
+    makes: dict[str, values.Held] = {
+        "float4": values.single,
+        "float8": values.real,
+        "bytea": partial(values.binary, None, False),
+        "bool": values.truth,
+        "date": values.date,
+        "timestamp": partial(values.moment, digits),
+        "timestamptz": partial(values.zoned, digits),
+        "time": partial(values.time, digits),
+        "uuid": values.unique_id,
     }
     meaning = {"float4": "real", "float8": "real", "bytea": "blob"}.get(str(kind), str(kind))
-    held, hole = makes.get(kind, exact.never), "%s"
+    held, hole = makes.get(kind, values.never), "%s"
     if kind in _INTEGERS:
         most = 2 ** _INTEGERS[kind]
-        meaning, held = "integer", partial(exact.integer, -most, most - 1)
+        meaning, held = "integer", partial(values.integer, -most, most - 1)
     elif kind == "numeric":
         precision, scale = (modifier - 4 >> 16) & 0xFFFF, modifier - 4 & 0x7FF
         scale = scale - 2048 if scale > 1023 else scale
         meaning, held = (
             "decimal",
-            partial(exact.decimal, precision, scale, None) if modifier >= 4 else exact.any_decimal,
+            partial(values.decimal, precision, scale, None) if modifier >= 4 else values.any_decimal,
         )
     elif kind in ("text", "varchar", "bpchar"):
-        meaning, held = "text", partial(exact.text, fits=_fits(None if modifier < 4 else modifier - 4))
+        meaning, held = "text", partial(values.text, fits=_fits(None if modifier < 4 else modifier - 4))
     elif kind in makes:
         hole = f"%s::{kind}" if meaning == "real" else "%s"
     else:
         also = partial(_SILENT[kind], modifier) if kind in _SILENT else None
-        held, hole = partial(exact.text, fits=_fits(None, also)), _BY_TEXT + declared.replace("%", "%%")
+        held, hole = partial(values.text, fits=_fits(None, also)), _BY_TEXT + declared.replace("%", "%%")
     filtered = ""
-    compares: exact.Held | None = None
-    addend: exact.Held | None = None
+    compares: values.Held | None = None
+    addend: values.Held | None = None
     if meaning == "real":
-        filtered, compares, addend = "%s::float8", exact.real, exact.real
+        filtered, compares, addend = "%s::float8", values.real, values.real
     elif meaning in ("integer", "decimal"):
-        filtered, compares, addend = "%s::numeric", exact.exact, exact.whole_or_exact
+        filtered, compares, addend = "%s::numeric", values.exact, values.whole_or_exact
     shown_by = ("", "")
     if wire and kind == "bool":
         shown_by = ("CASE ", " WHEN true THEN 't' WHEN false THEN 'f' END")

@@ -143,7 +143,7 @@ class Finder:
     def __init__(self, table: Table, key: Key, shown: str, width: int, *, locks: bool = False) -> None:
         self._table, self._key = table, key
         self._shown, self._width = shown, width
-        self._lock = table.words.locks if locks else ""
+        self._lock = table.words.dialect.for_update if locks else ""
         self._texts: dict[tuple[Any, ...], tuple[RangeTexts, ...]] = {}
 
     def find(self, scan: Scan) -> Finding:
@@ -196,7 +196,7 @@ class Finder:
     def _compile(self, part: Range, op: str, filters: Sequence[Filtering]) -> RangeTexts:
         passed, flag = _verdict(filters)
         where = " AND ".join([term for term in (part.where, passed) if term])
-        number = self._table.words.number
+        number = self._table.words.dialect.placeholder
         rest = f" FROM {self._table.sql}{self._key.hint}" + (f" WHERE {where}" if where else "")
         order = ordering(self._table, self._key, op[0] != "<", part.equal)
         end = f"{order and ' ORDER BY ' + order} LIMIT {number} OFFSET {number}{self._lock}"

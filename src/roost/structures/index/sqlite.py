@@ -1,12 +1,22 @@
-"""SQLite: reads the schema of a table from the pragmas, inside the transaction that uses it."""
+"""SQLite: reads the schema of a table from the pragmas, inside the transaction that uses it.
+
+The type of a column decides what it holds, by SQLite's affinity (https://sqlite.org/datatype3.html), but more strictly
+in three points, since a value that cannot be stored as it is meant is an error here: an integer column takes only whole
+numbers of 64 bits, a real one numbers, a text one valid UTF-8.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 from roost.dialects.dialect import query
+from roost.dialects.sqlite import SQLITE
 from roost.structures.index.schema import IndexWords, Key, Part, Reading, Table, TableColumn, ask
-from roost.structures.index.values import KINDS, kind_of, number
+from roost.structures.index.values import UNHELD, Unheld, as_bytes, binary, is_utf8, number
+from roost.types.column_types import INT_MAX, INT_MIN
 
 SCHEMA_VERSION = query("PRAGMA schema_version")
 _RELATION = query(
@@ -22,9 +32,11 @@ _COLUMNS = query('SELECT name, type, "notnull", pk, hidden FROM pragma_table_xin
 _KEYS = query('SELECT seq, name, "unique", origin, partial FROM pragma_index_list(?) ORDER BY seq DESC')
 _PARTS = query('SELECT name, "desc", coll FROM pragma_index_xinfo(?) WHERE key ORDER BY seqno')
 _FOREIGN = query('SELECT "from" FROM pragma_foreign_key_list(?)')
+Value = int | str | float | bytes | None
+KNOWN: Final = frozenset([int, float, str, bytes])  # SQLite's own types
 ROWIDS = ("rowid", "_rowid_", "oid")
 
-WORDS: Final = IndexWords("sqlite", '"', "?", resolution="OR ABORT ")
+WORDS: Final = IndexWords(SQLITE, resolution="OR ABORT ")
 
 
 def read_table(name: str) -> Reading:
@@ -103,3 +115,74 @@ def _rowid(columns: dict[str, TableColumn]) -> tuple[str, ...]:
     # A column of the table may have one of these names.
     taken = {column.lower() for column in columns}
     return tuple([name for name in ROWIDS if name not in taken][:1])
+
+
+def _integer(value: Any) -> Value | Unheld:
+    if type(value) is int:
+        return value if INT_MIN <= value <= INT_MAX else UNHELD
+    if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    found = number(value)
+    return found if type(found) is int and INT_MIN <= found <= INT_MAX else UNHELD
+
+
+def _real(value: Any) -> Value | Unheld:
+    found = number(value)
+    return float(found) if type(found) is int else found
+
+
+def _numeric(value: Any) -> Value | Unheld:
+    if type(value) is str and "\0" in value and number(value.partition("\0")[0]) is not UNHELD:
+        return UNHELD  # SQLite 3.54 would cut it at the NUL, and store the number
+    return _any(value)
+
+
+def _text(value: Any) -> Value | Unheld:
+    if type(value) is bytes:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return UNHELD
+    if type(value) is not str:
+        return str(value) if type(value) in KNOWN else UNHELD
+    return value if is_utf8(value) else UNHELD
+
+
+def _any(value: Any) -> Value | Unheld:
+    if type(value) is str:
+        return value if is_utf8(value) else as_bytes(value)
+    too_large = type(value) is int and not INT_MIN <= value <= INT_MAX
+    refused = type(value) not in KNOWN or too_large or (type(value) is float and math.isnan(value))
+    return UNHELD if refused else value
+
+
+KINDS: dict[str, Callable[[Any], Value | Unheld]] = {
+    "integer": _integer,
+    "real": _real,
+    "numeric": _numeric,
+    "text": _text,
+    "blob": partial(binary, None, False),
+    "any": _any,
+}
+
+
+def kind_of(declared: str) -> str:
+    """Return the kind of a declared type, by SQLite's rules (section 3.1 of datatype3.html) and one more.
+
+    A type with BINARY in its name would be numeric by those rules; here it is for bytes, as its name says.
+
+    >>> kind_of("VARCHAR(64)"), kind_of("BIGINT UNSIGNED"), kind_of("DATETIME"), kind_of("VARBINARY(16)"), kind_of("")
+    ('text', 'integer', 'numeric', 'blob', 'any')
+    """
+    name = declared.upper()
+    if "INT" in name:
+        return "integer"
+    if "CHAR" in name or "CLOB" in name or "TEXT" in name:
+        return "text"
+    if "BLOB" in name or "BINARY" in name:
+        return "blob"
+    if name in ("", "ANY"):
+        return "any"
+    if "REAL" in name or "FLOA" in name or "DOUB" in name:
+        return "real"
+    return "numeric"

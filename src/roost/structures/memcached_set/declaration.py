@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NoReturn, TypedDict, TypeVar, Unpack, 
 from roost.errors import Invalid
 from roost.structures.operation import Operation
 from roost.structures.structure import Group, Structure, column_facts
-from roost.types.column_types import ColumnType, shown, whole
+from roost.types.column_types import ColumnType, checked_whole, shown
 from roost.types.columns import Column
 
 K = TypeVar("K")
@@ -103,16 +103,14 @@ class MemcachedSet(Structure, Generic[K, M]):
         ttl: int | None = None,
     ) -> None:
         super().__init__(name, Group.declared(name, "key", key))
-        self.member: Group[M] = Group.declared(name, "member", member)
+        self.member: Group[M]
+        self.member = self.second = Group.declared(name, "member", member)
         if encoding not in ("binary", "readable"):
             raise Invalid(f'{name}: encoding is "binary" or "readable", not {encoding!r}')
-        found = whole(shards, 0, MOST_SHARDS)
-        if found is None:
-            raise Invalid(f"{name}: shards is a whole number from 0 to {MOST_SHARDS:,}, not {shards!r}")
-        self.shards = found
-        self.ttl = None if ttl is None else whole(ttl, 1, MOST_TTL)
-        if self.ttl != ttl:
-            raise Invalid(f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None, not {ttl!r}")
+        what = f"{name}: shards is a whole number from 0 to {MOST_SHARDS:,}"
+        self.shards = checked_whole(what, shards, 0, MOST_SHARDS)
+        what = f"{name}: ttl is whole seconds from 1 to {MOST_TTL:,}, or None"
+        self.ttl = None if ttl is None else checked_whole(what, ttl, 1, MOST_TTL)
         self.encoding = encoding
         self._blanks = encoding == "readable"  # blanks separate members, so no member may contain one
         self._key_texts = Texts(name, self.key, item=True)
@@ -124,11 +122,6 @@ class MemcachedSet(Structure, Generic[K, M]):
             member=column_facts(self.member.columns),
             **options,
         )
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of key and member."""
-        return self.key.columns + self.member.columns
 
     def add(self, key: K, *members: M) -> Operation[None]:
         """Add members by one `append`, which cannot report how many of them were new.
@@ -210,9 +203,7 @@ class MemcachedSet(Structure, Generic[K, M]):
                 return [key, *(repr(self.member.value(member)) for member in args[1])]
             case "replace":
                 return [key, f"[{', '.join(repr(self.member.value(member)) for member in args[1])}]"]
-            case "contains":
-                return [key, repr(self.member.value(args[1]))]
-        return [key]
+        return super()._arguments(verb, args)
 
 
 # The text form of a value, which programs in other languages can read; each value has exactly one.
@@ -255,9 +246,7 @@ class Texts:
         self._item = item
 
     def out(self, values: tuple[Any, ...]) -> Any:
-        if self.raw:
-            return values[0]
-        if self.plain:
+        if self.raw or self.plain:
             return values[0]
         if len(values) == 1:
             text = self._out[0](values[0])

@@ -277,7 +277,7 @@ class SetPlan(ProgramPlan):
     def _adding_all(self, w: Words) -> Iterator[Step]:
         # Adds rows of which none is there twice.
         pair, key = w.values(self.pair), w.values(w.key)
-        here = " AND ".join(f"r.{name} = {value}" for name, value in pair.items())
+        here = w.mine(self.pair, "r.")
         if self.expires:
             yield Now()
             over = f"DELETE FROM {w.rows} AS r USING {w.source} WHERE {here} AND r.until <= {w['now']}"
@@ -293,8 +293,6 @@ class SetPlan(ProgramPlan):
                 return
             put = f"{w.put(w.rows, pair, [*pair], source=w.source)}"
             new = "1"
-        names = ", ".join(f"i.{name}" for name in pair)
-        same = " AND ".join(f"i.{name} = {value}" for name, value in pair.items())
         newest = newest_version({name: f"i.{name}" for name in key})
         heads = f"""
   h AS (UPDATE {w.head} AS h SET n = h.n + i.n
@@ -304,9 +302,9 @@ class SetPlan(ProgramPlan):
         yield Give(
             [
                 f"""WITH i AS ({put.replace(f"INSERT INTO {w.rows}", f"INSERT INTO {w.rows} AS i", 1)}
-    RETURNING {names}, {new}::bigint AS added),{"" if self.expires else heads}
+    RETURNING {w.names(self.pair, "i.")}, {new}::bigint AS added),{"" if self.expires else heads}
   q AS (SELECT * FROM {w.source})
-  SELECT coalesce(i.added, 0) FROM q LEFT JOIN i ON {same} ORDER BY q.ord"""
+  SELECT coalesce(i.added, 0) FROM q LEFT JOIN i ON {w.mine(self.pair, "i.")} ORDER BY q.ord"""
             ]
         )
 

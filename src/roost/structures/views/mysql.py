@@ -25,7 +25,7 @@ from typing import Any
 
 from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Dialect, Statement, fetch
-from roost.dialects.mariadb import compared
+from roost.dialects.mariadb import compared, literal
 from roost.dialects.mariadb_conditions import given_type, refused, stored
 from roost.dialects.mariadb_definers import Right, may, powerless
 from roost.structures.clock import CLOCK, TRIGGER_CLOCK
@@ -87,18 +87,14 @@ class MySQLViewWords(ViewWords):
         name = words.routine_name(self.plan.program(verb))
         called = strangers(self.dialect, f"CALL {name}({', '.join([*self.called(verb, passes, self.new), *outs])})")
         refused = [
-            f"IF {outs[0]} = {outcome} THEN {self.signal(message, REFUSALS[outcome][1])}; END IF"
+            f"IF {outs[0]} = {outcome} THEN {signal(message, REFUSALS[outcome][1])}; END IF"
             for message, outcome in self.plan.refusals(verb).items()
         ]
         return [called, *refused], declared
 
     def refuse(self, *cases: Case) -> list[str]:
         """Return the statements that refuse a row in one of these cases."""
-        return [f"IF {when} THEN {self.signal(f'{self.name}{message}')}; END IF" for when, _, message in cases]
-
-    def signal(self, message: str, number: int | None = None) -> str:
-        """Return the statement that refuses a row."""
-        return signal(self.dialect, message, number)
+        return [f"IF {when} THEN {signal(f'{self.name}{message}')}; END IF" for when, _, message in cases]
 
 
 def strangers(dialect: Dialect, call: str) -> str:
@@ -109,11 +105,11 @@ def strangers(dialect: Dialect, call: str) -> str:
     return f"SET STATEMENT sql_safe_updates = 0 FOR {call}" if dialect.name == "mariadb" else call
 
 
-def signal(dialect: Dialect, message: str, number: int | None = None) -> str:
+def signal(message: str, number: int | None = None) -> str:
     """Return the statement that refuses a row."""
     more = "" if number is None else f", MYSQL_ERRNO = {number}"
     state = 45000 if number is None else 23000
-    return f"SIGNAL SQLSTATE '{state}' SET MESSAGE_TEXT = {dialect.literal(message[:MESSAGE])}{more}"
+    return f"SIGNAL SQLSTATE '{state}' SET MESSAGE_TEXT = {literal(message[:MESSAGE])}{more}"
 
 
 def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) -> tuple[list[str], list[str]]:
@@ -125,7 +121,7 @@ def checked(dialect: Dialect, name: str, columns: Sequence[Column], given: str) 
     for column in columns:
         value = given.format(column.name)
         message = f"{name}.{column.name}: it takes {wanted(dialect, column)}"
-        cases.append(f"IF {refused(dialect, column, value)} THEN {signal(dialect, message)}; ")
+        cases.append(f"IF {refused(dialect, column, value)} THEN {signal(message)}; ")
         variables.append(f"SET `new {column.name}` = {stored(column, value)}")
     made = [f"DECLARE `new {each.name}` {dialect.types[each.type.kind](each)}" for each in columns]
     return made, ["ELSE".join(cases) + "END IF", *variables]

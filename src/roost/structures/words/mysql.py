@@ -168,7 +168,7 @@ class MySQLWords(ServerWords):
         declared, lines = checked(self.dialect, self.name, given, "`given {}`")
         declared += [f"DECLARE `its {each.name}` {self.type_of(each)}" for each in program.gives]
         for when, message in door.refuses.items():
-            lines.append(f"IF {when.format(**words)} THEN {signal(self.dialect, f'{self.name}: {message}')}; END IF")
+            lines.append(f"IF {when.format(**words)} THEN {signal(f'{self.name}: {message}')}; END IF")
         passed = [door.passes.get(each.name, f"{{{each.name}}}").format(**words) for each in program.given]
         called = f"CALL {name}({', '.join([*passed, *(f'`its {each.name}`' for each in program.gives)])})"
         lines.append(strangers(self.dialect, called))

@@ -61,7 +61,6 @@ class Words(ABC):
         return self.dialect.types[column.type.kind](column)
 
     def names(self, columns: Sequence[Column], prefix: str = "") -> str:
-        """Return the quoted names of columns, separated by commas."""
         return self.dialect.names(columns, prefix)
 
     def values(self, columns: Sequence[Column]) -> dict[str, str]:
@@ -97,7 +96,6 @@ class Words(ABC):
         return str(value)
 
     def divided(self, value: str, by: str) -> str:
-        """Return the division of whole numbers."""
         return f"({value}) / {by}"
 
     def by_index(self, index: str) -> str:
@@ -173,7 +171,6 @@ class Words(ABC):
         return f"excluded.{name}"
 
     def upsert(self, key: Sequence[str], change: Mapping[str, str]) -> str:
-        """Return the end of `put`."""
         assigned = ", ".join(f"{name} = {value}" for name, value in change.items())
         return f"ON CONFLICT ({', '.join(key)}) DO {f'UPDATE SET {assigned}' if change else 'NOTHING'}"
 
