@@ -320,3 +320,13 @@ def test_a_session_whose_transactions_only_read_is_told_so(url: str) -> None:
         for _ in range(2):
             with pytest.raises(roost.ReadOnly):
                 store.run_all(pageviews.add("/"))
+
+
+def test_many_bytes_are_stored_where_the_texts_of_a_database_are_utf16() -> None:
+    # In its character set, their digits were no hexadecimal ones to UNHEX: NULL was stored.
+    pages = roost.Cache("pages", value=bytes)
+    with strange({}, charset="CHARACTER SET utf16") as url, roost.Store(url) as store:
+        store.create(pages)
+        values = {str(n): bytes([n]) for n in range(20)}
+        store.run(pages.set_many(values))
+        assert store.run(pages.get_many(values)) == values
