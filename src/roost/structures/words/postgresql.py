@@ -96,8 +96,9 @@ class PostgreSQLWords(ServerWords):
 
     @property
     def source(self) -> str:
-        given = self._program.given
-        holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
+        # The order of locks is that of single calls, which the library sorts, whatever the database's collation.
+        given, bytewise = self._program.given, {"text": ' COLLATE "C"'}
+        holes = ", ".join(f"${n}{bytewise.get(self.type_of(each), '')}" for n, each in enumerate(given, 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
 
     @property
