@@ -99,9 +99,9 @@ def test_a_lookup_by_handlersocket(tmp_path: Path) -> None:
         "connection.execute('INSERT INTO t VALUES (7, ?)', 'x'); connection.commit()"
     )
     subprocess.run([sys.executable, "-c", program, f"{tmp_path}/app.db"], check=True)
-    server = Server(Settings(url=f"sqlite:///{tmp_path}/app.db"), "read", {"handlersocket": Counters()})
 
     async def look_up() -> Files:
+        server = Server(Settings(url=f"sqlite:///{tmp_path}/app.db"), "read", {"handlersocket": Counters()})
         listening = await asyncio.get_running_loop().create_server(
             lambda: server.protocol("handlersocket"), "127.0.0.1"
         )

@@ -129,6 +129,12 @@ def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(params=servers.SERVERS)
+def own_server(request: pytest.FixtureRequest) -> str:
+    """The name of each database server in turn, for tests that start, pause or kill one."""
+    return str(request.param)
+
+
 @pytest.fixture
 def any_url(database: str, tmp_path: Path) -> Iterator[str]:
     """A database of the test's own, on the one that the parameter `database` names."""

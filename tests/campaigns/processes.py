@@ -8,8 +8,10 @@ import fcntl
 import gc
 import json
 import os
+import re
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 PATIENCE = 180.0  # seconds after which something that should have happened is taken for a hang
+CALL = 40.0  # the same of one call: its timeout, what is granted beyond it, a look-up, a slow machine
 PIPE_BYTES = 2**20  # so that a child need not wait for a parent that is busy
 
 
@@ -34,6 +37,72 @@ def run_threads(*threads: threading.Thread) -> None:
     """Let threads run at the same time, and return when all have ended."""
     for thread in started(*threads):
         thread.join()
+
+
+class Call(threading.Thread):
+    """A call in a thread of its own, which has to end."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """What the thread does."""
+        try:
+            self.result = self._work()
+        except BaseException as error:
+            self.error = error
+
+    def ended(self) -> Call:
+        """Return when it has ended."""
+        self.join(CALL)
+        assert not self.is_alive(), "it does not end"
+        return self
+
+    def answer(self) -> Any:
+        """Return what it returned, or raise what it raised."""
+        self.ended()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Halt:
+    """Has a thread stand still before a statement, once, until it may go on.
+
+    before: a pattern that is found in the statement. thread: its name. seconds: after which it goes on, so that what
+    waits for the end of the statement can, too.
+    """
+
+    def __init__(self, before: str, thread: str = "other", seconds: float = PATIENCE) -> None:
+        self._before, self._thread, self._seconds = before, thread, seconds
+        self._reached, self._released = threading.Event(), threading.Event()
+
+    def trace(self, sql: str, row: object) -> None:
+        """Look at a statement: for a store's `trace`."""
+        if (
+            threading.current_thread().name == self._thread
+            and re.search(self._before, sql)
+            and not self._reached.is_set()
+        ):
+            self._reached.set()
+            self._released.wait(self._seconds)
+
+    def reached(self) -> None:
+        """Return when it stands still."""
+        assert self._reached.wait(PATIENCE)
+
+    def release(self) -> None:
+        """Let it go on."""
+        self._released.set()
+
+    def again(self) -> None:
+        """Have it stand still the next time, too."""
+        self._reached.clear()
+        self._released.clear()
 
 
 class Gone(Exception):
@@ -235,6 +304,15 @@ def at_once(n: int, work: Callable[[int], object]) -> list[Any]:
 
     with children(n, told) as made:
         return [json.loads(child.hear()) for child in made]
+
+
+def program(text: str, *options: str) -> None:
+    """Run a program of Python's that has the tests' modules: it ends well, and says nothing of errors."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, *options, "-c", text], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def until(condition: Callable[[], object], what: str | Callable[[], str], patience: float = PATIENCE) -> None:

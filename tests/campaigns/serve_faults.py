@@ -40,6 +40,7 @@ TABLES = {
         "CREATE TABLE stock (id int PRIMARY KEY, n int8 NOT NULL)",
     ),
 }
+TABLES["mysql"] = TABLES["mariadb"]
 counter = roost.Counter("pageviews", key=int)
 
 

@@ -56,11 +56,12 @@ class Served(NamedTuple):
 
 
 DATABASES = ("sqlite", *servers.SERVERS)
-# What Chromium makes of a page is the same whatever database the page is about; what is clicked asks each of them.
+# What Chromium makes of a page is the same whatever database it is about, and what is clicked asks a server, too; all
+# of them are asked in pages_test.py, and by the campaign `suite`.
 in_the_browser = pytest.mark.parametrize("served", length(["sqlite"], DATABASES), indirect=True)
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=length(("sqlite", "postgresql"), DATABASES))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("browser")
     with servers.own_database(request.param, f"{folder}/shop.db") as url, roost.Store(url) as store:

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import roost
+from tests.campaigns.processes import Call
 from tests.faults.messages import expected
-from tests.faults.slow_transaction_test import held, in_thread
+from tests.faults.slow_transaction_test import held
 from tests.proxy import Proxy
 from tests.servers import kind_of
 from tests.suite import clients
@@ -60,15 +61,13 @@ def test_an_alter_that_is_not_over_is_waited_for(server_url: str, store: roost.S
     tables = "roost_visits_head, roost_visits_rows, roost_pageviews_rows, roost_likes_head, roost_likes_rows"
     with held(server_url, f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE"):
         waiting = [
-            in_thread(lambda: store.run(visits.push(Visit(1, 6)))),
-            in_thread(lambda: store.run(pageviews.add("/home"))),
-            in_thread(lambda: store.run(likes.add(1, "6"))),
+            Call(lambda: store.run(visits.push(Visit(1, 6)))),
+            Call(lambda: store.run(pageviews.add("/home"))),
+            Call(lambda: store.run(likes.add(1, "6"))),
         ]
         store.run(baskets.add(Egg(1, 1)))
-        assert [answers for _, answers in waiting] == [[], [], []]
-    for thread, _ in waiting:
-        thread.join()
-    assert [answers for _, answers in waiting] == [[7], [None], [1]]
+        assert [call.is_alive() for call in waiting] == [True] * 3
+    assert [call.answer() for call in waiting] == [7, None, 1]
     assert store.run(pageviews.total("/home")) == 7
 
 
@@ -108,11 +107,10 @@ def test_who_meets_somebody_elses_lock_waits_and_is_done_once(server_url: str, s
         "like": ("roost_likes_head", likes.add(1, "6"), 1),
     }[verb]
     with held(server_url, f"SELECT * FROM {table} FOR UPDATE"):
-        thread, answers = in_thread(lambda: store.run(operation))
+        call = Call(lambda: store.run(operation))
         store.run(baskets.add(Egg(1, 1)))
-        assert answers == []
-    thread.join()
-    assert answers == [found]
+        assert call.is_alive()
+    assert call.answer() == found
     assert store.run_all(pageviews.total("/home"), visits.push(Visit(1, 7)), likes.size(1)) == (
         6 + (verb == "add"),
         7 + (verb == "push"),

@@ -7,8 +7,6 @@ import fcntl
 import gc
 import os
 import random
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,7 +18,7 @@ import pytest
 import roost
 from tests.campaigns.foreign import held, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
-from tests.campaigns.processes import Child, Line, started, until
+from tests.campaigns.processes import Child, Line, program, started, until
 from tests.conftest import MakeStore
 from tests.lengths import length
 
@@ -223,7 +221,7 @@ def test_closed_while_a_place_in_the_queue_of_the_lock_is_still_held(make_store:
 
 @pytest.mark.parametrize("kind", ["Store", "AsyncStore"])
 def test_a_program_that_ends_without_close(url: str, kind: str) -> None:
-    program = f"""
+    text = f"""
 import asyncio
 import roost
 from tests.campaigns.ledger import STRUCTURES, counts
@@ -244,22 +242,14 @@ if {kind == "Store"}:
 else:
     asyncio.run(main())
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    program(text, "-X", "dev", "-W", "error")
     with roost.Store(url) as store:
         assert store.run(counts.total(1)) == 10
 
 
 @pytest.mark.parametrize("work", ["store.run_all(*reads)", "store.run_all(*writes)", "store.run(counts.add(1))"])
 def test_a_program_that_ends_while_its_threads_work(url: str, work: str) -> None:
-    program = f"""
+    text = f"""
 import threading
 import roost
 from tests.campaigns.ledger import STRUCTURES, counts
@@ -280,12 +270,8 @@ for _ in range(2):
 for _ in range(20):
     done.acquire()
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for _ in range(length(2, 4)):
-        ended = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert (ended.returncode, ended.stderr) == (0, "")
+        program(text)
     with roost.Store(url) as store:
         assert store.check() == []
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -18,7 +17,7 @@ from roost.store import links
 from tests.campaigns.foreign import is_flocked
 from tests.campaigns.forks import generation
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events
-from tests.campaigns.processes import Child, Gone, Line, fork, run_threads, until
+from tests.campaigns.processes import Child, Gone, Halt, Line, fork, program, run_threads, until
 from tests.conftest import MakeStore
 from tests.lengths import length
 
@@ -126,21 +125,17 @@ def test_a_child_and_a_newcomer_agree_after_the_parent_was_killed(url: str) -> N
 
 @pytest.mark.parametrize("before", ["BEGIN IMMEDIATE", "INSERT", "COMMIT", "BEGIN", "SELECT"])
 def test_fork_while_another_thread_is_in_the_middle_of_a_batch(make_store: MakeStore, before: str, url: str) -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def trace(sql: str, row: object) -> None:
-        if threading.current_thread().name == "other" and sql.startswith(before) and not inside.is_set():
-            inside.set()
-            go_on.wait(0.2)  # no longer, so that a fork that waits for the batch to end can go on as well
-
-    store = make_store(*STRUCTURES, trace=trace, timeout=5)
+    halt = Halt(
+        f"^{before}", seconds=0.2
+    )  # no longer, so that a fork that waits for the batch to end can go on as well
+    store = make_store(*STRUCTURES, trace=halt.trace, timeout=5)
     store.run(counts.add(1))
     reads = before in ("BEGIN", "SELECT")
     operation: roost.Operation[object] = counts.total(1) if reads else counts.add(1)
     answers: list[object] = []
     other = threading.Thread(target=lambda: answers.append(store.run(operation)), name="other")
     other.start()
-    assert inside.wait(60)
+    halt.reached()
 
     def work(line: Line) -> None:
         assert line.hear() == "go"
@@ -151,7 +146,7 @@ def test_fork_while_another_thread_is_in_the_middle_of_a_batch(make_store: MakeS
         store.close()
 
     with Child(work) as child:
-        go_on.set()
+        halt.release()
         other.join()
         child.say("go")
         assert child.wait() == 0
@@ -163,17 +158,11 @@ def test_fork_while_another_thread_is_in_the_middle_of_a_batch(make_store: MakeS
 
 def test_fork_while_another_thread_waits_longer_than_the_timeout_of_the_store(make_store: MakeStore) -> None:
     # The timeout is for locks of somebody else: a batch that takes longer is no reason to fork in the middle of it.
-    inside, go_on = threading.Event(), threading.Event()
-
-    def trace(sql: str, row: object) -> None:
-        if threading.current_thread().name == "other" and sql == "COMMIT":
-            inside.set()
-            go_on.wait(0.3)
-
-    store = make_store(*STRUCTURES, trace=trace, timeout=0.02)
+    halt = Halt("^COMMIT", seconds=0.3)
+    store = make_store(*STRUCTURES, trace=halt.trace, timeout=0.02)
     other = threading.Thread(target=store.run, args=(counts.add(1),), name="other")
     other.start()
-    assert inside.wait(60)
+    halt.reached()
 
     def work(line: Line) -> None:
         assert line.hear() == "go"
@@ -181,7 +170,7 @@ def test_fork_while_another_thread_waits_longer_than_the_timeout_of_the_store(ma
             assert store.run_all(counts.add(2), counts.total(2)) == (None, n)
 
     with Child(work) as child:
-        go_on.set()
+        halt.release()
         other.join()
         child.say("go")
         assert child.wait() == 0
@@ -190,19 +179,13 @@ def test_fork_while_another_thread_waits_longer_than_the_timeout_of_the_store(ma
 
 def test_fork_while_another_thread_reads_at_length(make_store: MakeStore, url: str) -> None:
     # check() has a connection of its own, and SQLite's locks are those of a process.
-    inside, go_on = threading.Event(), threading.Event()
-
-    def trace(sql: str, row: object) -> None:
-        if threading.current_thread().name == "other" and "roost_events_rows" in sql and not inside.is_set():
-            inside.set()
-            go_on.wait(0.3)
-
-    store = make_store(*STRUCTURES, trace=trace)
+    halt = Halt("roost_events_rows", seconds=0.3)
+    store = make_store(*STRUCTURES, trace=halt.trace)
     store.run(counts.add(1))
     found: list[list[roost.Violation]] = []
     other = threading.Thread(target=lambda: found.append(store.check()), name="other")
     other.start()
-    assert inside.wait(60)
+    halt.reached()
 
     def work(line: Line) -> None:
         store.run(counts.add(2))
@@ -213,7 +196,7 @@ def test_fork_while_another_thread_reads_at_length(make_store: MakeStore, url: s
         line.hear()
 
     with Child(work) as child:
-        go_on.set()
+        halt.release()
         other.join()
         assert found == [[]]
         assert child.hear() == "connected"
@@ -230,20 +213,14 @@ def test_a_child_that_could_not_wait_may_not_open_the_file(
 ) -> None:
     # It would share a file with its parent and respect none of its locks.
     monkeypatch.setattr(links, "FORK_PATIENCE", 0.02)
-    inside, go_on = threading.Event(), threading.Event()
-
-    def trace(sql: str, row: object) -> None:
-        if threading.current_thread().name == "other" and sql.startswith(before):
-            inside.set()
-            go_on.wait(60)
-
-    store = make_store(*STRUCTURES, trace=trace, timeout=0.02)
+    halt = Halt(f"^{before}")
+    store = make_store(*STRUCTURES, trace=halt.trace, timeout=0.02)
     store.run(counts.add(1))
     assert store.run(counts.total(1)) == 1
     operation: roost.Operation[object] = counts.add(1) if before == "COMMIT" else counts.total(1)
     other = threading.Thread(target=store.run, args=(operation,), name="other")
     other.start()
-    assert inside.wait(60)
+    halt.reached()
 
     def work(line: Line) -> None:
         for each in (store, roost.Store(url)):
@@ -257,7 +234,7 @@ def test_a_child_that_could_not_wait_may_not_open_the_file(
 
     with Child(work) as child:
         assert child.wait() == 0
-    go_on.set()
+    halt.release()
     other.join()
     assert store.run_all(counts.add(1), counts.totals([1, 2]))[1] == {1: 3 if before == "COMMIT" else 2, 2: 0}
 
@@ -337,16 +314,10 @@ def test_the_lock_is_not_held_by_a_child_that_outlives_its_killed_parent(url: st
         store.create(*STRUCTURES)
 
     def family(line: Line) -> None:
-        inside, go_on = threading.Event(), threading.Event()
-
-        def trace(sql: str, row: object) -> None:
-            if sql == "COMMIT":
-                inside.set()
-                go_on.wait(0.2)
-
-        store = roost.Store(url, trace=trace)
-        threading.Thread(target=store.run, args=(counts.add(1),), daemon=True).start()
-        inside.wait()
+        halt = Halt("^COMMIT", seconds=0.2)
+        store = roost.Store(url, trace=halt.trace)
+        threading.Thread(target=store.run, args=(counts.add(1),), name="other", daemon=True).start()
+        halt.reached()
         Child(lambda _: signal.pause())
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -387,7 +358,7 @@ def _kill_soon(line: Line) -> None:
 def test_a_child_that_ends_does_not_harm_its_parent(url: str, end: str) -> None:
     # A process of its own, since a child that ends like a program must not end like pytest.
     rounds = length(8, 20)
-    program = f"""
+    text = f"""
 import os, sys, threading
 import roost
 from tests.campaigns.ledger import counts, STRUCTURES
@@ -409,9 +380,7 @@ for n in range(1, {rounds} + 1):
     assert os.wait()[1] == 0
     assert store.run(counts.totals([2, 3])) == {{2: 2 * n, 3: (n + 1) // 2}}
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    program(text)
     with roost.Store(url) as store:
         assert store.run(counts.totals([1, 2, 3])) == {1: rounds, 2: 2 * rounds, 3: rounds // 2}
         assert store.check() == []

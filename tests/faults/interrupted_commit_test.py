@@ -12,7 +12,7 @@ import pytest
 import roost
 from roost.dialects import Control
 from roost.errors import ConnectionLost
-from tests.campaigns.processes import until
+from tests.campaigns.processes import Halt, until
 from tests.suite.shapes import pageviews
 
 
@@ -25,14 +25,7 @@ def commits_anothers(url: str, monkeypatch: pytest.MonkeyPatch, after: type[Base
 
     Returns what the two were told. `methods` replace the connection's, each given the true one.
     """
-    entered, leave = threading.Event(), threading.Event()
-
-    def trace(sql: str, row: object) -> None:
-        if sql == "COMMIT" and threading.current_thread().name == "holder" and not entered.is_set():
-            entered.set()
-            assert leave.wait(60)
-
-    found: dict[str, Any] = {}
+    halt, found = Halt("^COMMIT", thread="holder"), dict[str, Any]()
 
     def add(name: str) -> None:
         try:
@@ -40,7 +33,7 @@ def commits_anothers(url: str, monkeypatch: pytest.MonkeyPatch, after: type[Base
         except BaseException as error:
             found[name] = error
 
-    with roost.Store(url, random=random.Random(1), trace=trace) as store:
+    with roost.Store(url, random=random.Random(1), trace=halt.trace) as store:
         store.create(pageviews, view=False)
         holder = threading.Thread(target=add, args=("holder",), name="holder")
         other = threading.Thread(target=add, args=("other",))
@@ -50,10 +43,10 @@ def commits_anothers(url: str, monkeypatch: pytest.MonkeyPatch, after: type[Base
             until(lambda: len(waiting) == 1, "the main thread waits")
             other.start()
             until(lambda: len(waiting) == 2, "the other one waits behind it")
-            leave.set()
+            halt.release()
 
         holder.start()
-        assert entered.wait(60)
+        halt.reached()
         kind: Any = type(store._core._writer.connection)
         execute, main = kind.execute, threading.current_thread()
 

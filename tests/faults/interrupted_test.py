@@ -16,7 +16,7 @@ import roost
 from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.interrupt import interrupted
 from tests.campaigns.ledger import STRUCTURES, Event, counts, events, tags
-from tests.campaigns.processes import Child, Line, started, until
+from tests.campaigns.processes import Child, Halt, Line, started, until
 from tests.lengths import length
 
 INTERRUPTS = length(120, 1000)
@@ -91,6 +91,23 @@ def test_a_leader_is_interrupted_before_a_statement_and_its_followers_are_answer
         assert child.wait() == 0
 
 
+def interrupted_leader(store: roost.Store) -> list[threading.Thread]:
+    """Lead a batch that has to wait, and be interrupted while others follow; return those."""
+    others: list[threading.Thread] = []
+
+    def interrupt() -> None:
+        until(lambda: store.stats().waits, "a leader that waits")
+        others.extend(started(*[threading.Thread(target=store.run, args=(counts.add(2),)) for _ in range(3)]))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        store.run(counts.add(1))
+    helper.join()
+    return others
+
+
 def test_a_leader_that_waits_for_somebody_elses_lock_is_interrupted(url: str) -> None:
     with roost.Store(url) as store:
         store.create(*STRUCTURES)
@@ -99,20 +116,7 @@ def test_a_leader_that_waits_for_somebody_elses_lock_is_interrupted(url: str) ->
     def work(line: Line) -> None:
         with held(path) as holder:
             store = roost.Store(url, timeout=600)
-            others: list[threading.Thread] = []
-
-            def interrupt() -> None:
-                until(lambda: store.stats().waits, "a leader that waits")
-                others.extend(threading.Thread(target=store.run, args=(counts.add(2),)) for _ in range(3))
-                for other in others:
-                    other.start()
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-            helper = threading.Thread(target=interrupt)
-            helper.start()
-            with pytest.raises(KeyboardInterrupt):
-                store.run(counts.add(1))
-            helper.join()
+            others = interrupted_leader(store)
             assert is_locked(path)
             holder.release()
         for other in others:
@@ -140,23 +144,10 @@ def test_a_leader_that_waits_for_another_process_is_interrupted(url: str) -> Non
 
     def work(line: Line) -> None:
         store = roost.Store(url, timeout=600)
-        others: list[threading.Thread] = []
-
-        def interrupt() -> None:
-            until(lambda: store.stats().waits, "a leader that waits")
-            others.extend(threading.Thread(target=store.run, args=(counts.add(2),)) for _ in range(3))
-            for other in others:
-                other.start()
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
         store.run(counts.add(2))
         line.say("ready")
         line.hear()
-        helper = threading.Thread(target=interrupt)
-        helper.start()
-        with pytest.raises(KeyboardInterrupt):
-            store.run(counts.add(1))
-        helper.join()
+        others = interrupted_leader(store)
         line.say("interrupted")
         for other in others:
             other.join()
@@ -177,6 +168,7 @@ def test_a_leader_that_waits_for_another_process_is_interrupted(url: str) -> Non
 
 def call_interrupted(seconds: float, work: Callable[[], object]) -> None:
     """Call, and interrupt. Python misses a signal that arrives just before it waits for a lock, so more follow."""
+    signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
     work()
 
@@ -188,25 +180,18 @@ def interrupt(number: int, frame: object) -> None:
 
 def test_a_follower_is_interrupted_and_nobody_else_notices(url: str) -> None:
     def work(line: Line) -> None:
-        inside, go_on = threading.Event(), threading.Event()
-
-        def trace(sql: str, row: object) -> None:
-            if sql == "COMMIT" and threading.current_thread().name == "leader":
-                inside.set()
-                go_on.wait()
-
-        store = roost.Store(url, trace=trace)
+        halt = Halt("^COMMIT", thread="leader")
+        store = roost.Store(url, trace=halt.trace)
         store.create(*STRUCTURES)
         for round_ in range(1, 21):
-            inside.clear()
-            go_on.clear()
+            halt.again()
             leader = threading.Thread(target=store.run, args=(counts.add(2),), name="leader")
             leader.start()
-            inside.wait()
+            halt.reached()
             others = started(*[threading.Thread(target=store.run, args=(counts.add(3),)) for _ in range(3)])
             with pytest.raises(KeyboardInterrupt):
                 call_interrupted(0.005, lambda: store.run(counts.add(1)))
-            go_on.set()
+            halt.release()
             leader.join()
             for other in others:
                 other.join()
@@ -214,41 +199,27 @@ def test_a_follower_is_interrupted_and_nobody_else_notices(url: str) -> None:
         assert store.run(counts.total(1)) <= 20
         store.close()
 
-    def interruptible(line: Line) -> None:
-        signal.signal(signal.SIGALRM, interrupt)
-        work(line)
-
-    with Child(interruptible) as child:
+    with Child(work) as child:
         assert child.wait() == 0
 
 
 def test_close_is_interrupted_and_can_be_called_again(url: str) -> None:
     def work(line: Line) -> None:
-        inside, go_on = threading.Event(), threading.Event()
-
-        def trace(sql: str, row: object) -> None:
-            if sql == "COMMIT" and threading.current_thread().name == "leader":
-                inside.set()
-                go_on.wait()
-
-        store = roost.Store(url, trace=trace)
+        halt = Halt("^COMMIT", thread="leader")
+        store = roost.Store(url, trace=halt.trace)
         store.create(*STRUCTURES)
         leader = threading.Thread(target=store.run, args=(counts.add(2),), name="leader")
         leader.start()
-        inside.wait()
+        halt.reached()
         with pytest.raises(KeyboardInterrupt):
             call_interrupted(0.01, store.close)
-        go_on.set()
+        halt.release()
         leader.join()
         store.close()
         with pytest.raises(roost.Closed):
             store.run(counts.add(1))
 
-    def interruptible(line: Line) -> None:
-        signal.signal(signal.SIGALRM, interrupt)
-        work(line)
-
-    with Child(interruptible) as child:
+    with Child(work) as child:
         assert child.wait() == 0
     with roost.Store(url) as store:
         assert store.run(counts.total(2)) == 1

@@ -15,6 +15,7 @@ import roost
 from tests import servers
 from tests.campaigns.caches import caches
 from tests.campaigns.processes import Child, Line
+from tests.lengths import length
 
 likes = roost.MemcachedSet("likes", int, str)
 
@@ -37,7 +38,7 @@ def plain() -> Iterator[Any]:
 
 
 def test_clients_on_one_set_lose_nothing_but_what_a_killed_server_had() -> None:
-    found = caches(seconds=3, restarts=1, seed=1, processes=2, threads=4)
+    found = caches(seconds=length(1.5, 3.0), restarts=1, seed=1, processes=2, threads=4)
     assert found.done["added"] > 100
     assert found.done["fetched"] > 10
     assert found.done["members lost with a server"] > 0

@@ -24,7 +24,7 @@ from roost.databases import server as server_engine
 from roost.dialects import Statement
 from roost.dialects.dialect import Answer, Template
 from tests import servers
-from tests.campaigns.processes import until
+from tests.campaigns.processes import Call, until
 from tests.suite import clients
 from tests.suite.shapes import likes, pageviews
 
@@ -80,11 +80,6 @@ class Place:
             sql.close()
 
 
-@pytest.fixture(params=servers.SERVERS)
-def own_server(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def place(own_server: str) -> Iterator[Place]:
     with servers.killable(own_server) as (daemon, server, url):
@@ -94,34 +89,6 @@ def place(own_server: str) -> Iterator[Place]:
         yield Place(own_server, daemon, server, url)
         with roost.Store(url) as store:
             assert store.check() == []
-
-
-class Call(threading.Thread):
-    """A call in a thread of its own, which has to end."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self._work = work
-        self.result: object = None
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.result = self._work()
-        except BaseException as error:
-            self.error = error
-
-    def ended(self) -> Call:
-        self.join(LIMIT)
-        assert not self.is_alive(), "it does not end"
-        return self
-
-    def answer(self) -> object:
-        self.ended()
-        if self.error is not None:
-            raise self.error
-        return self.result
 
 
 def going_on(call: Callable[[], object], *failing: type[roost.Error]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import roost
 from tests import servers
-from tests.campaigns.outage import DAEMONS, outage
+from tests.campaigns.outage import outage
 from tests.campaigns.processes import PATIENCE
 from tests.campaigns.writers import Event, Plan, capped, counter, crowd, members, ring, verify
 from tests.clusters.replicas import wait_for
@@ -20,11 +20,6 @@ from tests.lengths import length
 from tests.proxy import Cut, Proxy
 from tests.suite import clients
 from tests.suite.shapes import pageviews
-
-
-@pytest.fixture(params=DAEMONS)
-def own_server(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def test_what_was_answered_before_the_server_was_killed_is_there_once(own_server: str) -> None:

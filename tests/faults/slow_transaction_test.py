@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from roost.databases.engine import Wait
 from roost.dialects import MYSQL, Statement, render
 from roost.structures.registry import plan_for
 from tests import servers
+from tests.campaigns.processes import Call
 from tests.servers import kind_of
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
@@ -61,32 +61,16 @@ def others(store: roost.Store, count: int = 5) -> None:
         store.run(visits.push(Visit(3, n)))
 
 
-def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
-    answers: list[Any] = []
-
-    def run() -> None:
-        try:
-            answers.append(work())
-        except roost.Error as error:
-            answers.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, answers
-
-
 def test_who_needs_its_key_waits_aside_and_is_done_when_it_ends(server_url: str, store: roost.Store) -> None:
     with held(server_url, *HEADS):
         waiting = [
-            in_thread(lambda: store.run(visits.push(Visit(1, 1)))),
-            in_thread(lambda: store.run(baskets.add(Egg(1, 1)))),
-            in_thread(lambda: store.run_all(pageviews.add("/"), visits.push(Visit(1, 2)))),
+            Call(lambda: store.run(visits.push(Visit(1, 1)))),
+            Call(lambda: store.run(baskets.add(Egg(1, 1)))),
+            Call(lambda: store.run_all(pageviews.add("/"), visits.push(Visit(1, 2)))),
         ]
         others(store)
-        assert [answers for _, answers in waiting] == [[], [], []]
-    for thread, _ in waiting:
-        thread.join()
-    assert {type(answer) for _, (answer,) in waiting} == {int, type(None), tuple}
+        assert [call.is_alive() for call in waiting] == [True] * 3
+    assert [type(call.answer()) for call in waiting] == [int, type(None), tuple]
     assert store.run_all(pageviews.total("/"), baskets.count(1)) == (6, 2)
     assert {visit.visitor for visit in store.run(visits.latest(1))} == {0, 1, 2}
 
@@ -143,11 +127,10 @@ def test_many_keys_that_are_held_and_a_hundred_that_are_not(server_url: str, sto
 def test_a_new_key_that_is_not_committed_holds_up_its_own_alone(server_url: str, store: roost.Store) -> None:
     made = "INSERT INTO roost_visits_head VALUES (7, 1, 5)"
     with held(server_url, made if kind_of(server_url) == "mysql" else f"{made} RETURNING uid"):
-        thread, answers = in_thread(lambda: store.run(visits.push(Visit(7, 1))))
+        call = Call(lambda: store.run(visits.push(Visit(7, 1))))
         others(store)
-        assert answers == []
-    thread.join()
-    assert answers == [1]
+        assert call.is_alive()
+    assert call.answer() == 1
 
 
 @pytest.mark.parametrize("held_by", ["SELECT * FROM roost_{} FOR UPDATE", "INSERT INTO roost_{} RETURNING *"])

@@ -15,7 +15,7 @@ import roost
 from roost.databases import open_engine, server
 from roost.databases.engine import Wait
 from tests import servers
-from tests.campaigns.processes import PATIENCE, until
+from tests.campaigns.processes import PATIENCE, Halt, until
 from tests.faults.slow_transaction_test import held
 from tests.suite import clients
 from tests.suite.shapes import pageviews
@@ -55,23 +55,18 @@ def test_those_of_who_was_killed_go_after_a_day(server_url: str) -> None:
 
 def test_one_that_was_idle_for_a_day_keeps_the_row_that_it_writes(server_url: str) -> None:
     """Not: it is seen to be old, is written, and is removed."""
-    entered, leave = threading.Event(), threading.Event()
-
-    def trace(sql: str, row: object) -> None:
-        if not entered.is_set() and "DELETE FROM roost_writers" in sql:
-            entered.set()
-            assert leave.wait(60)
-
-    with roost.Store(server_url) as idle, roost.Store(server_url, trace=trace) as other:
+    halt = Halt("DELETE FROM roost_writers")
+    with roost.Store(server_url) as idle, roost.Store(server_url, trace=halt.trace) as other:
         idle.create(pageviews, view=False)
         idle.run(pageviews.add("/home"))
         make_old(server_url)
-        threads = [threading.Thread(target=store.run, args=(pageviews.add("/home"),)) for store in (other, idle)]
+        add = (pageviews.add("/home"),)
+        threads = [threading.Thread(target=each.run, args=add, name="other") for each in (other, idle)]
         threads[0].start()
-        assert entered.wait(60)
+        halt.reached()
         threads[1].start()
         until(lambda: not threads[1].is_alive() or idle.stats().waits, "the idle one has written, or waits")
-        leave.set()
+        halt.release()
         for thread in threads:
             thread.join(60)
         assert idle.run(pageviews.total("/home")) == 3

@@ -247,6 +247,7 @@ def test_f139_many_keys_are_looked_up_in_lots(common: Common) -> None:
             assert client.ask(b"%b %b x\r\n" % (command, b" ".join(names))) == b"CLIENT_ERROR too many keys\r\n"
 
 
+@on("sqlite", "postgresql", fixture="db")
 def test_what_was_answered_is_there_when_the_worker_is_killed(serve: Serve, db: Database) -> None:
     served = serve()
     answered: dict[int, set[int]] = {owner: set() for owner in range(3)}
@@ -444,7 +445,7 @@ def test_by_a_unix_socket(serve: Serve, tmp_path: Path) -> None:
         assert client.recv(100) == b"MN\r\n"
 
 
-@pytest.mark.parametrize("name", DATABASES[1:])
+@pytest.mark.parametrize("name", length(["mariadb"], DATABASES[1:]))
 def test_what_was_answered_is_there_when_the_database_is_killed(name: str, tmp_path: Path) -> None:
     with servers.killable(name) as (daemon, _, url):
         with roost.Store(url) as store:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaigns.outage import DAEMONS
 from tests.campaigns.serve_faults import FAULTS, faults
 from tests.campaigns.serve_kills import KINDS, kills
 from tests.lengths import length
@@ -21,7 +22,7 @@ def test_what_was_answered_is_there_and_others_do_not_notice(tmp_path: Path, kin
     assert found.reads > 0
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"])
+@pytest.mark.parametrize("kind", length(["mariadb", "postgresql"], [*DAEMONS]))
 def test_what_is_answered_over_the_wire_is_there_once_whatever_fails(kind: str, tmp_path: Path) -> None:
     seen = faults(kind, tmp_path, length(1, 2), 1, writers=length(8, 16))
     assert seen.faults == dict.fromkeys(FAULTS, length(1, 2))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +18,8 @@ import pytest
 import roost
 from roost.server.players import SLOW_PATH
 from tests import servers
-from tests.campaigns.processes import started, until
+from tests.campaigns.processes import until
 from tests.index.databases import Database, database
-from tests.lengths import length
 from tests.proxy import Cut, Proxy
 from tests.server.http_test import metrics
 from tests.server.playing import bench
@@ -256,45 +253,6 @@ def test_idle_clients_do_not_hinder_an_alter_and_see_it(db: Database, serve: Ser
         db.script("CREATE TABLE t (n BIGINT, id INT PRIMARY KEY, v CHAR(3))", "INSERT INTO t VALUES (7, 1, 'new')")
         assert writer.ask(add(1), "0\t+\t2\t2\tabcd") == ["0\t1\t1", "1\t1\ttype"]
         assert reader.ask("0\t=\t1\t1") == ["0\t3\t1\tnew\t8"]
-
-
-def test_what_is_answered_is_there_and_there_once_when_workers_are_killed(db: Database, serve: Serve) -> None:
-    served = serve("--workers", "2", "--connections", "4")
-    answered = [0] * 4
-    asked = [0] * 4
-    ended = threading.Event()
-
-    def work(place: int) -> None:
-        while not ended.is_set():
-            with contextlib.suppress(OSError, AssertionError), connect(served, db) as client:
-                while not ended.is_set():
-                    asked[place] += 1
-                    answers = client.ask(add(1))
-                    if not answers[0]:
-                        break
-                    assert answers == ["0\t1\t1"]
-                    answered[place] += 1
-
-    threads = started(*[threading.Thread(target=work, args=(place,)) for place in range(4)])
-    for round_ in range(length(2, 4)):
-        before = sum(answered)
-        until(lambda before=before: sum(answered) > before + 20, "nothing is answered")  # type: ignore[misc]
-        pids = served.pids("write")
-        pid = pids[round_ % len(pids)]
-        served.logged(f"is process {pid}\n")  # one that is killed before it is ready is told of in other words
-        os.kill(pid, signal.SIGKILL)
-        served.logged("another takes its place", round_ + 1)
-    ended.set()
-    for thread in threads:
-        thread.join()
-    ((n,),) = db.sql("SELECT n FROM t WHERE id = 1")
-    assert sum(answered) <= n - 10 <= sum(asked)
-    assert sum(asked) - sum(answered) <= 4 * 5  # what was under way when a worker was killed
-
-
-@pytest.fixture(params=KINDS)
-def own_server(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def test_a_database_that_goes_away_and_comes_back(own_server: str, tmp_path: Path) -> None:

@@ -304,3 +304,23 @@ def test_a_session_whose_transactions_only_read_is_told_so(url: str) -> None:
         for _ in range(2):
             with pytest.raises(roost.ReadOnly):
                 store.run_all(pageviews.add("/"))
+
+
+def test_many_bytes_are_stored_where_the_texts_of_a_database_are_utf16() -> None:
+    # In its character set, their digits were no hexadecimal ones to UNHEX: NULL was stored.
+    pages = roost.Cache("pages", value=bytes)
+    with strange({}, charset="CHARACTER SET utf16") as url, roost.Store(url) as store:
+        store.create(pages)
+        values = {str(n): bytes([n]) for n in range(20)}
+        store.run(pages.set_many(values))
+        assert store.run(pages.get_many(values)) == values
+
+
+def test_many_long_values_are_stored_where_each_of_them_can_be() -> None:
+    # As JSON in hexadecimal, each of their characters took twelve bytes: `set_many` was refused for its size.
+    pages = roost.Cache("pages", value=roost.text(600_000))
+    with strange({"max_allowed_packet": 2**22}) as url, roost.Store(url) as store:
+        store.create(pages)
+        values = {"/": "\x01" * 600_000, "/x": "\x02" * 600_000, "/y": "y"}
+        store.run(pages.set_many(values))
+        assert store.run(pages.get_many(values)) == values

@@ -236,7 +236,7 @@ def _limit() -> Case:
         {
             "take": lambda key: [limit.take(key)],
             "take two": lambda key: [limit.take(key, 2)],
-            "take many": lambda key: [limit.take(key), *(limit.take(-key - n) for n in range(SOME))],
+            "take many": lambda key: [limit.take(key), *(limit.take(-key * SOME - n) for n in range(SOME))],
             "clear": lambda key: [limit.clear(key)],
             "forget": lambda key: [limit.forget(key)],
         },

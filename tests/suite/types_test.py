@@ -21,7 +21,7 @@ from tests.suite.shapes import Make, Place, Seen
 
 class Colour(enum.Enum):
     WHITE = "white"
-    BROWN = "brown"
+    BROWN = "brown\n  or\u2028light"  # of several lines
 
 
 class Level(enum.IntEnum):

@@ -33,16 +33,7 @@ class Atom:
     """The operations of one call: all or none of them are committed."""
 
     __slots__ = (
-        "begun",
-        "deadline",
-        "done",
-        "error",
-        "future",
-        "once",
-        "operations",
-        "results",
-        "size",
-        "slow_path",
+        *("begun", "deadline", "done", "error", "future", "once", "operations", "results", "size", "slow_path"),
         "writes",
     )
 
@@ -99,31 +90,17 @@ def _weight(values: tuple[Any, ...]) -> int:
     return weight
 
 
-class Load:
-    """The size of a batch of several callers, compared with the limits."""
-
-    __slots__ = ("_operations", "_weight")
-
-    def __init__(self) -> None:
-        self._operations = 0
-        self._weight = 0
-
-    def add(self, atoms: Iterable[Atom]) -> bool:
-        """Count atoms that the batch takes, whatever their size; return whether it must take no more."""
+def fitting(waiting: Iterable[Sequence[Atom]]) -> int:
+    """Return how many of the first of those that wait, each with its atoms, fill a batch; one, whatever its size."""
+    operations = weight = number = 0
+    for number, atoms in enumerate(waiting, 1):  # noqa: B007 - `number` is returned
         for atom in atoms:
-            self._operations += atom.size
-            if self._operations > FEW:
-                self._weight += atom.weight()
-        return self._operations >= MAX_OPERATIONS or self._weight >= MAX_BYTES
-
-
-def fitting(atoms: Sequence[Atom], most: int) -> int:
-    """Return how many of the first atoms fill a batch, at most `most`."""
-    load = Load()
-    for number in range(1, most):
-        if load.add(atoms[number - 1 : number]):
-            return number
-    return most
+            operations += atom.size
+            if operations > FEW:
+                weight += atom.weight()
+        if operations >= MAX_OPERATIONS or weight >= MAX_BYTES:
+            break
+    return number
 
 
 def refuse_all(atoms: Iterable[Atom], error: BaseException) -> None:

@@ -12,8 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
-from roost.batching.atoms import Atom, Load, refuse_all
+from roost.batching.atoms import Atom, fitting, refuse_all
 from roost.databases.engine import GRACE
 from roost.errors import Busy, Closed, Error
 
@@ -63,13 +64,10 @@ class Queue:
         waits for anything, at the latest when it returns: they can run while the leader waits for the disk; while it
         works, they would compete with it for the interpreter (measured: 12 % more operations).
     led: whether a leader exists. If so, a caller need not try a single operation, but can join the next batch.
-    patience: seconds after which a waiter calls `worry`, once, to find out whether its own thread holds the lock.
     """
 
-    def __init__(self, work: Work, patience: float, worry: Callable[[], Error | None]) -> None:
+    def __init__(self, work: Work) -> None:
         self._work = work
-        self._patience = patience
-        self._worry = worry
         self._mutex = threading.Lock()  # guards the attributes below
         self._waiting: deque[Waiter] = deque()
         self.led = False
@@ -108,15 +106,11 @@ class Queue:
                 self._idle.wait()
 
     def _wait(self, waiter: Waiter) -> None:
-        if not waiter.wake.acquire(timeout=self._patience):
-            error = self._worry()
-            if error is not None and self._withdraw(waiter):
-                raise error
-            left = waiter.deadline + GRACE - time.monotonic()
-            if not waiter.wake.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
-                if self._withdraw(waiter):
-                    raise Busy(LATE)
-                waiter.wake.acquire()  # its batch is running, or about to, and has time limits of its own
+        left = waiter.deadline + GRACE - time.monotonic()
+        if not waiter.wake.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
+            if self._withdraw(waiter):
+                raise Busy(LATE)
+            waiter.wake.acquire()  # its batch is running, or about to, and has time limits of its own
         if not waiter.leads:
             waiter.pass_on()
 
@@ -140,11 +134,10 @@ class Queue:
 
     def _lead(self, leader: Waiter) -> None:
         def take() -> list[Atom]:
-            taken, waiting, load = leader.taken, self._waiting, Load()
+            taken, waiting = leader.taken, self._waiting
             with self._mutex:
-                while waiting and waiting[0].errand is None:
-                    if taken and load.add(taken[-1].atoms):  # the first waiter is taken whatever its size
-                        break
+                batch = takewhile(lambda waiter: waiter.errand is None, waiting)
+                for _ in range(fitting([waiter.atoms for waiter in batch])):
                     taken.append(waiting[0])  # in both lists for a moment, so that an interrupt loses no waiter
                     waiting.popleft()
             return [atom for waiter in taken for atom in waiter.atoms if not atom.done]

@@ -435,9 +435,8 @@ class Adoption(ForeignKeys, ABC, Generic[W]):
         except Invalid as error:
             return [("tables", None, str(error))]
         if time != cap.time:
-            return [
-                ("tables", None, f"{cap.table}.{cap.by} tells the time otherwise than it did; {again} goes by that")
-            ]
+            message = f"{cap.table}.{cap.by} tells the time otherwise than it did; {again} goes by that"
+            return [("tables", None, message)]
         grace = yield from self.grace(cap)
         if grace is None:
             return []

@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
-from roost.dialects.dialect import Control, Dialect, Row, Statement, Template, Wanted, execute, fetch
+from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted, execute, fetch
 from roost.dialects.postgresql import FOREIGN
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
 from roost.structures import making
@@ -181,9 +181,7 @@ def strange(
         # So that nothing of it changes until the transaction ends: CREATE TRIGGER waits for ROW EXCLUSIVE. By DO,
         # since a migration may run outside of a transaction.
         mode = "ROW EXCLUSIVE" if writes else "ACCESS SHARE"
-        yield Statement(
-            Template(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$"), [()]
-        )
+        yield execute(f"/* guarded */ DO $$ BEGIN LOCK TABLE {', '.join(locked)} IN {mode} MODE; END $$")
         found = yield from _there(sql)
     return {
         name: problem and f"{name} {problem}{f'; {owner} owns it' if owner else ''}"
@@ -289,7 +287,7 @@ def create(
     yield from lock(catalog)
     yield from make_private(catalog)
     yield from owned(catalog.dialect)
-    missing, former = yield from _compared(catalog, plans, exact)
+    missing, _, former = yield from _compared(catalog, plans, exact)
     for plan in missing if view and not catalog.dialect.transactional_ddl else ():
         if plan.has_view and not (yield from making.found_view(plan)).objects:
             yield from making.refuse_taken(plan)
@@ -307,10 +305,11 @@ def create(
 
 def _compared(
     catalog: Catalog, plans: Sequence[StructurePlan], exact: bool
-) -> Generator[Wanted, Any, tuple[list[StructurePlan], dict[str, str]]]:
-    # Those that are missing, and how former declarations differ. All are compared before one is made: not every engine
-    # can take back a table.
+) -> Generator[Wanted, Any, tuple[list[StructurePlan], list[StructurePlan], dict[str, str]]]:
+    # Those that are missing, those whose programs differ, how former declarations do. All are compared before one is
+    # made: not every engine can take back a table.
     missing: list[StructurePlan] = []
+    stale: list[StructurePlan] = []
     former: dict[str, str] = {}
     for plan in plans:
         name = plan.structure.name
@@ -327,7 +326,8 @@ def _compared(
                 )
         elif (yield from making.programs_differ(plan)):
             yield from _with_columns(plan)
-    return missing, former
+            stale.append(plan)
+    return missing, stale, former
 
 
 def _make(catalog: Catalog, plan: StructurePlan, view: bool) -> Making:
@@ -368,24 +368,17 @@ def _is_made(
     there = yield from guarded(catalog.dialect, catalog.tables)
     if not there >= {*catalog.tables}:
         return None
-    former: dict[str, str] = {}
     for plan in plans:
-        name, definition = plan.structure.name, plan.structure.definition
         if not (yield from owned(catalog.dialect, plan.rows_table)):
             return None
-        stored = yield from catalog.stored(name)
-        if (
-            stored is not None
-            and stored != definition
-            and not exact
-            and (yield from _was_stored(catalog, plan, stored))
-        ):
-            former[name] = difference(stored, definition)
-        elif (
-            stored != definition
-            or (yield from making.programs_differ(plan))
-            or (view and plan.has_view and not (yield from making.is_made(plan)))
-        ):
+    try:
+        missing, stale, former = yield from _compared(catalog, plans, exact)
+    except Mismatch:
+        return None  # another process may be altering it: compared again under the lock
+    if missing or stale:
+        return None
+    for plan in plans if view else ():
+        if plan.has_view and plan.structure.name not in former and not (yield from making.is_made(plan)):
             return None
     return former
 

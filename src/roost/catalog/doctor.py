@@ -183,9 +183,8 @@ def _rights(grants: list[str], database: str) -> dict[str, str]:
         for right in RIGHTS:
             # GRANT ALL ON a database has no rights of the server, which are those of several words and SUPER.
             of_server = right in ("SUPER", "READ_ONLY ADMIN", "CONNECTION_ADMIN", "PROCESS")
-            if right in rights.replace("READ ONLY", "READ_ONLY").split(", ") or (
-                rights == "ALL PRIVILEGES" and not (of_server and place)
-            ):
+            named = right in rights.replace("READ ONLY", "READ_ONLY").split(", ")
+            if named or (rights == "ALL PRIVILEGES" and not (of_server and place)):
                 found[f"may {right.lower()}"] = "yes"
     return found
 

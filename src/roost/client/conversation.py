@@ -100,10 +100,6 @@ class Wire(Protocol):
     def close(self) -> None: ...  # noqa: D102
 
 
-class Unanswered(Exception):
-    """The server has closed the connection."""
-
-
 class _Exchange:
     """The lines of some requests, which are sent at once with the lines that open their indexes; and the answers.
 
@@ -147,7 +143,7 @@ class _Exchange:
         return self._ends[place] <= self._sent
 
     async def run(self, wire: Wire, deadline: Deadline, outcomes: Outcomes) -> None:
-        """Send the chunk while reading the answers. Raises: OSError, Unanswered, Broken."""
+        """Send the chunk while reading the answers. Raises: OSError, Broken."""
         chunk, rest, answered = memoryview(self._chunk), bytearray(), 0
         while answered < len(self._lines):
             sent, received = await wire.transfer(chunk[self._sent :], deadline)
@@ -155,7 +151,7 @@ class _Exchange:
             if received is None:
                 continue
             if not received:
-                raise Unanswered("the other side closed it")
+                raise ConnectionResetError("the other side closed it")
             first, *others = received.split(b"\n")
             rest += first
             if len(rest) > LONGEST or answered + len(others) > len(self._lines):
@@ -289,7 +285,7 @@ class Connection(ABC, Generic[W]):
             cause: Exception | None = None
             try:
                 await exchange.run(wire, deadline, outcomes)
-            except (OSError, Unanswered, Broken) as error:
+            except (OSError, Broken) as error:
                 cause = error
             if cause is not None or exchange.unclear:
                 self._drop()

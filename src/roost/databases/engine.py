@@ -78,7 +78,7 @@ class Wait:
         """Called before a wait."""
 
     def blocked(self) -> None:
-        """Called at once, and repeatedly while another session holds the lock; raising an error ends the wait."""
+        """Called at once, and repeatedly while another session holds the lock; it may end the wait by its deadline."""
 
 
 class Events:

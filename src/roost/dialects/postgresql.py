@@ -34,16 +34,14 @@ def _read_moment(value: dt.datetime) -> dt.datetime:
 def literal(text: str) -> str:
     r"""Return text as a literal that means the same under every standard_conforming_strings.
 
-    And in one line, since the lines of programs are indented.
-
-    >>> print(literal("it's"), literal("C:\\temp\n"))
-    'it''s'  E'C:\\temp\n'
+    >>> print(literal("it's"), literal("C:\\temp"))
+    'it''s'  E'C:\\temp'
     """
     quoted = doubled(text)
     if "\\" not in text and "\n" not in text:
         return quoted
-    escaped = quoted.replace("\\", "\\\\").replace("\n", "\\n")
-    return f" E{escaped}"  # the blank keeps it from what is before it
+    # The blank keeps it from what is before it. No line ends within it: those of programs are indented.
+    return " E" + quoted.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 POSTGRESQL = Dialect(

@@ -245,8 +245,7 @@ class Slot:
     async def _bury(self) -> int:
         # The control connection has ended: the process is dead, or too broken to keep.
         process, self._process = self._process, None
-        if process is None:
-            return 0
+        assert process is not None
         process.kill()
         return await asyncio.to_thread(process.wait)
 

@@ -69,7 +69,7 @@ class Server:
         self._wrong_logged = -WRONG  # by the monotonic clock
         self._scheduled = False
         self._crowded = False  # the last turn had no room for all requests
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.get_running_loop()
         writes = role == "write"
         self._player: InLoop | InTasks
         if settings.is_file:
@@ -85,6 +85,7 @@ class Server:
             self._make_codecs(databases[0])
             self._player = InTasks(self, databases, tasks)
         self._player.limit(_limits(settings))
+        self._look_for_silent()
 
     def _make_codecs(self, database: Database) -> None:
         openings = Openings(self.may_open, writes=self.role == "write", looks=database.looks)
@@ -103,9 +104,6 @@ class Server:
 
     def protocol(self, name: str) -> asyncio.Protocol:
         """Make the `asyncio.Protocol` of a new connection, for `loop.create_server`."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._look_for_silent()
         codec = self.codecs[name]
         settings = self.settings
         session: MemcachedSession
@@ -125,7 +123,6 @@ class Server:
             unheard = unknown and not client.session.authorized and client.since < since
             if unheard or (idle and client.silent > TICKS):
                 client.expire()
-        assert self._loop is not None
         self._loop.call_later(idle / TICKS if idle else min(1.0, unknown or 1.0), self._look_for_silent)
 
     def wrong_secret(self, client: Client) -> None:
@@ -183,8 +180,6 @@ class Server:
         """Schedule a turn for when the loop has read every socket that is ready."""
         if not self._scheduled:
             self._scheduled = True
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._play)
 
     def _play(self) -> None:

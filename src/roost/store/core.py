@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from threading import get_ident
+from threading import active_count, get_ident
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from roost.batching.stats import Stats, summed
 from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
-from roost.databases.sqlite.filelock import OpenTransaction, open_transaction
+from roost.databases.sqlite.filelock import open_transaction
 from roost.dialects import Control, Wanted
 from roost.errors import Busy, Closed, Conflict, Error, Missing, OutcomeUnknown, ReadOnly, StatementFailed
 from roost.store.links import Link, Patience, alive, cores, threads
@@ -85,7 +85,7 @@ class Core:
         self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
         self._writer = self._batch_link()
         writes = partial(self._lead, self._writer, Control.BEGIN, self._slow_writes if self._is_server else None)
-        self.writers = Queue(writes, self.lock_wait, self._worry)
+        self.writers = Queue(writes)
         # A server works on one batch of reads while Python makes the results of another.
         self.reading = 2 if self._is_server else 1
         if self.engine.memory:
@@ -94,7 +94,7 @@ class Core:
             self._readers = [self._batch_link() for _ in range(self.reading)]
             slow_reads = self._slow_reads if self._is_server else None
             reads = [partial(self._lead, link, Control.BEGIN_READ, slow_reads) for link in self._readers]
-            self.readers = [Queue(work, self.lock_wait, self._worry) for work in reads]
+            self.readers = [Queue(work) for work in reads]
         self._slow_queues = [self._slow_queue(number) for number in range(READING + 1)] if self._is_server else []
 
     def _slow_queue(self, number: int) -> Queue:
@@ -110,7 +110,7 @@ class Core:
                 self._rest()
 
         waits = partial(self._lead, link, Control.BEGIN, None)
-        return Queue(retry if number in (RETRYING, READING) else waits, self.lock_wait, self._worry)
+        return Queue(retry if number in (RETRYING, READING) else waits)
 
     def _batch_link(self) -> Link:
         link = Link(self.engine, self.timeout)
@@ -118,7 +118,7 @@ class Core:
         return link
 
     def _patience(self, link: Link, deadline: float, **options: Any) -> Patience:
-        return Patience(link, deadline, deadline - self.timeout + self.lock_wait, self._worry, **options)
+        return Patience(link, deadline, deadline - self.timeout + self.lock_wait, self._waits_for_itself, **options)
 
     def _rest(self) -> None:
         sleep(PAUSE * (1 + self._random.random()))
@@ -307,10 +307,10 @@ class Core:
                 connection.wait = wait
                 work(connection)
             except Busy as error:
-                own = None if wait.said or not writes else self._open_transaction()
-                if own is None:
+                own = self._open_transaction() if writes else ""
+                if not own:
                     raise
-                raise Busy(f"{error}; {own.message}") from error
+                raise Busy(f"{error}; {own}") from error
             finally:
                 self._report(link.connection)
 
@@ -321,19 +321,18 @@ class Core:
             self.engine.events.count("reconnects")
             log.warning("dropped a connection to %s after an error; the next call connects anew", self.engine.place)
 
-    def _open_transaction(self) -> OpenTransaction | None:
+    def _open_transaction(self) -> str:
         # Only on a file can a thread wait for its own transaction, on another connection of the application. Where a
         # store of the process is writing, it may be that one's.
         file, files = self.engine.file, [core for core in alive(cores) if isinstance(core, Core) and core.engine.file]
         writers = [core._writer.connection for core in files]
         if file is None or any([writer is not None and writer.in_transaction for writer in writers]):
-            return None
+            return ""
         return open_transaction(file)
 
-    def _worry(self) -> Error | None:
-        # Called by a thread that has waited for `lock_wait`: check whether its own transaction holds the lock.
-        own = self._open_transaction()
-        return Busy(own.message) if own is not None and own.sure else None
+    def _waits_for_itself(self) -> bool:
+        # Called by a thread that has waited for `lock_wait`: whether its own transaction surely has the lock.
+        return active_count() == 1 and self._open_transaction() != ""
 
     # --- work that is not a batch ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ use takes too long, the fork proceeds, and the child must not open that file at 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import weakref
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
-from roost.errors import Busy, Error
+from roost.errors import Busy
 
 log = logging.getLogger("roost")
 
@@ -95,17 +96,17 @@ class Patience(Wait):
     """Waits until the deadline; counts and logs the wait, and looks for a self-deadlock at `worried`.
 
     wake: wakes the callers that the previous batch has answered.
-    worry: raises an error if the thread waits for its own lock.
+    waits_for_itself: whether the thread does; then the wait ends.
     """
 
-    __slots__ = ("_counted", "_link", "_wake", "_worried", "_worry", "said")
+    __slots__ = ("_counted", "_link", "_waits_for_itself", "_wake", "_worried")
 
     def __init__(
         self,
         link: Link,
         deadline: float,
         worried: float,
-        worry: Callable[[], Error | None],
+        waits_for_itself: Callable[[], bool],
         *,
         wake: Callable[[], None] | None = None,
         most: float | None = None,
@@ -114,10 +115,9 @@ class Patience(Wait):
         super().__init__(deadline, most, lasts)
         self._link = link
         self._wake = wake
-        self._worry: Callable[[], Error | None] | None = worry
+        self._waits_for_itself = waits_for_itself
         self._worried = worried
         self._counted = False
-        self.said = False  # it has raised that the thread waits for its own lock
 
     def pause(self) -> None:
         if self._wake is not None:
@@ -127,14 +127,11 @@ class Patience(Wait):
         if not self._counted:
             self._counted = True
             self._link.stats.waits += 1
-        if self._worry is None or time.monotonic() < self._worried:
-            return
-        log.info("waiting for the write lock of %s, which another session holds", self._link.place)
-        worry, self._worry = self._worry, None
-        error = worry()
-        if error is not None:
-            self.said = True
-            raise error
+        if time.monotonic() >= self._worried:
+            self._worried = math.inf  # once
+            log.info("waiting for the write lock of %s, which another session holds", self._link.place)
+            if self._waits_for_itself():
+                self.deadline = 0.0
 
 
 def threads() -> ThreadPoolExecutor:
@@ -177,11 +174,10 @@ def _after_fork_in_child() -> None:
     _turnstile = threading.RLock()
     for link in alive(_links):
         connection, link.connection = link.connection, None
-        if connection is not None and link.path is not None:
+        if connection is not None:
             _inherited.append(connection)
-            forbid(link.path)
-        elif link not in _stopped and link.path is not None:  # the parent was opening it during the fork
-            forbid(link.path)
+        if connection is not None or link not in _stopped:  # the parent was using it, or opening it, during the fork
+            forbid(str(link.path))
     _stopped.clear()
     _links.clear()  # the child's stores make new links
     for core in alive(cores):

@@ -102,7 +102,7 @@ class LoopQueue:
             part = len(waiting)
             if len(self._free) > 1 and part >= 2 * MANY:
                 part = (part + 1) // 2
-            part = fitting(waiting, part)
+            part = fitting(zip(waiting[:part]))
             batch, self._waiting = waiting[:part], waiting[part:]
             waiting = self._waiting
             self._send_one(loop, batch)

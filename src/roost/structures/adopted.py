@@ -16,7 +16,7 @@ from roost.structures.index.values import is_utf8
 from roost.structures.operation import Operation
 from roost.structures.rows import keep_limit
 from roost.structures.structure import Group, Structure
-from roost.types.column_types import INT_MAX, INT_MIN, shown
+from roost.types.column_types import INT_MAX, INT_MIN, checked_whole, shown
 from roost.types.columns import Column
 
 BY_NUMBER, BY_AGE = ("per", "keep", "by"), ("by", "older_than", "time", "offset")  # the facts of each rule
@@ -75,8 +75,7 @@ class Cap:
         if "older_than" in facts:
             names = [[facts["by"]], facts["id"]]
             for fact, least, most in (("older_than", 1, OLDEST), ("offset", -FURTHEST, FURTHEST)):
-                if type(facts[fact]) is not int or not least <= facts[fact] <= most:
-                    raise Invalid(f"{table}: {fact} is a whole number from {least} to {most}, not {shown(facts[fact])}")
+                checked_whole(f"{table}: {fact} is a whole number from {least} to {most}", facts[fact], least, most)
             if facts["time"] not in TIMES:
                 raise Invalid(f"{table}: time is one of {', '.join(TIMES)}, not {shown(facts['time'])}")
         else:

@@ -158,9 +158,8 @@ class LeasePlan(ProgramPlan):
 
     def programs(self) -> Iterator[Program]:
         key, gives = self.structure.key.columns, [GRANTED, MOMENT]
-        after = (
-            f"SELECT token, {self.now} AS moment FROM {self.rows_table} WHERE {self.mine()} AND expires > {self.now}"
-        )
+        held = f"FROM {self.rows_table} WHERE {self.mine()} AND expires > {self.now}"
+        after = f"SELECT token, {self.now} AS moment {held}"
         ttl = "CAST(ROUND({ttl} * 1e6) AS SIGNED)"
         least = "0.000001"
         if self.dialect.family == "postgresql":
@@ -195,7 +194,7 @@ class LeasePlan(ProgramPlan):
             tell=lambda _, row: tuple(row) if row else (0, 0),
             door=renewed,
         )
-        mine = f"SELECT count(*) FROM {self.rows_table} WHERE {self.mine()} AND expires > {self.now}"
+        mine = f"SELECT count(*) {held}"
         yield Program(
             "release",
             [*key, TOKEN],

@@ -180,11 +180,9 @@ class ReadPlan(StructurePlan):
 
         more: a condition to follow, whose `:roost_now` is given behind these.
         """
-        moment, same_row = (
-            f":{NOW.name}",
-            [f"r.{self.dialect.name_of(one)} = q.column{n}" for n, one in enumerate(by, 2)],
-        )
-        many = f"SELECT q.column1, {columns} FROM (VALUES {{rows}}) q CROSS JOIN {table} r ON {' AND '.join(same_row)}"
+        moment = f":{NOW.name}"
+        same = " AND ".join(f"r.{self.dialect.name_of(one)} = q.column{n}" for n, one in enumerate(by, 2))
+        many = f"SELECT q.column1, {columns} FROM (VALUES {{rows}}) q CROSS JOIN {table} r ON {same}"
         many += more.replace(moment, f"q.column{len(by) + 2}")
         one = query(f"SELECT {columns} FROM {table} r WHERE {self.dialect.equal(by, 'r.')}{more.replace(moment, '?')}")
         return replace(one, many=Template(many, Gather.LIST, Answer.ORDINAL))

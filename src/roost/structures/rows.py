@@ -144,9 +144,8 @@ class Rows:
     @property
     def others(self) -> list[Column]:
         """The columns besides those of the key that are declared and stored, in the order of what is stored."""
-        return sorted(
-            (each for each in self.columns if each.name not in self.per), key=lambda each: self.stored.index(each.name)
-        )
+        others = [each for each in self.columns if each.name not in self.per]
+        return sorted(others, key=lambda each: self.stored.index(each.name))
 
     def default(self, column: Column) -> Any:
         """Return what a row has in a column that it is made without; `LookupError` where it cannot be."""
@@ -219,13 +218,9 @@ class Rows:
             return lambda stored: [make(*row) for row in stored]
         return lambda stored: [self.make(decode(row) if decode else row) for row in stored]
 
-    def places(self, wanted: Sequence[str]) -> tuple[int, ...]:
-        """Return where in a declared row's values the columns of these names are."""
-        return tuple(self._names.index(name) for name in wanted)
-
     def taking(self, wanted: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         """Return the function that takes the columns of these names out of a declared row's values."""
-        return values_of(self.places(wanted), itemgetter)
+        return values_of([self._names.index(name) for name in wanted], itemgetter)
 
 
 def values_of(parts: Sequence[Any], getter: Callable[..., Callable[[Any], Any]]) -> Callable[[Any], tuple[Any, ...]]:

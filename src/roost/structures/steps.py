@@ -190,6 +190,9 @@ class Door(NamedTuple):
     gives: Mapping[Column, str] = {}
 
 
+Found = Sequence[Any] | None  # the first row of a query
+
+
 class Program(NamedTuple):
     """One verb of a structure.
 
@@ -215,9 +218,7 @@ class Program(NamedTuple):
     pinned: Sequence[str] = ()
     before: str = ""
     after: str = ""
-    tell: Callable[[Sequence[Any] | None, Sequence[Any] | None], Any] = lambda before, after: (before or after or [0])[
-        0
-    ]
+    tell: Callable[[Found, Found], Any] = lambda before, after: (before or after or [0])[0]
     idle: Callable[[Sequence[Any]], bool] = lambda before: False
     door: Door | None = None
 

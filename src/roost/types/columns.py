@@ -11,8 +11,7 @@ import re
 import types
 import typing
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -158,11 +157,10 @@ def _column_type(where: str, annotation: Any, key: bool, digits: bool = True) ->
         return ColumnType("decimal")
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         values = [member.value for member in annotation]
-        if issubclass(annotation, enum.Flag) or not values or len({type(value) for value in values}) != 1:
+        types_of_values = {type(value) for value in values}
+        kind = {int: "int", str: "text"}.get(types_of_values.pop()) if len(types_of_values) == 1 else None
+        if kind is None or issubclass(annotation, enum.Flag):
             raise Invalid(f"{where}: an Enum has values that are all int or all str, and is no Flag")
-        kind = {int: "int", str: "text"}.get(type(values[0]))
-        if kind is None:
-            raise Invalid(f"{where}: an Enum has values that are all int or all str")
         for value in values:
             try:
                 CHECKS[kind](ColumnType(kind, KEY_LENGTH), value)
@@ -218,47 +216,45 @@ def parse_column(structure: str, name: str, spec: str, *, key: bool = False) -> 
     >>> parse_column("visits", "note", "text(40)?")
     Column(name='note', type=ColumnType(kind='text', limit=40, scale=0, enum=None), nullable=True)
     """
+    try:
+        annotation, nullable = _annotation(name, spec)
+    except Invalid as error:
+        raise Invalid(f"{structure}.{name}: {error}") from None
+    made = column(structure, name, annotation, key=key)
+    if nullable and key:
+        raise Invalid(f"{structure}.{name}: None cannot be a key, an id or a member")
+    return dataclasses.replace(made, nullable=nullable)
+
+
+def _annotation(name: str, spec: str) -> tuple[Any, bool]:
+    # What an annotation would have, and whether None is allowed.
     found = _SPEC.match(spec)
     if not found:
-        raise Invalid(f"{structure}.{name}: {shown(spec)} is not a type")
+        raise Invalid(f"{shown(spec)} is not a type")
     kind, inside, nullable = found.groups()
     kind = {"str": "text", "bytes": "binary"}.get(kind, kind)
-    annotation: Any
     try:
         values = json.loads(f"[{inside or ''}]")
     except (ValueError, RecursionError):
-        raise Invalid(f"{structure}.{name}: {shown(spec)} is not a type") from None
+        raise Invalid(f"{shown(spec)} is not a type") from None
+    annotation: Any
     match kind, values:
         case "text" | "binary", [limit]:
-            with _at(structure, name):
-                annotation = {"text": text, "binary": binary}[kind](limit)
+            annotation = {"text": text, "binary": binary}[kind](limit)
         case "text" | "binary", []:
             annotation = {"text": str, "binary": bytes}[kind]
         case "decimal", [digits, scale]:
-            with _at(structure, name):
-                annotation = decimal(digits, scale)
+            annotation = decimal(digits, scale)
         case "enum", [_, *_]:
-            with _at(structure, name):
-                annotation = _enum_of(name, values)
+            annotation = _enum_of(name, values)
         case other, [] if other in _PLAIN.values():
             annotation = next(python for python, plain in _PLAIN.items() if plain == other)
         case _:
             raise Invalid(
-                f"{structure}.{name}: {shown(spec)} is not a type; there are int, float, text(n), binary(n), bool, "
-                'datetime, date, decimal(digits,scale), uuid and enum("a","b"), each with ? when it may be empty'
+                f"{shown(spec)} is not a type; there are int, float, text(n), binary(n), bool, datetime, date, "
+                'decimal(digits,scale), uuid and enum("a","b"), each with ? when it may be empty'
             )
-    made = column(structure, name, annotation, key=key)
-    if nullable and key:
-        raise Invalid(f"{structure}.{name}: None cannot be a key, an id or a member")
-    return dataclasses.replace(made, nullable=bool(nullable))
-
-
-@contextmanager
-def _at(structure: str, name: str) -> Iterator[None]:
-    try:
-        yield
-    except Invalid as error:
-        raise Invalid(f"{structure}.{name}: {error}") from None
+    return annotation, bool(nullable)
 
 
 def _enum_of(name: str, values: Sequence[Any]) -> type[enum.Enum]:

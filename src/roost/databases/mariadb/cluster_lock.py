@@ -43,7 +43,7 @@ class ClusterLock:
 
     def __init__(self) -> None:
         self._number = 0  # the owner's number while this connection holds the lock
-        self._renewal: _Renewal | None = None
+        self._left = threading.Event()  # set when it is not to be renewed any more
 
     def take(self, connection: Any) -> None:
         """Wait for the lock and start renewing it; `Busy` if another process keeps it."""
@@ -68,8 +68,9 @@ class ClusterLock:
                 raise Busy(f"{engine.place}: another node is making or changing structures")
             time.sleep(PAUSE * (0.5 + engine.random.random()))
         self._number = number
-        self._renewal = _Renewal(engine, number)
-        self._renewal.start()
+        self._left = threading.Event()
+        name, arguments = "roost-cluster-lock", (engine, number, self._left)
+        threading.Thread(target=_renew, args=arguments, name=name, daemon=True).start()
 
     def give(self, connection: Any) -> None:
         number = self._number
@@ -84,33 +85,22 @@ class ClusterLock:
     def leave(self) -> None:
         """Stop renewing: the connection is lost, and its work has ended."""
         self._number = 0
-        if self._renewal is not None:
-            self._renewal.stopped.set()
-            self._renewal = None
+        self._left.set()
 
 
-class _Renewal(threading.Thread):
-    """Renews a lock until it is stopped."""
-
-    def __init__(self, engine: ServerEngine, number: int) -> None:
-        super().__init__(name="roost-cluster-lock", daemon=True)
-        self.stopped = threading.Event()
-        self._engine = engine
-        self._text = RENEW.format(number=number)
-
-    def run(self) -> None:
-        """Connect only at the first renewal: usually there is none."""
-        raw: Any = None
-        while not self.stopped.wait(RENEWED):
-            try:
-                if raw is None:
-                    raw = self._engine.open(EXPIRES)
-                    raw.limit(LONGEST)
-                raw.results(self._text)
-            except (Error, pymysql.MySQLError) as error:
-                log.debug("the lock of those who make structures was not renewed: %s", error)
-                if raw is not None:
-                    raw.close()
-                    raw = None
-        if raw is not None:
-            raw.close()
+def _renew(engine: ServerEngine, number: int, left: threading.Event) -> None:
+    # Until the lock is left. It connects only at the first renewal: usually there is none.
+    raw: Any = None
+    while not left.wait(RENEWED):
+        try:
+            if raw is None:
+                raw = engine.open(EXPIRES)
+                raw.limit(LONGEST)
+            raw.results(RENEW.format(number=number))
+        except (Error, pymysql.MySQLError) as error:
+            log.debug("the lock of those who make structures was not renewed: %s", error)
+            if raw is not None:
+                raw.close()
+                raw = None
+    if raw is not None:
+        raw.close()

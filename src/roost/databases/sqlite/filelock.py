@@ -12,7 +12,6 @@ import threading
 import time
 from io import FileIO
 from queue import SimpleQueue
-from typing import NamedTuple
 
 from roost.databases.engine import Wait, at_fork
 from roost.errors import Busy, CannotOpen
@@ -174,15 +173,8 @@ def _after_fork() -> None:
 at_fork(after_in_child=_after_fork)
 
 
-class OpenTransaction(NamedTuple):
-    """A transaction of this process: whether it surely is the calling thread's, and a sentence about it."""
-
-    sure: bool
-    message: str
-
-
-def open_transaction(path: str) -> OpenTransaction | None:
-    """Return the transaction by which this process holds the write lock; None if it has none, or none that is known.
+def open_transaction(path: str) -> str:
+    """Return a sentence about the transaction by which this process holds the write lock; "" if none is known.
 
     Only Linux tells. SQLite does not tell which of a process's connections it is: it is the calling thread's own where
     there is no other thread.
@@ -194,18 +186,17 @@ def open_transaction(path: str) -> OpenTransaction | None:
         with open("/proc/locks") as listed:
             locks = [line.split() for line in listed if "->" not in line]
     except OSError:
-        return None
+        return ""
     for _, kind, _, access, pid, file, start, end in locks:
         byte = files.get(file.rpartition(":")[2])
         if kind == "POSIX" and byte is not None and access == "WRITE" and pid == str(os.getpid()):
             last = float("inf") if end == "EOF" else int(end)
             if int(start) <= byte <= last:
-                return OpenTransaction(
-                    threading.active_count() == 1,
+                return (
                     f"this process has a transaction open on {path}, on a connection of its own; if it is this "
-                    "thread's, the call would wait for itself: use store.on(connection), or commit first",
+                    "thread's, the call would wait for itself: use store.on(connection), or commit first"
                 )
-    return None
+    return ""
 
 
 def _inode(path: str) -> str:

@@ -93,16 +93,7 @@ class Framing:
     """
 
     __slots__ = (
-        "_first",
-        "_known",
-        "_limits",
-        "_most",
-        "_pieces",
-        "_session",
-        "_skip",
-        "_wanted",
-        "held",
-        "most_block",
+        *("_first", "_known", "_limits", "_most", "_pieces", "_session", "_skip", "_wanted", "held", "most_block"),
         "most_line",
     )
 

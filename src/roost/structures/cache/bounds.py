@@ -69,9 +69,8 @@ class CacheBounds:
                 if more != 0:
                     yield Let(name, f"{w[name]} + ({more})")
         else:
-            yield Do(
-                f"UPDATE {self.head} SET n = n + {n}, bytes = bytes + {size}, sequence = sequence + {uses} WHERE id = 0"
-            )
+            more = f"n = n + {n}, bytes = bytes + {size}, sequence = sequence + {uses}"
+            yield Do(f"UPDATE {self.head} SET {more} WHERE id = 0")
 
     def _closing(self, w: Words) -> Iterator[Step]:
         if w.loops:
@@ -101,9 +100,8 @@ class CacheBounds:
         if not w.loops:
             # The count is wrong if what was stored just now is to go: somebody has emptied the table.
             wrong = f"({over}) AND coalesce({cut}, {w['sequence']}) > {w['sequence']} - {own}"
-            yield Do(
-                f"UPDATE {self.head} SET (n, bytes) = (SELECT {', '.join(counts)} {every}) WHERE id = 0", when=wrong
-            )
+            recounted = f"SELECT {', '.join(counts)} {every}"
+            yield Do(f"UPDATE {self.head} SET (n, bytes) = ({recounted}) WHERE id = 0", when=wrong)
             yield Do(f"UPDATE {self.head} SET low = coalesce({cut}, low) WHERE id = 0", when=f"({over})")
             old = f"FROM {w.rows} WHERE used <= {w['low']}"
             yield from self._tally(w, f"0 - (SELECT count(*) {old})", f"0 - (SELECT coalesce(sum(size), 0) {old})", 0)
@@ -149,9 +147,8 @@ class CacheBounds:
                 f"      FROM (SELECT used, size {later}{limit}{now}) e) f WHERE f.total >= {excess})"
                 for limit in (f" LIMIT {w['most']}", "")
             ]
-            cuts.append(
-                f"CASE WHEN {w['bytes']} > {self.cache.max_bytes} THEN coalesce({', '.join(sums)}) ELSE {w['low']} END"
-            )
+            over = f"{w['bytes']} > {self.cache.max_bytes}"
+            cuts.append(f"CASE WHEN {over} THEN coalesce({', '.join(sums)}) ELSE {w['low']} END")
         return cuts[0] if len(cuts) == 1 else f"{w.greatest}({', '.join(cuts)})"
 
     def _expiring(self, w: Words, most: str, when: str = "") -> Iterator[Step]:

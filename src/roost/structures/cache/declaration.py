@@ -47,9 +47,8 @@ STALE, WON = 2**32, 2**33
 KEEP = -1  # in place of a ttl: the expiry time does not change, or no item is made
 PLAIN = -2  # in place of seconds: nobody asks for the right to compute the value, as in `gat`
 
-OWN_COLUMNS = frozenset(
-    ["value", "until", "token", "flags", "due", "used", "size", "ttl", "expires"]
-)  # beside the key's
+# Columns beside the key's.
+OWN_COLUMNS = frozenset(["value", "until", "token", "flags", "due", "used", "size", "ttl", "expires"])
 TEXTS = frozenset(["text", "binary"])  # kinds of values that can be lengthened
 
 

@@ -242,6 +242,9 @@ class CachePlan(CacheReads):
             return (yield from self.call_each(verb, rows))
         return (yield from super().call(verb, rows, context))
 
+    def placed(self, rows: Sequence[Row]) -> Sequence[Row] | None:
+        return rows if len(rows) > 1 else None  # a long one: as JSON in hexadecimal a packet may be too small for it
+
     def _change(self, run: Operations, context: Context) -> Plan:
         # Runs writes in their order; `clear()` of all keys splits a run in two.
         notes = context.used.get(self.structure.name)

@@ -354,9 +354,7 @@ class CachePrograms(CacheBounds):
             most = f"substr('{'0' * 19}' || {text}, -20) > '{COUNTER_MAX}'"
             yield Refuse(f"NOT ({digits}) OR {most}", NO_NUMBER, none)
             value = _sum_on_sqlite(kept, n, sign)
-            yield Refuse(
-                f"length({value}) > {self.cache.value.type.limit}", TOO_LONG, f"{self.cache.name}: too many digits"
-            )
+            yield self._too_many_digits(f"length({value})")
             if self.cache.value.type.kind == "binary":
                 value = f"CAST({value} AS BLOB)"
         else:
@@ -367,6 +365,9 @@ class CachePrograms(CacheBounds):
         if w.loops:
             said = f"CASE WHEN {w['sum']} < 0 THEN {w['sum']} - 9 ELSE {w['sum']} + 1 END"
             yield Give([said, w["issued"], f"{w['ends']} - {w['now']}"])
+
+    def _too_many_digits(self, length: str) -> Refuse:
+        return Refuse(f"{length} > {self.cache.value.type.limit}", TOO_LONG, f"{self.cache.name}: too many digits")
 
     def _counting_on_servers(self, w: Words, kept: str, n: str, sign: str, messages: tuple[str, str]) -> Any:
         postgresql = self.family == "postgresql"
@@ -391,9 +392,7 @@ class CachePrograms(CacheBounds):
         less = f"GREATEST({w['number']} - {cast.format(n)}, 0)"
         yield Let("sum", f"CASE WHEN {sign} > 0 THEN {added} ELSE {less} END", TOTAL)
         shown = f"{w['sum']}::text" if postgresql else f"CAST({w['sum']} AS CHAR)"
-        yield Refuse(
-            f"char_length({shown}) > {self.cache.value.type.limit}", TOO_LONG, f"{self.cache.name}: too many digits"
-        )
+        yield self._too_many_digits(f"char_length({shown})")
         return f"convert_to({shown}, 'UTF8')" if postgresql and binary else shown
 
     # --- leases: rows of their own, so they cost reads and writes of values nothing ----------------------------------

@@ -85,9 +85,8 @@ def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
         f"UPDATE {words.rows} SET {_until(plan, POSTGRESQL_UNTIL)} WHERE {words.is_new(words.key)};",
     ]
     # As the view shows them, so that they are equal where nothing was written.
-    as_it_was = (
-        f"ROW(value, {_shown(plan)}, {FLAGS_GIVEN})\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
-    )
+    row = f"ROW(value, {_shown(plan)}, {FLAGS_GIVEN})"
+    as_it_was = f"{row}\n  IS NOT DISTINCT FROM ROW(OLD.value, OLD.expires, OLD.flags)"
     head = [f"PERFORM 1 FROM {words.head} WHERE id = 0 FOR UPDATE;"] if plan.structure.bounded else []
     removed = f"{words.name}_remove({', '.join(words.called('remove', REMOVED, words.old))})"
     return Made(

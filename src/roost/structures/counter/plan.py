@@ -16,7 +16,7 @@ from roost.dialects.conditions import wanted
 from roost.dialects.dialect import Dialect, Row, Statement, execute, fetch
 from roost.errors import Overflow, StatementFailed
 from roost.structures import steps
-from roost.structures.clock import SHOWN, datetime_of
+from roost.structures.clock import at_moment, datetime_of
 from roost.structures.counter.declaration import MAX_SLOTS, START, TOTAL, Counter, CounterWire
 from roost.structures.operation import RUNS, Operation, first
 from roost.structures.plan import SLOT, Context, Facts, N, Operations, Plan, Rule, Verb
@@ -50,14 +50,13 @@ FIXED: Case = "1 = 1", STATEMENT, ": a window's total cannot be changed; insert 
 
 def _view(plan: Any, total: str, group: bool = True) -> str:
     # The query: of the kept windows, or of all rows.
-    key, family = plan.dialect.names(plan.structure.key.columns), plan.dialect.family
+    key, rows = plan.dialect.names(plan.structure.key.columns), plan.rows_table
     if not plan.structure.size:
-        return f"SELECT {key}, {total} AS total FROM {plan.rows_table}" + (f" GROUP BY {key}" if group else "")
+        return f"SELECT {key}, {total} AS total FROM {rows}{f' GROUP BY {key}' if group else ''}"
     kept = f"start >= {plan.start(plan.shown_clock)} - {(plan.structure.keep - 1) * plan.structure.size}"
-    summed = f"SELECT {key}, start, {total} AS total FROM {plan.rows_table}\n    WHERE {kept}" + (
-        f" GROUP BY {key}, start" if group else ""
-    )
-    return f"SELECT {key}, {SHOWN[family].format('start')} AS start, total\n  FROM ({summed}) q"
+    by = f" GROUP BY {key}, start" if group else ""
+    summed = f"SELECT {key}, start, {total} AS total FROM {rows}\n    WHERE {kept}{by}"
+    return f"SELECT {key}, {at_moment(plan.dialect, 'start')} AS start, total\n  FROM ({summed}) q"
 
 
 def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:

@@ -196,13 +196,11 @@ class ServerLookups(Lookups):
         lock = table.words.dialect.for_update if changes else ""
         joined = table.words.dialect.family == "mariadb"
         prefix = "t." if joined else ""
-        shown = ", ".join(
-            [*(table.naming(prefix) if changes else []), *([c.shown(prefix) for c in index.columns] or ["NULL"])]
-        )
+        columns = [column.shown(prefix) for column in index.columns] or ["NULL"]
+        shown = ", ".join([*(table.naming(prefix) if changes else []), *columns])
         if not joined:
-            self.template = gathered(
-                index, f"SELECT {shown} FROM {table.sql} WHERE {key.whole} LIMIT 1{lock}", self.keys
-            )
+            find = f"SELECT {shown} FROM {table.sql} WHERE {key.whole} LIMIT 1{lock}"
+            self.template = gathered(index, find, self.keys)
             return
         terms = list(enumerate([column.sql for column in self.keys]))
         keys = ", ".join([f"{term} AS k{place}" for place, term in terms])

@@ -233,10 +233,9 @@ def _column(row: Row, wire: bool) -> TableColumn:
     elif kind == "numeric":
         precision, scale = (modifier - 4 >> 16) & 0xFFFF, modifier - 4 & 0x7FF
         scale = scale - 2048 if scale > 1023 else scale
-        meaning, held = (
-            "decimal",
-            partial(values.decimal, precision, scale, None) if modifier >= 4 else values.any_decimal,
-        )
+        meaning, held = "decimal", partial(values.decimal, precision, scale, None)
+        if modifier < 4:
+            held = values.any_decimal
     elif kind in ("text", "varchar", "bpchar"):
         meaning, held = "text", partial(values.text, fits=_fits(None if modifier < 4 else modifier - 4))
     elif kind in makes:

@@ -287,9 +287,8 @@ class SetPlan(ProgramPlan):
         else:
             yield from w.heads({"n": "0"})
             if w.dialect.family == "mariadb":
-                yield from self._counting(
-                    w, f"{w.source} LEFT JOIN {w.rows} r ON {here} WHERE r.{next(iter(pair))} IS NULL"
-                )
+                missing = f"{w.source} LEFT JOIN {w.rows} r ON {here} WHERE r.{next(iter(pair))} IS NULL"
+                yield from self._counting(w, missing)
                 return
             put = f"{w.put(w.rows, pair, [*pair], source=w.source)}"
             new = "1"

@@ -131,15 +131,11 @@ def _view(plan: StructurePlan, inlets: bool = True) -> View:
     made, name, rows = plan.relation().inlets(plan), plan.structure.name, plan.rows_table
     mark = f"roost_view_{digest(made.view)}"
     objects = {name: mark}
-    make = {
-        f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"
-    }  # each with the statement that undoes it
+    # Each with the statement that undoes it.
+    make = {f"CREATE VIEW `{name}` AS {made.view.format(mark=mark)}": f"DROP VIEW `{name}`"}
     if made.counted:
-        key = plan.structure.key.columns
-        count = (
-            f"UPDATE {plan.head_table} h SET h.n = h.n - 1"
-            f" WHERE {' AND '.join(f'h.`{each.name}` = OLD.`{each.name}`' for each in key)}"
-        )
+        same = plan.dialect.same(plan.structure.key.columns, "h.", "OLD.")
+        count = f"UPDATE {plan.head_table} h SET h.n = h.n - 1 WHERE {same}"
         objects[f"roost_{name}_deleted"] = count
         trigger = f"CREATE TRIGGER roost_{name}_deleted AFTER DELETE ON {rows} FOR EACH ROW {count}"
         make[trigger] = f"DROP TRIGGER roost_{name}_deleted"
@@ -183,9 +179,8 @@ def _replace(plan: StructurePlan, found: FoundView) -> Generator[Statement, Any,
     for inlet, built in _built(plan, made):
         if inlet in different:
             there = yield from _asked(COLUMNS, inlet)
-            changes.append(
-                _changed_inlet(plan.dialect, inlet, built.columns, {row[0] for row in there}, wanted.objects[inlet])
-            )
+            columns = {row[0] for row in there}
+            changes.append(_changed_inlet(plan.dialect, inlet, built.columns, columns, wanted.objects[inlet]))
         if f"roost_{inlet}" in different:
             own = [row for row in (yield from _asked(TRIGGERS, inlet)) if row[0] not in _trigger_names(name)]
             after = sorted((row[3], row[0]) for row in own if row[4:] == ("AFTER", "INSERT"))
@@ -221,9 +216,8 @@ def _changed_inlet(dialect: Dialect, inlet: str, columns: Sequence[Column], ther
 
 
 def _block(inlet: Inlet, indent: str = "") -> str:
-    return (
-        f"{indent}BEGIN\n" + "".join(f"{indent}  {each};\n" for each in [*inlet.declared, *inlet.body]) + f"{indent}END"
-    )
+    lines = "".join(f"{indent}  {each};\n" for each in [*inlet.declared, *inlet.body])
+    return f"{indent}BEGIN\n{lines}{indent}END"
 
 
 def transaction(block: str, declared: Sequence[str] = (), last: str = "") -> str:
@@ -350,9 +344,8 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     for made, definer in (yield from _asked(DEFINERS, *names)):
         rights = needed(bodies[made])
         if made in _trigger_names(name):
-            rights |= {
-                (stood_on.get(made, plan.rows_table), right) for right in ("TRIGGER", "SELECT")
-            }  # of NEW and OLD
+            table = stood_on.get(made, plan.rows_table)
+            rights |= {(table, "TRIGGER"), (table, "SELECT")}  # of NEW and OLD
         needs[made] = definer, rights
     return (yield from powerless(needs))
 

@@ -34,6 +34,7 @@ from roost.structures.views.view import (
     ViewDialect,
     ViewWords,
     dollar_tag,
+    indented,
 )
 from roost.types.columns import Column
 
@@ -206,7 +207,7 @@ def _only_on(plan: StructurePlan) -> str:
 
 def _text(body: Sequence[str]) -> str:
     # Columns may have any name, so variables are always qualified with the name of their block.
-    lines = "\n".join(f"  {line}" for line in "\n".join(body).split("\n"))
+    lines = indented("\n".join(body))
     declared = "<<it>>\nDECLARE outcome bigint;\n" if "it.outcome" in lines else ""
     return f"\n#variable_conflict use_column\n{MARK}\n{declared}BEGIN\n{lines}\nEND\n"
 
@@ -218,9 +219,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     objects = {name_: text for kind, name_, _, text in found if kind in ("view", "trigger") and name_ in ours}
     if not any(MARK in text for text in objects.values()):
         return NO_VIEW
-    return FoundView(
-        objects, own=tuple(sql for kind, object_, sql, _ in found if kind == "trigger" and object_ not in ours)
-    )
+    own = tuple(sql for kind, object_, sql, _ in found if kind == "trigger" and object_ not in ours)
+    return FoundView(objects, own)
 
 
 def _drops(plan: StructurePlan, *events: str) -> list[str]:

@@ -27,14 +27,11 @@ def _view(plan: StructurePlan, _: bool) -> View:
     name = plan.structure.name
     objects = {name: f"CREATE VIEW {plan.dialect.quoted(name)} AS {MARK}\n{made.view}"}
     for event, body in (("insert", made.insert), ("update", made.update), ("delete", made.delete)):
-        objects[f"roost_{name}_{event}"] = (
-            f"CREATE TRIGGER roost_{name}_{event} INSTEAD OF {event.upper()} ON {plan.dialect.quoted(name)} BEGIN\n"
-            + "".join(f"  {statement};\n" for statement in body)
-            + "END"
-        )
-    return View(
-        tuple(objects.values()), (f"DROP VIEW {plan.dialect.quoted(name)}",), objects
-    )  # which drops its triggers
+        trigger = f"roost_{name}_{event} INSTEAD OF {event.upper()} ON {plan.dialect.quoted(name)}"
+        statements = "".join(f"  {statement};\n" for statement in body)
+        objects[f"roost_{name}_{event}"] = f"CREATE TRIGGER {trigger} BEGIN\n{statements}END"
+    drop = f"DROP VIEW {plan.dialect.quoted(name)}"  # which drops its triggers
+    return View(tuple(objects.values()), (drop,), objects)
 
 
 def _triggers(name: str) -> list[str]:
@@ -47,9 +44,8 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     if not any(type_ == "view" and MARK in sql for type_, _, sql in found):
         return NO_VIEW
     ours = {plan.structure.name, *_triggers(plan.structure.name)}
-    return FoundView(
-        {name: sql for _, name, sql in found if name in ours}, tuple(sql for _, name, sql in found if name not in ours)
-    )
+    own = tuple(sql for _, name, sql in found if name not in ours)
+    return FoundView({name: sql for _, name, sql in found if name in ours}, own)
 
 
 def _taken(plan: StructurePlan) -> Generator[Statement, Any, str]:

@@ -159,6 +159,11 @@ class ViewWords:
         return [passes[each.name] if each.name in passes else new(each) for each in given]
 
 
+def indented(text: str) -> str:
+    """Return lines of SQL one step further to the right; `textwrap` would break them at more than line feeds."""
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
 def dollar_tag(text: str) -> str:
     """Return a tag for PostgreSQL's dollar quotes: they end at the first one, also within a literal."""
     tag = "$roost$"

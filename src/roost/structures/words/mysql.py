@@ -124,7 +124,7 @@ class MySQLWords(ServerWords):
         if column.type.kind == "uuid":
             return "CHAR(32) CHARACTER SET ascii"
         if column.type.kind == "binary":  # in a window's or a group's rows UNHEX of a LONGTEXT is empty on MariaDB
-            return f"VARCHAR({2 * limit}) CHARACTER SET ascii" if limit <= 8000 else "MEDIUMTEXT"
+            return f"VARCHAR({2 * limit}) CHARACTER SET ascii" if limit <= 8000 else "MEDIUMTEXT CHARACTER SET ascii"
         return self.type_of(column)
 
     def _stored(self, name: str, lines: Sequence[str], declared: Sequence[str]) -> Routine:

@@ -23,7 +23,7 @@ from roost.structures import steps
 from roost.structures.clock import SECOND
 from roost.structures.steps import Program, Routine
 from roost.structures.views.postgresql import given_away, newest_version, refusing, revoked
-from roost.structures.views.view import dollar_tag
+from roost.structures.views.view import dollar_tag, indented
 from roost.structures.words.words import MARK, ServerWords
 from roost.types.columns import Column
 
@@ -96,8 +96,9 @@ class PostgreSQLWords(ServerWords):
 
     @property
     def source(self) -> str:
-        given = self._program.given
-        holes = ", ".join(f"${place}" for place in range(1, len(given) + 1))
+        # The order of locks is that of single calls, which the library sorts, whatever the database's collation.
+        given, bytewise = self._program.given, {"text": ' COLLATE "C"'}
+        holes = ", ".join(f"${n}{bytewise.get(self.type_of(each), '')}" for n, each in enumerate(given, 1))
         return f"unnest({holes}) WITH ORDINALITY AS q ({self.names(given)}, ord)"
 
     @property
@@ -190,9 +191,8 @@ class PostgreSQLWords(ServerWords):
         # Locked, since it may have appeared after the others were.
         missing = f"(SELECT h.ctid FROM {self.head} h WHERE {newest} FOR UPDATE) IS NULL ORDER BY {', '.join(key)}"
         made = {**{name: f"k.{name}" for name in key}, **first}
-        yield steps.Do(
-            self.put(self.head, made, [*key], source=f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}")
-        )
+        source = f"(SELECT DISTINCT {keys} FROM {self.source}) k WHERE {missing}"
+        yield steps.Do(self.put(self.head, made, [*key], source=source))
 
     def _as_given(self, value: str, values: Mapping[str, str]) -> str:
         # What `proposed` says of a row, outside of an upsert.
@@ -220,9 +220,8 @@ class PostgreSQLWords(ServerWords):
         lines = [
             refusing(when.format(**words), "23514", f"{self.name}: {message}") for when, message in door.refuses.items()
         ]
-        lines.append(
-            f"SELECT {row} INTO {into} {source};" if len(door.gives) > 1 else f"RETURN (SELECT {row} {source});"
-        )
+        several = len(door.gives) > 1
+        lines.append(f"SELECT {row} INTO {into} {source};" if several else f"RETURN (SELECT {row} {source});")
         return self._stored(name.removeprefix("roost_"), lines, [])
 
     def _stored(self, name: str, lines: Sequence[str], declared: Sequence[str]) -> Routine:
@@ -237,9 +236,7 @@ class PostgreSQLWords(ServerWords):
             case several:
                 gives = "record"
                 parameters += [f'OUT "{each.name}" {self.type_of(each)}' for each in several]
-        block = "\n".join(
-            f"  {line}" for line in "\n".join([*self._guards(program), *self._newest(name), *lines]).split("\n")
-        )
+        block = indented("\n".join([*self._guards(program), *self._newest(name), *lines]))
         settings = [f"{each} = off" for each in program.pinned]
         if program.many:  # the length of given arrays would make each call worth a plan of its own, which takes as long
             settings.append("plan_cache_mode = force_generic_plan")
@@ -271,8 +268,7 @@ class PostgreSQLWords(ServerWords):
     def _if(self, when: str, work: str) -> str:
         if not when:
             return work
-        inner = "\n".join(f"  {line}" for line in work.split("\n"))
-        return f"IF {when} THEN\n{inner}\nEND IF;"
+        return f"IF {when} THEN\n{indented(work)}\nEND IF;"
 
     def _let(self, variable: str, value: str, locking: bool) -> str:
         return f"it.{variable} := ({value});"
@@ -295,7 +291,7 @@ class PostgreSQLWords(ServerWords):
     def _loop(self, step: steps.Each, declared: dict[str, str]) -> str:
         self._declare(declared, *step.columns)
         names = ", ".join(self[each.name] for each in step.columns)
-        work = "\n".join(f"  {line}" for line in "\n".join(self._lines(step.steps, declared)).split("\n"))
+        work = indented("\n".join(self._lines(step.steps, declared)))
         return f"FOR {names} IN {step.select} LOOP\n{work}\nEND LOOP;"
 
     def _store_time(self) -> list[str]:
