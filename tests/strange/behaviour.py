@@ -6,7 +6,6 @@ one model goes with them, so each has to read what the others wrote.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import enum
 import json
@@ -274,23 +273,6 @@ def play_by_django(databases: dict[str, dict[str, Any]]) -> None:
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-class Awaited:
-    """An `AsyncStore` whose operations are run at the same time, and those of an atom together."""
-
-    def __init__(self, url: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self.store = roost.AsyncStore(url)
-
-    def run_all(self, *operations: roost.Operation[Any]) -> Sequence[Any]:
-        """Run an atom."""
-        return self._loop.run_until_complete(self.store.run_all(*operations))
-
-    def close(self) -> None:
-        """Close the store."""
-        self._loop.run_until_complete(self.store.close())
-        self._loop.close()
 
 
 class SQLClient(Protocol):

@@ -15,6 +15,7 @@ import roost
 from tests.model.model import Model
 from tests.strange import behaviour
 from tests.strange.mariadb import Client, connection, default_mode, strange
+from tests.suite.conftest import InAsyncio
 from tests.suite.ways import WAYS, App, Way
 
 
@@ -123,7 +124,7 @@ def test_it_works_just_the_same(case: Case) -> None:
             store.create(*behaviour.ALL)
             assert store.check() == []
             behaviour.play(store.run_all, model, chooser, chance, "Store")
-            awaited = behaviour.Awaited(url)
+            awaited = InAsyncio(url, (), {})
             behaviour.play(awaited.run_all, model, chooser, chance, "AsyncStore")
             awaited.close()
             for way in ON if case.outlives else []:

@@ -16,6 +16,7 @@ import roost
 from roost.store import bursts
 from tests.model.model import Model
 from tests.strange import behaviour
+from tests.suite.conftest import InAsyncio
 from tests.suite.ways import WAYS, App
 
 VALUES = behaviour.VALUES
@@ -65,7 +66,7 @@ def play_everything(
             play_by_django(url)
             behaviour.emptied(store)
         behaviour.play(store.run_all, model, chooser, chance, "Store")
-        awaited = behaviour.Awaited(url)
+        awaited = InAsyncio(url, (), {})
         behaviour.play(awaited.run_all, model, chooser, chance, "AsyncStore")
         awaited.close()
         for way in WAYS:
