@@ -6,7 +6,6 @@ import contextlib
 import re
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from roost.server.http import METRICS
 from tests import servers
 from tests.docs_test import ROOT, blocks
 from tests.suite import clients
+from tests.suite.deployment_test import LongVisit
 from tests.suite.shapes import Egg, Visit, baskets, likes, pageviews, visits
 
 PAGE = ROOT / "docs/production.md"
@@ -88,13 +88,6 @@ def test_the_rights_on_the_page_suffice(kind: str) -> None:
             assert store.check() == []
         with roost.Store(app) as store:
             store.create(*STRUCTURES)  # as they were before `alter`
-
-
-@dataclass(frozen=True)
-class LongVisit:
-    uid: int
-    visitor: int
-    seconds: int = 3
 
 
 def test_whoever_may_execute_functions_may_execute_those_that_alter_makes() -> None:

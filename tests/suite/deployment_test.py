@@ -149,25 +149,18 @@ def test_f42_a_change_is_deployed_without_an_error(open_store: Make, store_url: 
     assert store.run(pageviews.total("/")) == done
 
 
-@dataclass(frozen=True)
-class Late:
-    uid: int
-    visitor: int
-    seconds: int = 3
-
-
 def test_pushes_of_a_former_declaration_keep_the_new_promise(open_store: Make) -> None:
     other, store = open_store(), open_store()
     for number, (keep, keep_for, row) in enumerate(
-        [(3, 1000, Visit), (8, 1000, Visit), (5, 10, Visit), (5, 1000, Late)]
+        [(3, 1000, Visit), (8, 1000, Visit), (5, 10, Visit), (5, 1000, LongVisit)]
     ):
         old = roost.Ring(f"visits_{number}", Visit, per="uid", keep=5, keep_for=1000)
         new: Any = roost.Ring(f"visits_{number}", row, per="uid", keep=keep, keep_for=keep_for)
         other.create(old, view=False)
         other.run(old.push(Visit(1, 1)))
         store.alter(new)
-        if row is Late:
-            store.run(new.push_all([Late(1, n, 77) for n in range(9)]))
+        if row is LongVisit:
+            store.run(new.push_all([LongVisit(1, n, 77) for n in range(9)]))
         other.run(old.push_all([Visit(key, n) for n in range(20) for key in (1, 2)]))
         other.run_all(old.clear(4), *[old.push(Visit(3, n)) for n in range(12)])
         other.run_all(*[old.push(Visit(4, n)) for n in range(3)])
@@ -266,7 +259,7 @@ BESIDE: dict[str, Any] = {
         lambda made, n: made.push_all([Visit(key, n) for key in range(20)]),
     ),
     "column": (
-        *[roost.Ring("scores", row, per="uid", keep=3) for row in (Visit, Late)],
+        *[roost.Ring("scores", row, per="uid", keep=3) for row in (Visit, LongVisit)],
         lambda made, n: made.push_all([Visit(key, n) for key in range(2)]),
     ),
 }

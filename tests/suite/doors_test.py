@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,14 +11,9 @@ import pytest
 import roost
 from tests.suite import clients
 from tests.suite.passing import passes
+from tests.suite.shapes import Visit
 
 HOUR = 3600
-
-
-@dataclass
-class Visit:
-    uid: int
-    visitor: int
 
 
 api = roost.RateLimit("api", limit=2, within=HOUR)

@@ -15,7 +15,7 @@ from roost.store import bursts
 from roost.structures.registry import plan_for
 from tests.lengths import length
 from tests.suite.application import Application
-from tests.suite.capping.tables import INDEX, VISITS, Open, cap
+from tests.suite.capping.tables import Open, cap
 from tests.suite.shapes import Visit
 
 pytestmark = pytest.mark.needs("application")
@@ -43,13 +43,6 @@ AGES = {
     "index": [None],
     "name": ["others"],
 }
-
-
-@pytest.fixture
-def visits(application: Application) -> Application:
-    application(VISITS)
-    application(INDEX)
-    return application
 
 
 def each_of(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
