@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,11 +29,8 @@ class Dice(random.Random):
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    try:
-        yield servers.emptied(servers.memcached(*servers.SMALL_ITEMS))
-    except servers.NotHere as error:
-        servers.not_run(error)
+def url() -> str:
+    return servers.emptied(servers.memcached(*servers.SMALL_ITEMS))
 
 
 def member_of(structure: Any, chance: random.Random) -> Any:

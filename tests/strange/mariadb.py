@@ -30,10 +30,7 @@ def server(*options: str) -> servers.Server:
     if daemon is None:
         while len([each for each in _kept if each]) >= MOST:
             _kept.pop(next(each for each in _kept if each)).end()
-        try:
-            daemon = servers.mariadb_daemon(*options)
-        except servers.NotHere as error:
-            servers.not_run(error)
+        daemon = servers.mariadb_daemon(*options)
     _kept[options] = daemon  # the last
     return servers.mariadb_server(daemon.url)
 

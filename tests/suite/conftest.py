@@ -13,7 +13,6 @@ from zlib import crc32
 import pytest
 
 import roost
-from tests import servers
 from tests.lengths import WHOLE
 from tests.suite import clients
 from tests.suite.application import Application
@@ -158,10 +157,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture
 def store_url(engine: Engine, tmp_path: Path) -> str:
-    try:
-        return engine.url(tmp_path)
-    except servers.NotHere as error:
-        servers.not_run(error)
+    return engine.url(tmp_path)
 
 
 @pytest.fixture

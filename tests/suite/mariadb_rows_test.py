@@ -36,10 +36,7 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def arguments() -> dict[str, Any]:
-    try:
-        parts = urlsplit(servers.mariadb().url)
-    except servers.NotHere as error:
-        servers.not_run(error)
+    parts = urlsplit(servers.mariadb().url)
     return {"host": "127.0.0.1", "port": parts.port, "user": "root", "database": "mysql", "charset": "utf8mb4"}
 
 

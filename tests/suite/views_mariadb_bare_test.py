@@ -23,22 +23,12 @@ BLACKHOLE = "INSTALL SONAME 'ha_blackhole'"
 
 @pytest.fixture
 def server() -> servers.Server:
-    try:
-        return servers.bare_mariadb()
-    except servers.NotHere as error:
-        servers.not_run(error)
+    return servers.bare_mariadb()
 
 
 @pytest.fixture
 def url(server: servers.Server) -> str:
     return server.database(f"b{next(_numbers)}")
-
-
-def mysql() -> servers.Server:
-    try:
-        return servers.mysql()
-    except servers.NotHere as error:
-        servers.not_run(error)
 
 
 @pytest.fixture
@@ -169,10 +159,7 @@ def test_a_view_of_procedures_stays_until_it_is_made_anew(open_store: Callable[.
 
 @pytest.mark.parametrize("of", [servers.bare_mariadb, servers.mysql], ids=["mariadb", "mysql"])
 def test_a_binary_log_without_trust_is_explained(of: Callable[[], servers.Server]) -> None:
-    try:
-        server, user = of(), f"logged{next(_numbers)}"
-    except servers.NotHere as error:
-        servers.not_run(error)
+    server, user = of(), f"logged{next(_numbers)}"
     url = server.database(user)
     server.run(f"CREATE USER {user} IDENTIFIED BY 'secret'")
     server.run(f"GRANT ALL ON {user}.* TO {user}")
@@ -192,7 +179,7 @@ def test_a_binary_log_without_trust_is_explained(of: Callable[[], servers.Server
 
 
 def test_where_mysql_makes_no_inlet_there_are_procedures() -> None:
-    server = mysql()
+    server = servers.mysql()
     url = server.database(f"keys{next(_numbers)}")
     server.run("SET GLOBAL sql_require_primary_key = ON")
     try:

@@ -439,12 +439,7 @@ EVERYBODY_S = (
 def test_r1_a_dump_of_capped_tables_and_structures_is_restored_without_an_error(
     open_store: Open, visits: Application, per: str, options: list[str]
 ) -> None:
-    try:
-        dumps, restores = [
-            servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")
-        ]
-    except servers.NotHere as error:
-        servers.not_run(error)
+    dumps, restores = [servers.binary(name, servers.POSTGRESQL[1], "postgresql-client") for name in ("pg_dump", "psql")]
     aged.make(visits)
     store = open_store()
     cap(store, per, keep=2)
