@@ -35,6 +35,18 @@ def _works(store: roost.Store, before: int = 0) -> None:
     assert store.check() == []
 
 
+def _refused(store: roost.Store, match: str) -> None:
+    """Whatever is asked of it, its file cannot be opened."""
+    for call in (
+        lambda: store.create(*STRUCTURES),
+        lambda: store.run(counts.add(1)),
+        lambda: store.run(counts.total(1)),
+        store.check,
+    ):
+        with pytest.raises(roost.CannotOpen, match=match):
+            call()
+
+
 def test_a_missing_directory(make_store: MakeStore, tmp_path: Path) -> None:
     store = make_store(url=f"sqlite:///{tmp_path}/missing/test.db")
     with pytest.raises(roost.CannotOpen, match=rf"there is no directory {tmp_path}/missing") as caught:
@@ -69,14 +81,7 @@ def test_a_missing_file_is_made_by_create_alone(make_store: MakeStore, tmp_path:
 def test_a_directory_in_place_of_the_file(make_store: MakeStore, tmp_path: Path) -> None:
     (tmp_path / "test.db").mkdir()
     store = make_store()
-    for call in (
-        lambda: store.create(counts),
-        lambda: store.run(counts.add(1)),
-        lambda: store.run(counts.total(1)),
-        store.check,
-    ):
-        with pytest.raises(roost.CannotOpen, match=r"test\.db: it is a directory"):
-            call()
+    _refused(store, r"test\.db: it is a directory")
     assert os.listdir(tmp_path / "test.db") == []
     (tmp_path / "test.db").rmdir()
     store.create(*STRUCTURES)
@@ -90,16 +95,9 @@ def test_a_file_that_is_no_database_is_left_alone(make_store: MakeStore, tmp_pat
     path = tmp_path / "test.db"
     path.write_bytes(content)
     store = make_store()
-    for call in (
-        lambda: store.create(counts),
-        lambda: store.run(counts.add(1)),
-        lambda: store.run(counts.total(1)),
-        store.check,
-    ):
-        with pytest.raises(roost.CannotOpen, match=r"test\.db: file is not a database \(.* no SQLite database\)"):
-            call()
-        assert path.read_bytes() == content
-        assert set(os.listdir(tmp_path)) <= {"test.db", "test.db-lock"}
+    _refused(store, r"test\.db: file is not a database \(.* no SQLite database\)")
+    assert path.read_bytes() == content
+    assert set(os.listdir(tmp_path)) <= {"test.db", "test.db-lock"}
     path.unlink()
     store.create(*STRUCTURES)
     _works(store)
@@ -254,14 +252,7 @@ def test_a_file_that_may_not_even_be_read(public: Path) -> None:
 
     def work(line: Line) -> None:
         store = roost.Store(f"sqlite:///{path}")
-        for call in (
-            lambda: store.run(counts.add(3)),
-            lambda: store.run(counts.total(3)),
-            lambda: store.create(roost.Counter("later")),
-            store.check,
-        ):
-            with pytest.raises(roost.CannotOpen, match=r"test\.db"):
-                call()
+        _refused(store, r"test\.db")
         line.say("refused")
         line.hear()
         assert store.run_all(counts.add(3), counts.total(3)) == (None, 4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sqlite3
 import threading
 import weakref
 from collections.abc import Coroutine
@@ -381,19 +380,3 @@ def test_a_store_that_is_dropped_while_its_batch_is_under_way(url: str, path: Pa
     with roost.Store(url) as store:
         assert store.run(counts.total(1)) in (0, 1)
         assert store.run_all(counts.add(2), counts.total(2)) == (None, 1)
-
-
-def test_the_applications_own_transaction(url: str, path: Path) -> None:
-    async def main() -> None:
-        async with roost.AsyncStore(url) as store:
-            raw = sqlite3.connect(path)
-            await store.on(raw).run_all(counts.add(1), recent.add(Event(1, 1)))
-            assert raw.in_transaction
-            assert await store.run(counts.total(1)) == 0
-            raw.rollback()
-            await store.on(raw).run_all(counts.add(1), recent.add(Event(1, 1)))
-            raw.commit()
-            assert await store.run_all(counts.total(1), recent.count(1)) == (1, 1)
-            raw.close()
-
-    _run(main())

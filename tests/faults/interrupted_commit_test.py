@@ -12,6 +12,7 @@ import pytest
 import roost
 from roost.dialects import Control
 from roost.errors import ConnectionLost
+from tests import servers
 from tests.campaigns.processes import Halt, until
 from tests.suite.shapes import pageviews
 
@@ -85,15 +86,9 @@ def interrupted_once(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("after", [KeyboardInterrupt, SoftTimeLimit])
-def test_after_it_in_a_file(url: str, monkeypatch: pytest.MonkeyPatch, after: type[BaseException]) -> None:
-    main, other = commits_anothers(url, monkeypatch, after)
-    assert type(main) is after
-    assert other is None
-
-
-@pytest.mark.parametrize("after", [KeyboardInterrupt, SoftTimeLimit])
-def test_after_it_on_a_server(server_url: str, monkeypatch: pytest.MonkeyPatch, after: type[BaseException]) -> None:
-    main, other = commits_anothers(server_url, monkeypatch, after)
+@pytest.mark.parametrize("database", ["sqlite", *servers.SERVERS])
+def test_after_it(any_url: str, monkeypatch: pytest.MonkeyPatch, after: type[BaseException]) -> None:
+    main, other = commits_anothers(any_url, monkeypatch, after)
     assert type(main) is after
     assert other is None
 

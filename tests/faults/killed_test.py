@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -40,6 +41,24 @@ def test_the_others_go_on_when_a_writing_process_is_killed(url: str) -> None:
 ATOM = (counts.add(1, 5), events.push(Event(1, 1)), recent.add(Event(1, 1)), tags.add(1, 1, 2))
 
 
+def killed_before(last: int, url: str, call: Callable[[roost.Store], object]) -> None:
+    """Call a store in a process that is killed before this statement, counted from 0."""
+
+    def work(line: Line) -> None:
+        sent = -1
+
+        def trace(sql: str, row: object) -> None:
+            nonlocal sent
+            sent += 1
+            if sent == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        call(roost.Store(url, trace=trace))
+
+    with Child(work) as child:
+        assert child.wait() == -signal.SIGKILL
+
+
 def _statements(url: str) -> list[str]:
     seen: list[str] = []
     with roost.Store(url, trace=lambda sql, _: seen.append(sql)) as store:
@@ -56,20 +75,7 @@ def test_killed_before_any_statement_of_an_atom_nothing_of_it_is_there(url: str)
     assert len(statements) > 10
     tried = range(0, len(statements), length(3, 1))
     for last in tried:
-
-        def work(line: Line, last: int = last) -> None:
-            sent = -1
-
-            def trace(sql: str, row: object) -> None:
-                nonlocal sent
-                sent += 1
-                if sent == last:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            roost.Store(url, trace=trace).run_all(*ATOM)
-
-        with Child(work) as child:
-            assert child.wait() == -signal.SIGKILL, statements[last]
+        killed_before(last, url, lambda store: store.run_all(*ATOM))
         with roost.Store(url) as store:
             nothing = store.run_all(counts.total(1), events.latest(1), recent.count(1), tags.size(1))
             assert nothing == (0, [], 0, 0), f"killed before {statements[last]}"
@@ -129,20 +135,7 @@ def test_a_process_killed_while_it_makes_the_database_leaves_one_that_create_com
         store.create(*STRUCTURES)
     for last in range(0, len(statements), length(3, 1)):
         path = f"{url}-{last}"
-
-        def work(line: Line, last: int = last, path: str = path) -> None:
-            sent = -1
-
-            def trace(sql: str, row: object) -> None:
-                nonlocal sent
-                sent += 1
-                if sent == last:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            roost.Store(path, trace=trace).create(*STRUCTURES)
-
-        with Child(work) as child:
-            assert child.wait() == -signal.SIGKILL, statements[last]
+        killed_before(last, path, lambda store: store.create(*STRUCTURES))
         raw = sqlite3.connect(path.removeprefix("sqlite:///"))
         made = raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
         raw.close()

@@ -19,13 +19,20 @@ from tests.server.conftest import Serve
 from tests.server.serving import Serving, alive, connected
 
 
-def test_every_address_is_announced_and_served(serve: Serve, tmp_path: Path) -> None:
+def test_every_address_is_announced_and_served_by_all_workers(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "read.sock"
-    served = serve(*("--read", f"127.0.0.1:0,[::1]:0,unix:{path}", "--write", "127.0.0.1:0"), listeners=4)
+    places = ("--read", f"127.0.0.1:0,[::1]:0,unix:{path}", "--write", "127.0.0.1:0")
+    served = serve("--workers", "2", *places, listeners=4)
     assert [each.rpartition(":")[0] for each in served.addresses["read"]] == ["127.0.0.1", "[::1]", "unix"]
     for role, which in (("read", 0), ("read", 1), ("read", 2), ("write", 0)):
         with served.connect(role, which) as client:
             assert client.ask("a", "b") == ["0\t1", "0\t1"]
+    pids = set()
+    for _ in range(100):  # the chance that one worker got none is 2 ** -99
+        with served.connect() as client:
+            pids.add(int(client.ask("pid")[0]))
+    assert pids == set(served.pids("read"))
+    assert len(pids) == 2
     assert served.stop() == 0
     assert not path.exists()
 
@@ -36,16 +43,6 @@ def test_as_json(tmp_path: Path, serve: Serve) -> None:
     output = served.process.stdout.readline()
     assert output.startswith('{"read": ["127.0.0.1:')
     assert output.endswith('"], "write": [], "http": []}\n')
-
-
-def test_connections_are_spread_over_the_workers(serve: Serve) -> None:
-    served = serve("--workers", "2")
-    pids = set()
-    for _ in range(100):  # the chance that one worker got none is 2 ** -99
-        with served.connect() as client:
-            pids.add(int(client.ask("pid")[0]))
-    assert pids == set(served.pids("read"))
-    assert len(pids) == 2
 
 
 def test_a_worker_that_was_killed_is_replaced(serve: Serve) -> None:
@@ -92,8 +89,7 @@ def test_who_waits_in_the_queue_of_a_worker_that_is_killed_is_served_by_the_next
         client.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_polite_signal_answers_what_has_arrived(serve: Serve, number: signal.Signals) -> None:
+def test_a_polite_signal_answers_what_has_arrived(serve: Serve) -> None:
     served = serve()
     with served.connect() as reader, served.connect("write") as writer:
         assert reader.ask("a") == writer.ask("a") == ["0\t1"]
@@ -101,7 +97,7 @@ def test_a_polite_signal_answers_what_has_arrived(serve: Serve, number: signal.S
             client.send("slowly", "slow", "slow")
         for client in (reader, writer):
             assert client.answer() == "slowly"
-        assert served.stop(number) == 0
+        assert served.stop(signal.SIGTERM) == 0
         for client in (reader, writer):
             assert [client.answer() for _ in range(3)] == ["0\t1", "0\t1", ""]
     with pytest.raises(ConnectionRefusedError):
@@ -115,7 +111,7 @@ def test_who_was_not_accepted_yet_is_answered_before_all_leave(serve: Serve) -> 
     os.kill(pid, signal.SIGSTOP)
     with served.connect() as client:
         client.send("a", "b")
-        served.send(signal.SIGTERM)
+        served.send(signal.SIGINT)
         served.logged("stopping: ")
         os.kill(pid, signal.SIGCONT)
         assert [client.answer() for _ in range(3)] == ["0\t1", "0\t1", ""]

@@ -52,16 +52,22 @@ def authority(tmp_path: Path) -> Authority:
 TLS = ("--workers", "1", "--tls-cert", "cert.pem", "--tls-key", "key.pem")
 
 
-@pytest.mark.parametrize("role", ["read", "write"])
-def test_a_connection_over_tls(serve: Serve, authority: Authority, role: str) -> None:
-    served = serve(*TLS, "--drain", "0.5")
-    client, _ = authority.connect(served, role)
-    with client:
-        assert client.ask("a", "b" * 100_000) == ["0\t1", "0\t1"]
-        client.send("slowly", "slow")
-        assert client.answer() == "slowly"
+def test_connections_over_tls_and_a_unix_socket_that_is_plain(
+    serve: Serve, authority: Authority, tmp_path: Path
+) -> None:
+    places = ("--read", f"127.0.0.1:0,unix:{tmp_path}/s", "--write", "127.0.0.1:0")
+    served = serve(*TLS, "--drain", "0.5", *places, listeners=3)
+    with served.connect(which=1) as plain:
+        assert plain.ask("a") == ["0\t1"]
+    (reader, _), (writer, _) = (authority.connect(served, role) for role in ("read", "write"))
+    with reader, writer:
+        for client in (reader, writer):
+            assert client.ask("a", "b" * 100_000) == ["0\t1", "0\t1"]
+            client.send("slowly", "slow")
+            assert client.answer() == "slowly"
         assert served.stop() == 0
-        assert [client.answer(), client.answer()] == ["0\t1", ""]
+        for client in (reader, writer):
+            assert [client.answer(), client.answer()] == ["0\t1", ""]
 
 
 def test_who_does_not_speak_it_is_disconnected_and_costs_nobody_else(serve: Serve, authority: Authority) -> None:
@@ -73,12 +79,6 @@ def test_who_does_not_speak_it_is_disconnected_and_costs_nobody_else(serve: Serv
             pass
         assert client.ask("a") == ["0\t1"]
     assert "Traceback" not in served.log
-
-
-def test_a_unix_socket_is_plain(serve: Serve, authority: Authority, tmp_path: Path) -> None:
-    served = serve(*TLS, "--read", f"unix:{tmp_path}/s", "--write", "none", listeners=1)
-    with served.connect() as client:
-        assert client.ask("a") == ["0\t1"]
 
 
 def test_connections_beyond_the_limit_are_told_over_tls_too(serve: Serve, authority: Authority) -> None:
