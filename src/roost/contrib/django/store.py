@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from roost.catalog.catalog import create
 from roost.catalog.check import Violation, check
 from roost.contrib.django.address import dialect_of, in_memory, url_of
 from roost.contrib.django.executor import change, run_atomic, run_joined, translated
+from roost.errors import Busy, Conflict
 from roost.store.core import Core
 from roost.store.runner import AsyncRunner, Runner
 from roost.store.store import Store, utc_now
@@ -131,12 +133,25 @@ class DjangoStore(Runner):
         if joins and connection.in_atomic_block:
             run_joined(atom, connection, core.known, core.joined_context)
         elif joins and (in_memory(connection) or not _autocommit(connection)):
-            _begin_as_the_driver_does(connection)
-            with transaction.atomic(using=self.using):
-                run_joined(atom, connection, core.known, core.joined_context)
+            self._in_a_block(atom, connection, core)
         else:
             _apart(core, connection, partial(core.run, [atom]))
         return atom.answer
+
+    def _in_a_block(self, atom: Atom, connection: BaseDatabaseWrapper, core: Core) -> None:
+        until = time.monotonic() + self._timeout
+        while True:
+            _begin_as_the_driver_does(connection)
+            try:
+                with transaction.atomic(using=self.using):
+                    run_joined(atom, connection, core.known, core.joined_context)
+                return
+            except (Busy, Conflict) as error:  # another thread's: SQLite waits for no lock of a shared cache
+                if not _autocommit(connection):
+                    raise
+                if time.monotonic() > until:
+                    raise Busy(f"{self.using}: another thread uses the database in memory") from error
+            time.sleep(0.001)
 
     def _store(self, connection: BaseDatabaseWrapper) -> Store:
         # Looked up at every call: a test runner changes the connection's settings after creating its database.
