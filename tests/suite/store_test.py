@@ -345,3 +345,10 @@ def test_programs_are_not_replaced_by_those_of_a_version_with_another_column(ser
         store.create(pages, view=False)
         store.run(pages.set("a", b"1"))
         assert store.check() == []
+        with closing(clients.connect(server_url)) as connection:
+            for sql in [*last.drop, "DROP TABLE roost_pages_rows"]:
+                connection.execute(sql)
+        with pytest.raises(roost.Mismatch, match=r"no roost_pages_rows: .* store\.drop\(pages\) drops the rest"):
+            store.create(pages, view=False)
+        store.drop(pages)
+        store.create(pages, view=False)

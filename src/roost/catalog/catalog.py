@@ -353,8 +353,10 @@ def _with_columns(plan: StructurePlan) -> Generator[Statement, Any, None]:
     """`Mismatch` if a table lacks a column that new programs would write: those that are there go on."""
     for table, columns in plan.layout.items():
         there = {name for name, *_ in (yield from fetch(plan.dialect.choose(COLUMNS), table))}
+        name = plan.structure.name
+        if not there:
+            raise Mismatch(f"{name}: there is no {table}: a drop was interrupted; store.drop({name}) drops the rest")
         if lacking := [column.name for column in columns if column.name not in there]:
-            name = plan.structure.name
             raise Mismatch(
                 f"{name}: {table} has no column {', '.join(lacking)}: it was made by another version of Roost. "
                 f"Add it, or take the rows out, and store.drop({name}) and create it anew"
