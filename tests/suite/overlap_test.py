@@ -35,6 +35,11 @@ class ShortEgg:
 
 
 @dataclass
+class Weighed(ShortEgg):
+    weight: int | None = None
+
+
+@dataclass
 class LongEgg:
     basket: int
     egg: int
@@ -196,6 +201,21 @@ def test_f42_a_column_without_a_default_can_be_read_past_but_not_written(open_st
     assert old.run_all(shorter.latest(1), shorter.remove(1, 2)) == ([ShortEgg(1, 1)], False)
     with pytest.raises(roost.Mismatch, match="what is stored has colour, without a default"):
         old.run(shorter.add(ShortEgg(1, 2)))
+
+
+def test_a_declaration_that_lacks_a_column_from_the_beginning_is_a_mismatch(open_store: Make) -> None:
+    # It was `Missing`, with the advice to create what is there: no program was made for rows without the column.
+    known, lacking = (
+        roost.Ring("eggs", Weighed, per="basket", keep=5),
+        roost.Ring("eggs", ShortEgg, per="basket", keep=5),
+    )
+    new, old = open_store(known), open_store()
+    for n in (1, 12, 1):
+        with pytest.raises(roost.Mismatch, match="what is stored has weight, without a default"):
+            old.run(lacking.push_all([ShortEgg(5, egg) for egg in range(n)]))
+    new.run(known.push(Weighed(5, 1, 60)))
+    assert old.run(lacking.latest(5)) == [ShortEgg(5, 1)]
+    assert old.run(lacking.clear(5)) == 1
 
 
 def test_f42_what_cannot_be_understood_is_a_mismatch(open_store: Make) -> None:

@@ -183,11 +183,17 @@ class Known:
         plan.found_by[self.token] = chosen
         try:
             return (yield from _run_as_stored(chosen, plan, operations, context))
-        except StatementFailed as error:
-            if error.word != "routine":
+        except (Missing, StatementFailed) as error:
+            if isinstance(error, StatementFailed) and error.word != "routine":
+                raise
+            lacks = "" if chosen is plan else _lacks(chosen, error)
+            if isinstance(error, Missing) and not lacks:
                 raise
             if not context.careful:  # `alter` has dropped it since, or a snapshot shows what was before
                 raise Careful from None
+            if lacks:
+                name, has = plan.structure.name, f"what is stored has {lacks}, without a default"
+                raise Mismatch(f"{name}: {has}; the declaration lacks it") from error
             plan.found_by.pop(self.token, None)
             made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
             raise Missing(f"{error}; {made_by}") from error
@@ -265,6 +271,14 @@ def _run_as_stored(found: StructurePlan, plan: StructurePlan, operations: Operat
     wanted = [op for op, error in zip(operations, refused, strict=True) if error is None]
     results = iter((yield from found.run(wanted, context)) if wanted else ())
     return [next(results) if error is None else error for error in refused]
+
+
+def _lacks(stored: StructurePlan, error: Error) -> str:
+    # The columns without which no program was made: the declaration that lacks them was never stored here.
+    structure = stored.structure
+    if not isinstance(structure, RowStructure) or not any(each.name in str(error) for each in stored.routines):
+        return ""
+    return ", ".join(sorted(each.name for each in structure.rows.unknown))
 
 
 def _refused(structure: RowStructure[Any, Any], op: Operation[Any], demanded: str) -> Mismatch | None:
