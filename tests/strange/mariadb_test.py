@@ -69,7 +69,7 @@ CASES = [
     Case("idle", {"wait_timeout": 1, "interactive_timeout": 1}),
     Case("short-sort", {"max_sort_length": 64, "group_concat_max_len": 4}),
     Case("unquoted", {"sql_quote_show_create": 0}),
-    Case("impatient", {"innodb_lock_wait_timeout": 1, "lock_wait_timeout": 1}),
+    Case("impatient", {"innodb_lock_wait_timeout": 1, "lock_wait_timeout": 1, "innodb_default_row_format": "compact"}),
     Case("turkish", charset="CHARACTER SET utf8mb4 COLLATE utf8mb4_turkish_ci"),
     Case("utf16", charset="CHARACTER SET utf16"),
     Case("lower-case-names", options=("--lower-case-table-names=1",)),

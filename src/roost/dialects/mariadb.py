@@ -127,7 +127,7 @@ MARIADB = Dialect(
     modulo="MOD({}, {})",  # % is no operator under sql_mode=ORACLE
     # || is OR, unless the session's sql_mode says otherwise when the text is parsed.
     concat=lambda *parts: f"CONCAT({', '.join(parts)})",
-    table_options=" ENGINE=InnoDB",
+    table_options=" ENGINE=InnoDB ROW_FORMAT=DYNAMIC",  # keys have more than 767 bytes
     slots=16,
     transactional_ddl=False,
     for_share=" LOCK IN SHARE MODE",
