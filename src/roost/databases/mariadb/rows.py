@@ -86,12 +86,14 @@ class Reading(Watched, Connection):
             head = read(4)
             size = head[0] | head[1] << 8 | head[2] << 16
             packet: bytes = read(size)
-            whole = len(packet) == size and head[3] == number
-        except (OSError, IndexError):
-            whole = False
-        if not whole:
+            why = None if len(packet) == size and head[3] == number else "an answer ended, or another began"
+        except IndexError:
+            why = "the server has closed it"
+        except OSError as error:
+            why = str(error)
+        if why is not None:
             connection._force_close()
-            raise OperationalError(LOST, "Lost connection to MySQL server during query")
+            raise OperationalError(LOST, f"Lost connection to MySQL server during query ({why})")
         connection._next_seq_id = (number + 1) % 256
         self.received = received = self.received + size
         if received > self.most:
