@@ -330,6 +330,19 @@ store.create(moments, prices)
     assert library(write.where.url, declared.replace("\n1", "\nstore.drop(moments, prices)\n1")) == 1
 
 
+def test_a_whole_number_is_taken_with_all_its_digits_or_not_at_all(write: Bench, session: Session) -> None:
+    """2^53 + 1 written with a point became 2^53."""
+    lines = ["4\t+\t2\t9007199254740993.0\ta", "4\t+\t2\t-1e18\tb", "4\t+\t2\t1.5\tc", "4\t=\t1\t9007199254740993"]
+    assert write.say(session, "\n".join([*lines, "4\t=\t1\t9007199254740992", "4\t=\t1\t-1000000000000000000"])) == [
+        *["0\t1", "0\t1", "1\t1\ttype"],
+        *["0\t2\t9007199254740993\ta", "0\t2", "0\t2\t-1000000000000000000\tb"],
+    ]
+    assert say(write, session, "4\t=\t1\t99999999999999999999", "4\t+\t2\t9223372036854775808\tc") == [
+        "0\t2",
+        "1\t1\ttype",
+    ]
+
+
 def test_a_cache(db: Database, write: Bench, session: Session) -> None:
     assert write.say(session, "P\t9\tmain\tpages\tPRIMARY\tkey,value") == ["0\t1"]
     assert write.say(session, "9\t+\t2\t/home\tHome\n9\t+\t2\t/home\tHome 2\n9\t=\t1\t/home") == [

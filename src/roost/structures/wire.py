@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from roost.dialects import SQLITE
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
-from roost.structures.index.values import UNHELD, Unheld, as_bytes, exact, is_utf8, number
+from roost.structures.index.values import UNHELD, Unheld, as_bytes, exact, integer, is_utf8, number
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
-from roost.types.column_types import CHECKS, Refused
+from roost.types.column_types import CHECKS, INT_MAX, INT_MIN, Refused
 from roost.types.columns import Column
 
 Values = tuple[Any, ...]
@@ -240,10 +240,10 @@ def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
 
 
 def _whole(token: str) -> int:
-    found = number(token)
-    if type(found) is not int:
+    found = integer(INT_MIN, INT_MAX, token)
+    if found is UNHELD:
         raise ValueError(token)
-    return found
+    return int(found)
 
 
 def _moment(token: str) -> dt.datetime:
