@@ -41,6 +41,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ("datetime", "2008-01-01 22:03:23.500000", dt.datetime(2008, 1, 1, 22, 3, 23, 500000, tzinfo=UTC)),  # a view's
     ("datetime", "1120184716", dt.datetime(2005, 7, 1, 2, 25, 16, tzinfo=UTC)),
     ("datetime", "1120184716.25", dt.datetime(2005, 7, 1, 2, 25, 16, 250000, tzinfo=UTC)),
+    ("datetime", "253402300799.999999", dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)),
+    ("datetime", "-62135596799.999999", dt.datetime(1, 1, 1, 0, 0, 0, 1, UTC)),
     ("datetime", "-1", dt.datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),
     ("datetime", "20080101", dt.datetime(1970, 8, 21, 9, 48, 21, tzinfo=UTC)),  # seconds, not a day
     ("date", "2008-01-01", dt.date(2008, 1, 1)),

@@ -308,6 +308,41 @@ def test_f58_a_row_that_is_found_by_its_id_has_its_sequence_and_moment(write: Be
     assert write.say(session, "0\t=\t1\t5\t9\t0") == ["0\t3\t5\t8\t\0\t5\t6\t\0"]
 
 
+def test_a_key_is_answered_as_it_is_stored_however_a_client_writes_it(write: Bench) -> None:
+    """A moment was answered in the client's zone, as if it were UTC, and 1_0 taken for the Decimal 10."""
+    declared = """
+moments, prices = roost.Counter("moments", key=dt.datetime), roost.Counter("prices", key=roost.decimal(12, 2))
+store.create(moments, prices)
+1"""
+    assert library(write.where.url, declared) == 1
+    session = write.session()
+    lines = [f"P\t{n}\tmain\t{name}\tPRIMARY\tkey,total" for n, name in enumerate(("moments", "prices"))]
+    east, far = "2008-01-01T02:00:00+02:00", "9999-12-31T23:30:00-01:00"
+    lines += [f"0\t+\t2\t{east}\t3", f"0\t=\t1\t{east}", f"0\t=\t1\t{far}", "1\t+\t2\t1e1\t4", "1\t=\t1\t10"]
+    lines += ["1\t=\t1\t1_0", "1\t=\t1\tNaN", "1\t+\t2\t1_0\t4"]
+    assert write.say(session, "\n".join(lines)) == [
+        *["0\t1"] * 3,
+        "0\t2\t2008-01-01 00:00:00.000000\t3",
+        "0\t2",
+        *["0\t1", "0\t2\t10.00\t4"],
+        *["0\t2", "0\t2", "1\t1\ttype"],
+    ]
+    assert library(write.where.url, declared.replace("\n1", "\nstore.drop(moments, prices)\n1")) == 1
+
+
+def test_a_whole_number_is_taken_with_all_its_digits_or_not_at_all(write: Bench, session: Session) -> None:
+    """2^53 + 1 written with a point became 2^53."""
+    lines = ["4\t+\t2\t9007199254740993.0\ta", "4\t+\t2\t-1e18\tb", "4\t+\t2\t1.5\tc", "4\t=\t1\t9007199254740993"]
+    assert write.say(session, "\n".join([*lines, "4\t=\t1\t9007199254740992", "4\t=\t1\t-1000000000000000000"])) == [
+        *["0\t1", "0\t1", "1\t1\ttype"],
+        *["0\t2\t9007199254740993\ta", "0\t2", "0\t2\t-1000000000000000000\tb"],
+    ]
+    assert say(write, session, "4\t=\t1\t99999999999999999999", "4\t+\t2\t9223372036854775808\tc") == [
+        "0\t2",
+        "1\t1\ttype",
+    ]
+
+
 def test_a_cache(db: Database, write: Bench, session: Session) -> None:
     assert write.say(session, "P\t9\tmain\tpages\tPRIMARY\tkey,value") == ["0\t1"]
     assert write.say(session, "9\t+\t2\t/home\tHome\n9\t+\t2\t/home\tHome 2\n9\t=\t1\t/home") == [

@@ -55,7 +55,7 @@ def _bytes(text: str) -> bytes:
 def _datetime(text: str) -> dt.datetime:
     # Plain numbers first: fromisoformat would parse 20080101 as a date.
     if _SECONDS.match(text):
-        return _EPOCH + dt.timedelta(seconds=float(text))
+        return _EPOCH + dt.timedelta(microseconds=round(Decimal(text) * 10**6))  # a float has not all digits
     found = dt.datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)  # as the views of SQLite and MariaDB show it
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, ClassVar, NamedTuple, cast
 
 from roost.dialects import SQLITE
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
-from roost.structures.index.values import UNHELD, Unheld, as_bytes, is_utf8, number
+from roost.structures.index.values import UNHELD, Unheld, as_bytes, exact, integer, is_utf8, number
 from roost.structures.operation import Operation
 from roost.structures.structure import Structure
+from roost.types.column_types import CHECKS, INT_MAX, INT_MIN, Refused
 from roost.types.columns import Column
 
 Values = tuple[Any, ...]
@@ -240,15 +240,15 @@ def neutrals(column: Column, tokens: Sequence[str | None]) -> Sequence[Any]:
 
 
 def _whole(token: str) -> int:
-    found = number(token)
-    if type(found) is not int:
+    found = integer(INT_MIN, INT_MAX, token)
+    if found is UNHELD:
         raise ValueError(token)
-    return found
+    return int(found)
 
 
 def _moment(token: str) -> dt.datetime:
     moment = dt.datetime.fromisoformat(token)
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return moment.astimezone(dt.UTC) if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 # By kind of column; an enum's values are found by their texts.
@@ -259,7 +259,6 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "float": lambda token: float(cast(float, number(token))),
     "datetime": _moment,
     "date": dt.date.fromisoformat,
-    "decimal": Decimal,
     "uuid": uuid.UUID,
 }
 
@@ -274,7 +273,9 @@ def neutral(column: Column, token: str | None) -> Any | Unheld:
     try:
         if not is_utf8(token):
             return UNHELD
+        if kind == "decimal":  # as it is stored, with every digit of its scale
+            return CHECKS[kind](column.type, exact(token))
         parse = _PARSERS.get(kind) or {str(each.value): each for each in column.type.enum or ()}.__getitem__
         return parse(token)
-    except (ValueError, TypeError, ArithmeticError, LookupError):
+    except (ValueError, TypeError, ArithmeticError, LookupError, Refused):
         return UNHELD
