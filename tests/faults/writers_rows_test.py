@@ -18,7 +18,7 @@ from tests import servers
 from tests.campaigns.processes import PATIENCE, Halt, until
 from tests.faults.slow_transaction_test import held
 from tests.suite import clients
-from tests.suite.shapes import pageviews
+from tests.suite.shapes import Egg, baskets, pageviews
 
 
 def rows(url: str) -> int:
@@ -33,6 +33,23 @@ def test_a_writer_has_one_row_and_leaves_none(server_url: str, monkeypatch: pyte
         store.create(pageviews, view=False)
         assert rows(server_url) == 0
         for _ in range(10):
+            store.run(pageviews.add("/home"))
+            assert rows(server_url) == 1
+    assert rows(server_url) == 0
+
+
+def test_its_row_by_a_former_name_goes_though_a_batch_was_refused(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text that removes it was rolled back with the first batch by the new name, and not said again."""
+    monkeypatch.setattr(server, "MOST_BATCHES", 3)
+    with roost.Store(server_url) as store:
+        store.create(pageviews, baskets, view=False)
+        store.run(baskets.add(Egg(5, 7)))
+        for refused in (3, 4, 5):
+            for _ in range(refused):
+                with pytest.raises(roost.Duplicate):
+                    store.run_all(pageviews.add("/home"), baskets.add(Egg(5, 7)))
             store.run(pageviews.add("/home"))
             assert rows(server_url) == 1
     assert rows(server_url) == 0

@@ -102,6 +102,7 @@ class ServerConnection(Reconnecting):
     def __init__(self, engine: ServerEngine, wait: Wait, follows: bool = False) -> None:
         self.prepared = Prepared()
         self._writer = uuid.uuid4().hex
+        self._former: str | None = None  # its name before, until a batch that removes its row is committed
         self._batch = 0  # the number of the last batch, written by it
         self._parts = 0  # of the transaction, one in the other, that may fail by themselves
         self._later: list[str] = []  # where these begin and end: to be sent with the next statement
@@ -133,7 +134,7 @@ class ServerConnection(Reconnecting):
 
         After an error nothing is changed, except after `OutcomeUnknown`; `settle` ends an open transaction."""
         self.stay()
-        if not self._noted or self._batch >= STEP * MOST_BATCHES:
+        if not self._noted or self._former or self._batch >= STEP * MOST_BATCHES:
             raise Careful  # the first batch of a connection, or of a writer's name, has more to do
         self._batch += STEP
         self._commits = True
@@ -164,12 +165,12 @@ class ServerConnection(Reconnecting):
             raise Careful
 
     def _next_batch(self) -> str | None:
-        """Count a batch; return the writer's former name where it goes by another one from now on."""
+        """Count a batch; return the writer's former name where it goes by another one now, and has a row by that."""
         if self._batch < STEP * MOST_BATCHES:
             self._batch += STEP
-            return None
-        former, self._writer, self._batch = self._writer, uuid.uuid4().hex, STEP
-        return former
+        else:
+            self._former, self._writer, self._batch = self._former or self._writer, uuid.uuid4().hex, STEP
+        return self._former
 
     def _is_committed(self, found: int) -> bool:
         """Judge the number that a look-up has found in the writer's row, and keep the answer that is in it."""
@@ -323,6 +324,8 @@ class ServerConnection(Reconnecting):
                     self.commit()  # it ends what is to be released
                 finally:
                     self._commits = False
+                if self._begun_by in (Control.BEGIN, Control.BEGIN_NOWAIT):
+                    self._former = None
                 self.answered(wrote=not self._reads)
             case Control.ROLLBACK:
                 self.settle()
