@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from roost.databases.engine import drive
+from roost.dialects import Control
+from roost.store.served import MOST_COLUMNS
+from roost.store.served_databases import FileDatabase
+from roost.structures.index.opened import OpenedIndex
 from tests.campaigns import hostile
 from tests.campaigns.processes import until
 from tests.campaigns.serve_kills import ports_of
@@ -225,3 +230,16 @@ def test_a_slow_turn_is_logged_and_its_values_only_if_they_may_be(tmp_path: Path
             client.ask(hostile.OPEN, "0\t=\t1\tgeheim")
             served.logged(r"a turn of 1 connections took 0\.\d+ s" + (r": P.*\\x09geheim" if shown else r"\n"))
         assert ("geheim" in served.log) is shown
+
+
+def test_what_is_remembered_of_opened_indexes_is_bounded_by_their_columns(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
+    database = FileDatabase(f"sqlite:///{tmp_path}/app.db", writes=False, lock_wait=1.0)
+    database._connection.execute(Control.BEGIN_READ)
+    for place in range(40):
+        columns = ("id",) * place + ("v",) * (4000 - place)
+        assert isinstance(drive(database.open("main", "t", "PRIMARY", columns, ()), database._connection), OpenedIndex)
+        kept = sum(len(asked[3]) for asked in database._remembered.indexes)
+        assert 0 < kept <= MOST_COLUMNS
+    database.close()

@@ -48,6 +48,7 @@ Opening = Generator[Any, Any, Opened | Error]
 Requests = Sequence[tuple[Any, str, tuple[Any, ...]]]  # opened targets, with the verb and arguments of an operation
 
 MOST_OPENED = 10_000  # tables, indexes and structures that are remembered, each
+MOST_COLUMNS = 100_000  # that remembered indexes have in all: an index may have thousands, 50 bytes each
 MOST_REASONS = 100  # that are remembered to be logged once in a while
 REPEATED = 60.0  # seconds after which the same reason is logged again
 
@@ -92,9 +93,10 @@ class Remembered:
         """Forget everything, so that it is read again."""
         self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
         self.indexes: dict[Asked, OpenedIndex] = {}
+        self._columns = 0
         # One object each, so that clients' requests run together.
         self._declared = functools.lru_cache(MOST_OPENED)(from_definition)
-        self.wire = functools.lru_cache(MOST_OPENED)(self._wire)
+        self.wire = functools.lru_cache(MOST_OPENED // 10)(self._wire)  # one may have thousands of columns
         self.version = next(self._versions)
 
     def _wire(self, definition: str, asked: Asked) -> Wire | None:
@@ -103,9 +105,12 @@ class Remembered:
         return None if make is None else make(structure, *asked[2:])
 
     def keep(self, asked: Asked, index: OpenedIndex) -> None:
-        if len(self.indexes) >= MOST_OPENED:
+        columns = len(asked[3]) + len(asked[4])
+        if len(self.indexes) >= MOST_OPENED or self._columns + columns > MOST_COLUMNS:
             self.tables.clear()
             self.indexes.clear()
+            self._columns = 0
+        self._columns += columns
         self.tables[asked[:2]] = index.table
         self.indexes[asked] = index
 
