@@ -30,6 +30,8 @@ log = logging.getLogger("roost")
 MOST_INDEXES = 1000  # plans of indexes that one store caches
 MOST_STORES = 64  # stores for which a plan remembers what they have found
 
+LACKED = "{}: what is stored has {}, without a default; the declaration lacks it"
+
 WRITING = frozenset(["push", "add", *RUNS])  # verbs whose arguments are rows
 
 
@@ -192,8 +194,7 @@ class Known:
             if not context.careful:  # `alter` has dropped it since, or a snapshot shows what was before
                 raise Careful from None
             if lacks:
-                name, has = plan.structure.name, f"what is stored has {lacks}, without a default"
-                raise Mismatch(f"{name}: {has}; the declaration lacks it") from error
+                raise Mismatch(LACKED.format(plan.structure.name, lacks)) from error
             plan.found_by.pop(self.token, None)
             made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
             raise Missing(f"{error}; {made_by}") from error
@@ -285,7 +286,7 @@ def _refused(structure: RowStructure[Any, Any], op: Operation[Any], demanded: st
     if op.verb not in WRITING:
         return None
     if demanded:
-        return Mismatch(f"{op!r}: what is stored has {demanded}, without a default; the declaration lacks it")
+        return Mismatch(LACKED.format(repr(op), demanded))
     for row in op.args:
         if lost := structure.rows.loses(row):
             return Mismatch(

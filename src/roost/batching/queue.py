@@ -137,7 +137,7 @@ class Queue:
             taken, waiting = leader.taken, self._waiting
             with self._mutex:
                 batch = takewhile(lambda waiter: waiter.errand is None, waiting)
-                for _ in range(fitting([waiter.atoms for waiter in batch])):
+                for _ in range(fitting(waiter.atoms for waiter in batch)):
                     taken.append(waiting[0])  # in both lists for a moment, so that an interrupt loses no waiter
                     waiting.popleft()
             return [atom for waiter in taken for atom in waiter.atoms if not atom.done]
