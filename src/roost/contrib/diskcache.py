@@ -198,7 +198,7 @@ class Cache:
         if getattr(self._local, "runner", None) is not None:
             yield
             return
-        with closing(sqlite3.connect(self._file, self._timeout, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(self._file, timeout=self._timeout, isolation_level=None)) as connection:
             self._sql(connection, "BEGIN IMMEDIATE")
             self._local.connection, self._local.runner = connection, self.store.on(connection)
             try:
@@ -270,7 +270,7 @@ class Cache:
     def _ask(self, sql: str) -> Any:
         if (connection := getattr(self._local, "connection", None)) is not None:
             return self._sql(connection, sql)[0][0]
-        with closing(sqlite3.connect(self._file, self._timeout)) as connection:
+        with closing(sqlite3.connect(self._file, timeout=self._timeout)) as connection:
             return self._sql(connection, sql)[0][0]
 
     def _sql(self, connection: sqlite3.Connection, sql: str, *values: Any) -> list[Any]:
