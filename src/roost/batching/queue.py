@@ -16,6 +16,7 @@ from itertools import takewhile
 
 from roost.batching.atoms import Atom, fitting, refuse_all
 from roost.databases.engine import GRACE
+from roost.databases.waits import Mutex
 from roost.errors import Busy, Closed, Error
 
 LATE = "the calls before this one are still waiting for the database; this call was not started"
@@ -68,7 +69,7 @@ class Queue:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._mutex = threading.Lock()  # guards the attributes below
+        self._mutex = Mutex()  # guards the attributes below
         self._waiting: deque[Waiter] = deque()
         self.led = False
         self._closed = False

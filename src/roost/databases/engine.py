@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from roost.databases.waits import Mutex
 from roost.dialects.dialect import Control, Dialect, Wanted
 from roost.errors import ConnectionLost, DatabaseError, Error, OutcomeUnknown, StatementFailed, worded
 
@@ -89,7 +89,7 @@ class Events:
 
     def clear(self) -> None:
         """Reset the counts, as in a process that was forked."""
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
         self.counts: dict[str, Any] = {"reconnects": 0, "outages": 0, "moves": 0, "lookups": 0}
 
     def count(self, name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from math import inf
@@ -16,6 +17,26 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 READ, WRITE = 1, 2  # what a socket is ready for; flags, as psycopg has them
+
+
+class Mutex(type(threading.RLock())):  # type: ignore[misc]  # not final, whatever the stubs say
+    """A lock for `with` that no interrupt leaves locked.
+
+    Python from 3.14 on may run a signal handler between `__enter__` and the block, where `__exit__` is not called any
+    more (https://github.com/python/cpython/issues/148874). Only a lock that knows its thread can be given back then.
+    """
+
+    def __enter__(self) -> None:
+        try:
+            self.acquire()
+        except BaseException:
+            if self.is_mine():
+                self.release()
+            raise
+
+    def is_mine(self) -> bool:
+        """Whether this thread holds it."""
+        return bool(self._is_owned())  # as threading.Condition asks it
 
 
 class Watch(Protocol):

@@ -221,7 +221,7 @@ class Core:
     def _run_on(self, link: Link, work: Any, plan: StructurePlan, deadline: float) -> Any:
         # work: a `Question`, or the argument of the connection's `transact`. A batch that begins meanwhile waits for
         # the link. Rejected: acquire(blocking=False), which may be interrupted between taking the lock and the `try`.
-        if link.using.locked():
+        if link.user:
             return UNANSWERED
         try:
             with link.using:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
+from roost.databases.waits import Mutex
 from roost.errors import Busy
 
 log = logging.getLogger("roost")
@@ -45,7 +46,7 @@ class Link:
         self.connection: Connection | None = None
         self.path, self.place = engine.file, engine.place
         self.timeout = timeout
-        self.using = threading.Lock()
+        self.using = Mutex()
         self.user = 0  # the id of the thread that uses it
         self.left = False  # its store is gone: the thread that uses the connection closes it afterwards
         self.stats = Stats()  # of the operations on it; only the thread that uses it counts
@@ -85,7 +86,7 @@ class Link:
     def leave(self) -> None:
         """Close the connection now or after its use. Never waits: a finalizer may run in the thread that uses it."""
         self.left = True
-        if self.using.acquire(blocking=False):
+        if not self.using.is_mine() and self.using.acquire(blocking=False):
             try:
                 self.drop()
             finally:
@@ -141,7 +142,7 @@ def threads() -> ThreadPoolExecutor:
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
 cores: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # the working parts of all stores
-_turnstile = threading.RLock()  # held during a fork; reentrant, so the forking thread can use links not closed yet
+_turnstile = Mutex()  # held during a fork; reentrant, so the forking thread can use links not closed yet
 _stopped: list[Link] = []  # the links whose lock a fork holds
 _inherited: list[Connection] = []  # the parent's connections; referred to, so that they are never closed
 
@@ -154,7 +155,7 @@ def alive(kept: weakref.WeakValueDictionary[int, S]) -> list[S]:
 def _before_fork() -> None:
     _turnstile.acquire()
     links = alive(_links)
-    end = time.monotonic() + FORK_PATIENCE + max((link.timeout for link in links if link.using.locked()), default=0)
+    end = time.monotonic() + FORK_PATIENCE + max((link.timeout for link in links if link.user), default=0)
     for link in links:
         if link.user == threading.get_ident():
             continue  # a trace function forks, inside a batch
@@ -171,7 +172,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _turnstile
-    _turnstile = threading.RLock()
+    _turnstile = Mutex()
     for link in alive(_links):
         connection, link.connection = link.connection, None
         if connection is not None:

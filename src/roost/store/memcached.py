@@ -7,7 +7,6 @@ Every caller's thread talks to memcached itself. Operations that run together (t
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from roost.batching.stats import Stats
 from roost.catalog.check import Violation
 from roost.catalog.doctor import Finding
 from roost.databases.engine import Trace, drive
+from roost.databases.waits import Mutex
 from roost.errors import Closed, Error, Full, Invalid, Mismatch
 from roost.store.links import cores, threads
 from roost.structures.memcached_set.commands import List, Memory, TooLarge
@@ -56,7 +56,7 @@ class CacheCore:
         self._memory = Memory(lambda: clock().timestamp(), self._random)
         self.closed = False
         self.threads = threads()
-        self._mutex = threading.Lock()  # guards the numbers in `_stats`
+        self._mutex = Mutex()  # guards the numbers in `_stats`
         self._stats = Stats()
         self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
         cores[id(self)] = self
@@ -156,7 +156,7 @@ class CacheCore:
     def after_fork(self) -> None:
         """Reset the store in a child process, which must not use its parent's connections."""
         self._random.seed()  # otherwise all children would have the same numbers
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
         self._stats = Stats()
         self.threads = threads()  # a child has none of its parent's
         self.engine.forget()

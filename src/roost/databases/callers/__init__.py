@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from roost.databases.engine import Engine, Trace, adrive, at_fork, whole
+from roost.databases.waits import Mutex
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, collect, render
 from roost.errors import CannotOpen, Invalid
 
@@ -213,7 +214,7 @@ async def settled(value: L | Awaitable[L]) -> L:
 
 
 # Calls on one connection take turns: the savepoints of two calls at once would undo each other's work.
-_guard = threading.RLock()  # a signal handler may join, too
+_guard = Mutex()  # a signal handler may join, too
 _locks: WeakValueDictionary[tuple[Any, int], Any] = WeakValueDictionary()
 
 
@@ -231,7 +232,7 @@ def turn(connection: object, kind: Callable[[], L]) -> L:
 def _forget() -> None:
     # In a child process, where the threads that held them do not exist.
     global _guard
-    _guard = threading.RLock()
+    _guard = Mutex()
     _locks.clear()
 
 

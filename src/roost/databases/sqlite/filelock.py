@@ -14,6 +14,7 @@ from io import FileIO
 from queue import SimpleQueue
 
 from roost.databases.engine import Wait, at_fork
+from roost.databases.waits import Mutex
 from roost.errors import Busy, CannotOpen
 
 try:
@@ -47,7 +48,7 @@ class FileLock:
         self._held = False
         self._file = _opened(path)
         _open.add(self._file)
-        self._mutex = threading.Lock()  # guards the attributes below
+        self._mutex = Mutex()  # guards the attributes below
         self._place: _Place | None = None  # in the kernel's queue, held by the helper
         self._places: SimpleQueue[_Place | None] | None = None
 
