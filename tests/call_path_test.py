@@ -49,7 +49,8 @@ def watched() -> Iterator[Files]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(SOURCE):
+        # A lock's method is in C before Python 3.14.
+        if event == "call" and code.co_filename.startswith(SOURCE) and code.co_qualname != "Mutex.__enter__":
             found.setdefault(code.co_filename.removeprefix(SOURCE), {})[code.co_qualname] = None
 
     sys.setprofile(note)

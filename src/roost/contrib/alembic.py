@@ -151,6 +151,6 @@ class _Executor(Executor):
         options = {"no_parameters": not values}
         try:
             done = self._connection.exec_driver_sql(text, values, execution_options=options)
-            return [tuple(each) for each in done.fetchall()] if done.returns_rows else done.rowcount
+            return [tuple(each) for each in done.fetchall()] if returns else done.rowcount
         except sa.exc.DBAPIError as error:
             raise translated(self.dialect.family, error.orig, self.place, sql) from error

@@ -26,13 +26,15 @@ class Mutex(type(threading.RLock())):  # type: ignore[misc]  # not final, whatev
     more (https://github.com/python/cpython/issues/148874). Only a lock that knows its thread can be given back then.
     """
 
-    def __enter__(self) -> None:
-        try:
-            self.acquire()
-        except BaseException:
-            if self.is_mine():
-                self.release()
-            raise
+    if sys.version_info >= (3, 14):  # before, only that of the superclass, in C, is whole or not there
+
+        def __enter__(self) -> None:
+            try:
+                self.acquire()
+            except BaseException:
+                if self.is_mine():
+                    self.release()
+                raise
 
     def is_mine(self) -> bool:
         """Whether this thread holds it."""

@@ -148,7 +148,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """Return a context with the settings' certificate; None if they name none; `Invalid` if it cannot be loaded."""
     if settings.tls_cert is None:
         return None
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # TLS 1.2 or later, Python's default
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2  # the default depends on how Python was built
     _load(made, settings.tls_cert, settings.tls_key)
     return made
 
