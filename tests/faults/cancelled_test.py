@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import roost
+from roost.store.links import MOST_THREADS
 from tests.campaigns.cancel import cancelled, likes, pageviews
 from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, recent
@@ -380,3 +381,27 @@ def test_a_store_that_is_dropped_while_its_batch_is_under_way(url: str, path: Pa
     with roost.Store(url) as store:
         assert store.run(counts.total(1)) in (0, 1)
         assert store.run_all(counts.add(2), counts.total(2)) == (None, 1)
+
+
+def test_as_many_checks_as_there_are_threads_keep_no_operation_back(url: str, path: Path) -> None:
+    # An operation waited for a free thread beyond every timeout; a check whose caller is cancelled goes on, too.
+    begun = threading.Semaphore(0)
+    over = threading.Event()
+
+    def holds_up(sql: str, _: object) -> None:
+        if "roost_likes" in sql:
+            begun.release()
+            over.wait()
+
+    async def main() -> None:
+        async with roost.AsyncStore(url, trace=holds_up) as store:
+            checks = [asyncio.ensure_future(store.check(likes)) for _ in range(MOST_THREADS)]
+            try:
+                await asyncio.to_thread(lambda: [begun.acquire() for _ in checks])
+                async with asyncio.timeout(SOON):
+                    await store.run(counts.add(1, 1))
+            finally:
+                over.set()
+            assert await asyncio.gather(*checks) == [[]] * MOST_THREADS
+
+    _run(main())

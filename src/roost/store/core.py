@@ -80,7 +80,7 @@ class Core:
         self._looking: set[Link] = set()  # links of check() and structures()
         self._context = Context(self._clock)
         self.joined_context = replace(self._context, joined=True)
-        self.threads = threads()
+        self.threads, self.aside = threads(), threads()
         self._crowded = 0
         self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
         self._writer = self._batch_link()
@@ -450,12 +450,14 @@ class Core:
         for link in (*self._links, *self._looking):
             link.close()
         self.threads.shutdown(wait=False)
+        self.aside.shutdown(wait=False)
 
     def dispose(self) -> None:
         """Close the connections, now or after their use: the store was garbage-collected."""
         for link in self._links:
             link.leave()
         self.threads.shutdown(wait=False)
+        self.aside.shutdown(wait=False)
 
     def after_fork(self) -> None:
         self._random.seed()  # otherwise all children would have the same numbers

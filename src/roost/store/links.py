@@ -135,7 +135,10 @@ class Patience(Wait):
 
 
 def threads() -> ThreadPoolExecutor:
-    """Return the threads of an `AsyncStore`: each starts with its first work."""
+    """Return the threads of an `AsyncStore`: each starts with its first work.
+
+    It has some for batches, and others for what may work for longer than `timeout`, which must not keep batches back.
+    """
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="roost")
 
 

@@ -440,7 +440,7 @@ class AsyncStore(_Base, AsyncRunner):
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._working.threads, call)
+            work = asyncio.get_running_loop().run_in_executor(self._working.aside, call)
         except RuntimeError:
             raise Closed("the store was closed") from None
         return await work
