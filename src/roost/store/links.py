@@ -21,7 +21,7 @@ from roost.batching.queue import INSIDE
 from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
-from roost.errors import Busy
+from roost.errors import Busy, Closed
 
 log = logging.getLogger("roost")
 
@@ -156,6 +156,25 @@ def threads() -> ThreadPoolExecutor:
     It has some for batches, and others for what may work for longer than `timeout`, which must not keep batches back.
     """
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="roost")
+
+
+def start(pool: ThreadPoolExecutor, work: Callable[[], object]) -> None:
+    """Have a thread do some work; `Closed` after the pool's end, `Busy` if no thread can be started.
+
+    A pool that cannot start one has queued the work all the same, and would do it later, unknown to its caller.
+    """
+    taken = iter([work])  # by a thread, or back
+
+    def run() -> None:
+        for mine in taken:
+            mine()
+
+    try:
+        pool.submit(run)
+    except RuntimeError as error:
+        if next(taken, None) is not None:
+            ended = str(error).startswith("cannot schedule")
+            raise (Closed("the store was closed") if ended else Busy(f"{error}; nothing was done")) from None
 
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
