@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import resource
 import threading
 import weakref
 from collections.abc import Coroutine
@@ -13,11 +15,13 @@ from typing import Any
 import pytest
 
 import roost
+from roost.store.links import MOST_THREADS
 from tests.campaigns.cancel import cancelled, likes, pageviews
 from tests.campaigns.foreign import held, is_flocked, is_locked
 from tests.campaigns.ledger import STRUCTURES, Event, counts, recent
-from tests.campaigns.processes import run_threads, until
+from tests.campaigns.processes import Child, Line, run_threads, until
 
+NOBODY = 65_534  # the number of an account
 SOON = 30.0  # seconds after which a task that is not done is taken for one that never will be
 
 
@@ -380,3 +384,51 @@ def test_a_store_that_is_dropped_while_its_batch_is_under_way(url: str, path: Pa
     with roost.Store(url) as store:
         assert store.run(counts.total(1)) in (0, 1)
         assert store.run_all(counts.add(2), counts.total(2)) == (None, 1)
+
+
+def test_as_many_checks_as_there_are_threads_keep_no_operation_back(url: str, path: Path) -> None:
+    # An operation waited for a free thread beyond every timeout; a check whose caller is cancelled goes on, too.
+    begun = threading.Semaphore(0)
+    over = threading.Event()
+
+    def holds_up(sql: str, _: object) -> None:
+        if "roost_likes" in sql:
+            begun.release()
+            over.wait()
+
+    async def main() -> None:
+        async with roost.AsyncStore(url, trace=holds_up) as store:
+            checks = [asyncio.ensure_future(store.check(likes)) for _ in range(MOST_THREADS)]
+            try:
+                await asyncio.to_thread(lambda: [begun.acquire() for _ in checks])
+                async with asyncio.timeout(SOON):
+                    await store.run(counts.add(1, 1))
+            finally:
+                over.set()
+            assert await asyncio.gather(*checks) == [[]] * MOST_THREADS
+
+    _run(main())
+
+
+def test_what_finds_no_thread_is_told_so_and_not_done_later() -> None:
+    # As in a container at its limit: it was told Closed, and done when a thread could be started again.
+    def work(_: Line) -> None:
+        if os.getuid() == 0:
+            os.setresuid(NOBODY, NOBODY, NOBODY)  # root has no such limit
+
+        async def main() -> None:
+            async with roost.AsyncStore("sqlite://") as store, roost.AsyncStore("sqlite://") as other:
+                await store.create(*STRUCTURES)
+                soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+                resource.setrlimit(resource.RLIMIT_NPROC, (0, hard))
+                for refused in (store.run(counts.add(1)), other.create(*STRUCTURES)):
+                    with pytest.raises(roost.Busy):
+                        await refused
+                resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+                assert await store.run(counts.total(1)) == 0
+                assert await other.structures() == []
+
+        _run(main())
+
+    with Child(work) as child:
+        assert child.wait() == 0

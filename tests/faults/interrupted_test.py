@@ -223,3 +223,69 @@ def test_close_is_interrupted_and_can_be_called_again(url: str) -> None:
         assert child.wait() == 0
     with roost.Store(url) as store:
         assert store.run(counts.total(2)) == 1
+
+
+def test_a_handler_that_interrupts_a_waiting_call_is_told_and_both_end(url: str) -> None:
+    # Its own call stood behind the one that it had interrupted, whose thread was to wake it.
+    def work(line: Line) -> None:
+        halt = Halt("^COMMIT", thread="leader")
+        store = roost.Store(url, trace=halt.trace)
+        store.create(*STRUCTURES)
+        told: list[str] = []
+
+        def handler(*_: object) -> None:
+            try:
+                store.run(counts.add(9))
+            except roost.Busy as error:
+                told.append(str(error))
+            halt.release()
+
+        def interrupts() -> None:
+            until(lambda: store._core.writers._waiting, "a call that waits")
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+        signal.signal(signal.SIGUSR1, handler)
+        halt.again()
+        leader = threading.Thread(target=store.run, args=(counts.add(2),), name="leader")
+        leader.start()
+        halt.reached()
+        others = started(threading.Thread(target=interrupts))
+        store.run(counts.add(1))
+        for thread in (leader, *others):
+            thread.join()
+        assert told == ["this thread is already inside another call of the same store"]
+        assert store.run(counts.totals([1, 2, 9])) == {1: 1, 2: 1, 9: 0}
+        store.close()
+
+    with Child(work) as child:
+        assert child.wait() == 0
+
+
+@pytest.mark.parametrize("operations", [1, 2])
+def test_a_handler_that_closes_the_store_in_a_call_does_not_wait_for_it(url: str, operations: int) -> None:
+    # SIGTERM's, say: it waited for ever for the call that it had interrupted.
+    def work(line: Line) -> None:
+        armed = False
+
+        def trace(sql: str, row: object) -> None:
+            nonlocal armed
+            if armed:
+                armed = False
+                signal.raise_signal(signal.SIGTERM)
+
+        store = roost.Store(url, trace=trace)
+        store.create(*STRUCTURES)
+        signal.signal(signal.SIGTERM, lambda *_: store.close())
+        for _ in range(3):
+            store.run(counts.add(1))
+        armed = True
+        store.run_all(*[counts.add(2)] * operations)
+        assert not armed
+        with pytest.raises(roost.Closed):
+            store.run(counts.add(2))
+        assert all(link.connection is None for link in store._core._links)
+        with roost.Store(url) as other:
+            assert other.run(counts.total(2)) == operations
+
+    with Child(work) as child:
+        assert child.wait() == 0

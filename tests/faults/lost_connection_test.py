@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import roost
 from roost.databases import replicas, server
+from tests import servers
 from tests.campaigns.processes import until
 from tests.faults.messages import expected
 from tests.proxy import Cut, Proxy
@@ -292,3 +294,35 @@ def test_a_message_that_is_late_is_not_carried_out(store: roost.Store, proxy: Pr
         11 + (verb == "push"),
         1 + (verb == "like"),
     )
+
+
+def test_a_reset_that_shows_as_an_error_alone_is_a_lost_connection() -> None:
+    # For a moment the kernel shows it so, and psycopg then raises without telling libpq: the store went on with that
+    # connection, and every later call failed.
+    reads, error_alone = os.pipe()  # its end, for whoever polls it for an answer
+    os.close(reads)
+    over = threading.Event()
+
+    with (
+        servers.database("postgresql") as url,
+        Proxy(urlsplit(url).port or 0) as proxy,
+        through(proxy, url) as through_it,
+    ):
+
+        def reset() -> None:
+            connection: Any = through_it._core._writer.connection
+            os.dup2(error_alone, connection.raw.fileno())
+            over.wait()  # the proxy would end it otherwise, which shows as well
+
+        through_it.create(pageviews)
+        for n, operations in ((0, 1), (0, 2), (1, 2)):
+            through_it.run_all(pageviews.add("/warm"), pageviews.add("/warm"))
+            over.clear()
+            proxy.arm(n, Cut.AFTER, reset)
+            try:
+                through_it.run_all(*[pageviews.add(f"/{n}/{operations}")] * operations)
+            finally:
+                assert not proxy.disarm()
+                over.set()
+            assert through_it.run(pageviews.total(f"/{n}/{operations}")) == operations
+    os.close(error_alone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -224,3 +225,30 @@ def test_processes_that_give_up_leave_their_place_to_others(url: str) -> None:
     with roost.Store(url) as store:
         assert store.run(counts.totals([1, 2])) == {1: 1, 2: 8}
         assert store.check() == []
+
+
+def test_where_no_thread_can_wait_for_the_lock_a_call_is_busy_and_leaves_no_file_open(
+    make_store: MakeStore, url: str
+) -> None:
+    make_store(*STRUCTURES).close()
+
+    def work(line: Line) -> None:
+        store = roost.Store(url)
+        store.run(counts.add(1))
+        store.run(counts.total(1))  # its connections are open, as later the file is not to be reached
+        other = os.open(f"{url.removeprefix('sqlite:///')}-lock", os.O_RDWR)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        if os.getuid() == 0:
+            os.setresuid(65_534, 65_534, 65_534)  # root has no such limit
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
+        descriptors = os.listdir("/proc/self/fd")
+        for _ in range(3):
+            with pytest.raises(roost.Busy, match="can't start new thread"):
+                store.run(counts.add(1))
+        assert os.listdir("/proc/self/fd") == descriptors
+        fcntl.flock(other, fcntl.LOCK_UN)
+        store.run(counts.add(1))
+        assert store.run(counts.total(1)) == 2
+
+    with Child(work) as child:
+        assert child.wait() == 0

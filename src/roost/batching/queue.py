@@ -20,6 +20,7 @@ from roost.databases.waits import Mutex
 from roost.errors import Busy, Closed, Error
 
 LATE = "the calls before this one are still waiting for the database; this call was not started"
+INSIDE = "this thread is already inside another call of the same store"  # a signal handler's or a finalizer's call
 
 _NOBODY = threading.Lock()  # the `wake` of waiters that never wait
 
@@ -73,6 +74,7 @@ class Queue:
         self._waiting: deque[Waiter] = deque()
         self.led = False
         self._closed = False
+        self._inside: set[int] = set()  # the ids of the threads that submit: none may wait for itself
         self._idle = threading.Condition(self._mutex)
 
     def submit(self, atoms: Sequence[Atom], deadline: float, errand: Callable[[float], None] | None = None) -> None:
@@ -80,8 +82,12 @@ class Queue:
 
         errand: called instead of a batch, with the deadline, when the waiter leads and no batch runs.
         """
+        thread = threading.get_ident()
+        if thread in self._inside:
+            raise Busy(INSIDE)
         waiter = Waiter(atoms, deadline, errand)
         try:
+            self._inside.add(thread)
             with self._mutex:
                 if self._closed:
                     raise Closed("the store was closed")
@@ -98,11 +104,15 @@ class Queue:
         except BaseException:
             self._leave(waiter)
             raise
+        finally:
+            self._inside.discard(thread)
 
     def close(self) -> None:
-        """Refuse later submits, and wait until the waiting atoms are answered."""
+        """Refuse later submits, and wait until the waiting atoms are answered, unless they wait for this thread."""
+        self._closed = True
+        if threading.get_ident() in self._inside:
+            return
         with self._mutex:
-            self._closed = True
             while self.led:
                 self._idle.wait()
 

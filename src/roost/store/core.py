@@ -80,7 +80,7 @@ class Core:
         self._looking: set[Link] = set()  # links of check() and structures()
         self._context = Context(self._clock)
         self.joined_context = replace(self._context, joined=True)
-        self.threads = threads()
+        self.threads, self.aside = threads(), threads()
         self._crowded = 0
         self._slow_writes, self._slow_reads = SlowPath(self.known.heads), SlowPath(names_of, READING)
         self._writer = self._batch_link()
@@ -223,40 +223,42 @@ class Core:
         # the link. Rejected: acquire(blocking=False), which may be interrupted between taking the lock and the `try`.
         if link.user:
             return UNANSWERED
+        thread = get_ident()
         try:
             with link.using:
-                connection: Any = link.connection
-                if connection is None or connection.broken:
-                    return UNANSWERED
-                wait = connection.wait = link.single_wait
-                if self._is_server:
-                    wait.deadline = deadline  # of the exchange; on a file there is no wait for the lock
-                link.user = get_ident()
+                link.user = thread  # before anything is called: a signal handler may run then
                 try:
-                    if type(work) is Question:
-                        rows = connection.ask(work.sql, work.row, plan.by_settings)
-                        result = work.answer(rows)
-                    else:
-                        result = connection.transact(work)
-                except Exception as error:
-                    self._single_failed(error, link, connection)
-                    return UNANSWERED
-                except BaseException:  # an interrupt: a statement may still be under way, or have been committed
-                    connection.broken = True
-                    raise
+                    connection: Any = link.connection
+                    if connection is None or connection.broken:
+                        return UNANSWERED
+                    wait = connection.wait = link.single_wait
+                    if self._is_server:
+                        wait.deadline = deadline  # of the exchange; on a file there is no wait for the lock
+                    try:
+                        if type(work) is Question:
+                            rows = connection.ask(work.sql, work.row, plan.by_settings)
+                            result = work.answer(rows)
+                        else:
+                            result = connection.transact(work)
+                    except Exception as error:
+                        self._single_failed(error, link, connection)
+                        return UNANSWERED
+                    except BaseException:  # an interrupt: a statement may still be under way, or have been committed
+                        connection.broken = True
+                        raise
+                    stats = link.stats
+                    stats.batches += 1
+                    stats.operations += 1
+                    micros, taken = stats.micros, int((monotonic() - deadline + self.timeout) * 1e6)
+                    micros.counts[taken.bit_length()] += 1  # inlined: a call of `add` would cost 0.1 µs more
+                    micros.total += taken
+                    if isinstance(result, Error):  # the program has refused the operation
+                        raise result
+                    return result
                 finally:
+                    if link.connection is not None and link.connection.broken:
+                        link.unused()
                     link.user = 0
-                    if connection.broken:
-                        link.drop()
-                stats = link.stats
-                stats.batches += 1
-                stats.operations += 1
-                micros, taken = stats.micros, int((monotonic() - deadline + self.timeout) * 1e6)
-                micros.counts[taken.bit_length()] += 1  # inlined: a call of `add` would cost 0.1 µs more
-                micros.total += taken
-                if isinstance(result, Error):  # the program has refused the operation
-                    raise result
-                return result
         finally:
             if link.left:
                 link.leave()
@@ -448,14 +450,17 @@ class Core:
         for queue in (self.writers, *self.readers, *self._slow_queues):
             queue.close()
         for link in (*self._links, *self._looking):
+            link.left = True  # a call that was interrupted by this one goes on
             link.close()
         self.threads.shutdown(wait=False)
+        self.aside.shutdown(wait=False)
 
     def dispose(self) -> None:
         """Close the connections, now or after their use: the store was garbage-collected."""
         for link in self._links:
             link.leave()
         self.threads.shutdown(wait=False)
+        self.aside.shutdown(wait=False)
 
     def after_fork(self) -> None:
         self._random.seed()  # otherwise all children would have the same numbers

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from roost.batching.queue import INSIDE
 from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
 from roost.databases.waits import Mutex
-from roost.errors import Busy
+from roost.errors import Busy, Closed
 
 log = logging.getLogger("roost")
 
@@ -58,17 +59,16 @@ class Link:
         """Run `work` while no other thread uses the connection; close the connection afterwards if it broke."""
         with _turnstile:
             pass
-        if self.user == threading.get_ident():  # called by a trace function or a signal handler, inside another call
-            raise Busy("this thread is already inside another call of the same store")
+        thread = threading.get_ident()
+        if self.user == thread:  # called by a trace function or a signal handler, inside another call
+            raise Busy(INSIDE)
         try:
             with self.using:
-                self.user = threading.get_ident()
+                self.user = thread  # before anything is called: a signal handler may run then
                 try:
                     return work(self)
                 finally:
-                    self.user = 0
-                    if self.connection is not None and self.connection.broken:
-                        self.drop()
+                    self.unused()
         finally:
             if self.left:
                 self.leave()
@@ -79,9 +79,25 @@ class Link:
         if connection is not None:
             connection.close()
 
+    def unused(self) -> None:
+        """End a use: close a connection that broke."""
+        try:
+            if self.connection is not None and self.connection.broken:
+                self.drop()
+        finally:
+            self.user = 0
+
     def close(self) -> None:
+        """Close the connection after its use, unless this thread uses it: a signal handler has interrupted the use."""
+        thread = threading.get_ident()
+        if self.user == thread:
+            return
         with self.using:
-            self.drop()
+            self.user = thread
+            try:
+                self.drop()
+            finally:
+                self.user = 0
 
     def leave(self) -> None:
         """Close the connection now or after its use. Never waits: a finalizer may run in the thread that uses it."""
@@ -136,8 +152,30 @@ class Patience(Wait):
 
 
 def threads() -> ThreadPoolExecutor:
-    """Return the threads of an `AsyncStore`: each starts with its first work."""
+    """Return the threads of an `AsyncStore`: each starts with its first work.
+
+    It has some for batches, and others for what may work for longer than `timeout`, which must not keep batches back.
+    """
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="roost")
+
+
+def start(pool: ThreadPoolExecutor, work: Callable[[], object]) -> None:
+    """Have a thread do some work; `Closed` after the pool's end, `Busy` if no thread can be started.
+
+    A pool that cannot start one has queued the work all the same, and would do it later, unknown to its caller.
+    """
+    taken = iter([work])  # by a thread, or back
+
+    def run() -> None:
+        for mine in taken:
+            mine()
+
+    try:
+        pool.submit(run)
+    except RuntimeError as error:
+        if next(taken, None) is not None:
+            ended = str(error).startswith("cannot schedule")
+            raise (Closed("the store was closed") if ended else Busy(f"{error}; nothing was done")) from None
 
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()

@@ -12,6 +12,7 @@ from roost.batching.queue import LATE
 from roost.databases.engine import GRACE
 from roost.errors import Busy, Closed
 from roost.store.core import Core
+from roost.store.links import start
 from roost.store.memcached import CacheCore
 
 
@@ -148,12 +149,19 @@ class LoopQueue:
                     atom.future = None
                     self._core.give_up(atom)
 
+        def work() -> None:
+            failed: BaseException | None = None
+            try:
+                submit(batch)
+            except BaseException as error:
+                failed = error
+            finished(failed)
+            del failed  # which refers to this frame
+
         try:
-            work = self._core.threads.submit(submit, batch)
-        except RuntimeError:  # another loop has closed the store, or the program is exiting
-            finished(Closed("the store was closed"))
-        else:
-            work.add_done_callback(lambda work: finished(work.exception()))
+            start(self._core.threads, work)
+        except (Busy, Closed) as error:  # another loop has closed the store, or the program is exiting
+            finished(error)
 
     def _answer(
         self, loop: asyncio.AbstractEventLoop, submit: Submit, batch: list[Atom], error: BaseException | None

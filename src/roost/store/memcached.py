@@ -55,7 +55,7 @@ class CacheCore:
         self._random = random or Random()
         self._memory = Memory(lambda: clock().timestamp(), self._random)
         self.closed = False
-        self.threads = threads()
+        self.threads, self.aside = threads(), threads()
         self._mutex = Mutex()  # guards the numbers in `_stats`
         self._stats = Stats()
         self._plans: dict[int, MemcachedPlan] = {}  # by the id of the structure, which the plan keeps alive
@@ -151,6 +151,7 @@ class CacheCore:
 
     def dispose(self) -> None:
         self.threads.shutdown(wait=False)
+        self.aside.shutdown(wait=False)
         self.engine.close()
 
     def after_fork(self) -> None:
@@ -158,7 +159,7 @@ class CacheCore:
         self._random.seed()  # otherwise all children would have the same numbers
         self._mutex = Mutex()
         self._stats = Stats()
-        self.threads = threads()  # a child has none of its parent's
+        self.threads, self.aside = threads(), threads()  # a child has none of its parent's
         self.engine.forget()
         if not self.closed:
             self.engine = self._make()

@@ -11,6 +11,7 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
 from functools import partial, wraps
 from types import SimpleNamespace, TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -26,9 +27,10 @@ from roost.databases.callers import async_caller_of, caller_of
 from roost.databases.engine import Trace, adrive, drive, whole
 from roost.databases.urls import redacted
 from roost.dialects.dialect import Wanted
-from roost.errors import Closed, Invalid
+from roost.errors import Invalid
 from roost.store.core import UNANSWERED, Core
 from roost.store.holding import AsyncHolding, Holding, aacquired, acquired, apart
+from roost.store.links import start
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import (
@@ -439,8 +441,14 @@ class AsyncStore(_Base, AsyncRunner):
         return (queues.writes if atom.writes else queues.reads).join(atom, loop)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        try:
-            work = asyncio.get_running_loop().run_in_executor(self._working.threads, call)
-        except RuntimeError:
-            raise Closed("the store was closed") from None
-        return await work
+        answer: Future[T] = Future()
+
+        def work() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(call())
+                except BaseException as error:
+                    answer.set_exception(error)
+
+        start(self._working.aside, work)
+        return await asyncio.wrap_future(answer)

@@ -461,7 +461,9 @@ class PostgreSQLConnection(ServerConnection):
             self._session_timeout = 0
             return Conflict(f"{self.engine.place}: {str(error).strip()}")
         found = translate(error, self.engine.place, sql)
-        if self.raw.closed or self.raw.broken:
+        # psycopg's own error about a socket, of which libpq has not heard yet, has no SQLSTATE
+        unanswered = error.sqlstate is None and isinstance(error, psycopg.OperationalError)
+        if self.raw.closed or self.raw.broken or unanswered:
             self.broken = True
             return ConnectionLost(f"{self.engine.place}: {str(error).strip()}")
         return found

@@ -65,10 +65,12 @@ class FileLock:
                     self._held = False
                     place = _Place()
                     if self._places is None:
-                        self._places = SimpleQueue()
-                        threading.Thread(
-                            target=self._wait, args=(self._places,), name="roost-lock", daemon=True
-                        ).start()
+                        places: SimpleQueue[_Place | None] = SimpleQueue()
+                        try:
+                            threading.Thread(target=self._wait, args=(places,), name="roost-lock", daemon=True).start()
+                        except RuntimeError as error:  # the process has as many threads as it may
+                            raise Busy(f"another process holds {self.path}, and to wait for it: {error}") from error
+                        self._places = places
                     self._places.put(place)
                     self._place = place
             place.wanted = True
