@@ -163,9 +163,10 @@ class Known:
 
     def _run_programs(self, plan: StructurePlan, operations: Operations, context: Context, only: bool) -> Plan:
         # Its promise is in the database's programs, so the declaration is compared only when this store first uses it,
-        # and again after a program or a table was not found, or did not take what it was given.
+        # and again after a program or a table was not found, or did not take what it was given; and each time while a
+        # column is not stored yet, since nothing else tells when it is.
         found = plan.found_by.get(self.token)
-        if found is not None and not context.careful:
+        if found is not None and not context.careful and (found is plan or not _absent(found)):
             try:
                 if found is plan and context.joined and only and (ask := _question(plan, operations, context)):
                     return [ask.answer((yield Statement(query(ask.sql), [ask.row], last=True))[0])]
@@ -272,6 +273,11 @@ def _run_as_stored(found: StructurePlan, plan: StructurePlan, operations: Operat
     wanted = [op for op, error in zip(operations, refused, strict=True) if error is None]
     results = iter((yield from found.run(wanted, context)) if wanted else ())
     return [next(results) if error is None else error for error in refused]
+
+
+def _absent(found: StructurePlan) -> tuple[str, ...]:
+    # The columns that are declared and not stored.
+    return found.structure.rows.absent if isinstance(found.structure, RowStructure) else ()
 
 
 def _lacks(stored: StructurePlan, error: Error) -> str:
