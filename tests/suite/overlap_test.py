@@ -223,7 +223,9 @@ def test_a_declaration_that_lacks_a_column_from_the_beginning_is_a_mismatch(open
     )
     new, old = open_store(known), open_store()
     for n in (1, 12, 1):
-        with pytest.raises(roost.Mismatch, match="what is stored has weight, without a default"):
+        with pytest.raises(
+            roost.Mismatch, match="what is stored has weight; no stored declaration ever had just the col"
+        ):
             old.run(lacking.push_all([ShortEgg(5, egg) for egg in range(n)]))
     new.run(known.push(Weighed(5, 1, 60)))
     assert old.run(lacking.latest(5)) == [ShortEgg(5, 1)]

@@ -31,6 +31,7 @@ MOST_INDEXES = 1000  # plans of indexes that one store caches
 MOST_STORES = 64  # stores for which a plan remembers what they have found
 
 LACKED = "{}: what is stored has {}, without a default; the declaration lacks it"
+NEVER = "{}: what is stored has {}; no stored declaration ever had just the columns of this one"
 
 WRITING = frozenset(["push", "add", *RUNS])  # verbs whose arguments are rows
 
@@ -195,7 +196,7 @@ class Known:
             if not context.careful:  # `alter` has dropped it since, or a snapshot shows what was before
                 raise Careful from None
             if lacks:
-                raise Mismatch(LACKED.format(plan.structure.name, lacks)) from error
+                raise Mismatch(NEVER.format(plan.structure.name, lacks)) from error
             plan.found_by.pop(self.token, None)
             made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
             raise Missing(f"{error}; {made_by}") from error
