@@ -202,6 +202,22 @@ def test_another_time_is_a_change_that_lets_nothing_come_back(open_store: Make, 
                 store.alter(without)
 
 
+def test_a_time_that_becomes_longer_and_then_shorter_ends_no_row_early(open_store: Make, sql: Client) -> None:
+    # What the longer one had not given to the rows that were there, the shorter one took away: they were lost at once.
+    store = open_store(*[kind.declare() for kind in KINDS])
+    for kind in KINDS:
+        recent, hour = kind.declare(), kind.declare(60 * MINUTE)
+        store.run(kind.put(recent, (5, 1)))
+        store.alter(kind.declare(DAY))
+        store.run(kind.put(recent, (5, 2)))
+        store.alter(hour)
+        assert kind.numbers(store, hour, 5) == [1, 2]
+        passes(sql, hour, 6 * MINUTE)
+        assert kind.numbers(store, hour, 5) == [2]
+        passes(sql, hour, 55 * MINUTE)
+        assert kind.numbers(store, hour, 5) == []
+
+
 def test_columns_are_added(open_store: Make) -> None:
     recent = of["ring"].declare()
     noted = dataclasses.make_dataclass(

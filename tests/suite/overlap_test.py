@@ -73,6 +73,18 @@ def test_f42_a_ring_of_another_keep_is_used_as_it_is_stored(open_store: Make) ->
         assert old.run_all(pageviews.total("/"), before.push(Visit(5, 30)))[1] == 30
 
 
+def test_a_column_is_seen_as_soon_as_it_is_stored(open_store: Make) -> None:
+    # A process that had begun before the migration read the default for ever, and could write nothing else.
+    new, other = open_store(ring(5)), open_store()
+    longer, after = [roost.Ring("visits", LongVisit, per="uid", keep=5) for _ in range(2)]
+    new.run_all(longer.push(LongVisit(5, 1)), longer.latest(5))
+    other.alter(after)
+    other.run(after.push(LongVisit(5, 2, 60)))
+    assert new.run(longer.latest(5)) == [LongVisit(5, 2, 60), LongVisit(5, 1)]
+    assert new.run(longer.push(LongVisit(5, 3, 70))) == 3
+    assert other.run(after.latest(5, 1)) == new.run(longer.latest(5, 1)) == [LongVisit(5, 3, 70)]
+
+
 def test_f42_it_is_counted_and_told_once(open_store: Make, caplog: pytest.LogCaptureFixture) -> None:
     old, new = open_store(visits, baskets), open_store()
     for _ in range(3):  # from the second time on it is expected to be what is stored
@@ -211,7 +223,9 @@ def test_a_declaration_that_lacks_a_column_from_the_beginning_is_a_mismatch(open
     )
     new, old = open_store(known), open_store()
     for n in (1, 12, 1):
-        with pytest.raises(roost.Mismatch, match="what is stored has weight, without a default"):
+        with pytest.raises(
+            roost.Mismatch, match="what is stored has weight; no stored declaration ever had just the col"
+        ):
             old.run(lacking.push_all([ShortEgg(5, egg) for egg in range(n)]))
     new.run(known.push(Weighed(5, 1, 60)))
     assert old.run(lacking.latest(5)) == [ShortEgg(5, 1)]

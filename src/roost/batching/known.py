@@ -31,6 +31,7 @@ MOST_INDEXES = 1000  # plans of indexes that one store caches
 MOST_STORES = 64  # stores for which a plan remembers what they have found
 
 LACKED = "{}: what is stored has {}, without a default; the declaration lacks it"
+NEVER = "{}: what is stored has {}; no stored declaration ever had just the columns of this one"
 
 WRITING = frozenset(["push", "add", *RUNS])  # verbs whose arguments are rows
 
@@ -163,9 +164,10 @@ class Known:
 
     def _run_programs(self, plan: StructurePlan, operations: Operations, context: Context, only: bool) -> Plan:
         # Its promise is in the database's programs, so the declaration is compared only when this store first uses it,
-        # and again after a program or a table was not found, or did not take what it was given.
+        # and again after a program or a table was not found, or did not take what it was given; and each time while a
+        # column is not stored yet, since nothing else tells when it is.
         found = plan.found_by.get(self.token)
-        if found is not None and not context.careful:
+        if found is not None and not context.careful and (found is plan or not _absent(found)):
             try:
                 if found is plan and context.joined and only and (ask := _question(plan, operations, context)):
                     return [ask.answer((yield Statement(query(ask.sql), [ask.row], last=True))[0])]
@@ -194,7 +196,7 @@ class Known:
             if not context.careful:  # `alter` has dropped it since, or a snapshot shows what was before
                 raise Careful from None
             if lacks:
-                raise Mismatch(LACKED.format(plan.structure.name, lacks)) from error
+                raise Mismatch(NEVER.format(plan.structure.name, lacks)) from error
             plan.found_by.pop(self.token, None)
             made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
             raise Missing(f"{error}; {made_by}") from error
@@ -272,6 +274,11 @@ def _run_as_stored(found: StructurePlan, plan: StructurePlan, operations: Operat
     wanted = [op for op, error in zip(operations, refused, strict=True) if error is None]
     results = iter((yield from found.run(wanted, context)) if wanted else ())
     return [next(results) if error is None else error for error in refused]
+
+
+def _absent(found: StructurePlan) -> tuple[str, ...]:
+    # The columns that are declared and not stored.
+    return found.structure.rows.absent if isinstance(found.structure, RowStructure) else ()
 
 
 def _lacks(stored: StructurePlan, error: Error) -> str:

@@ -12,6 +12,7 @@ from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
 from roost.structures.plan import SEQUENCE, Facts, N, Rule, StructurePlan
 from roost.structures.steps import Do, Each, Give, Head, Let, Now, Program, Step, number
+from roost.structures.structure import facts_of
 from roost.structures.words.words import Words
 from roost.types.column_types import shown
 from roost.types.columns import Column
@@ -156,7 +157,7 @@ def seconds(name: str, keep_for: Any) -> int:
     return found
 
 
-def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
+def change_keep_for(plan: Any, old: Facts, new: Facts) -> Generator[Statement, Any, None]:
     """Let stored rows expire earlier if `keep_for` becomes shorter.
 
     A longer one applies only to rows written from then on: expired rows that are still stored must not reappear.
@@ -167,8 +168,20 @@ def change_keep_for(plan: StructurePlan, old: Facts, new: Facts) -> Generator[St
             "times; create another structure and import into it"
         )
     less = old["keep_for"] - new["keep_for"]
-    if less > 0:
-        yield execute(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}")
+    if less <= 0:
+        return
+    name = plan.dialect.literal(plan.structure.name)
+    former = yield from fetch(f"SELECT definition FROM roost_former WHERE name = {name}")
+    kept = [facts_of(definition).get("keep_for") or old["keep_for"] for (definition,) in former]
+    where = ""
+    if shorter := [each for each in kept if each < old["keep_for"]]:
+        # A row of a time when it was shorter has not got what would be taken away, and has ended by `most`. Of those
+        # that end before it nobody knows of which time they are: they may stay as long as a row that is written now.
+        ((now,),) = yield from fetch(f"SELECT {plan.shown_now}")
+        most, end = (int(now) + each * SECOND for each in (max(shorter), new["keep_for"]))
+        yield execute(f"UPDATE {plan.rows_table} SET until = {end} WHERE until > {end} AND until <= {most}")
+        where = f" WHERE until > {most}"
+    yield execute(f"UPDATE {plan.rows_table} SET until = until - {less * SECOND}{where}")
 
 
 def end_late_rows(plan: Any, _: Facts, new: Facts) -> Generator[Wanted, Any, None]:

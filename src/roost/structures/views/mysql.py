@@ -309,6 +309,11 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
         if comment.startswith(MARK):
             objects[routine] = comment
             drop.append(f"DROP PROCEDURE `{routine}`")
+    triggers = yield from _asked(TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
+    for trigger, inlet, *_ in triggers:
+        if trigger == f"roost_{inlet}" and inlet not in objects:  # its comment, and its engine, were lost by a dump
+            objects[f"table {inlet}"] = ""
+            drop.append(f"DROP TABLE `{inlet}`")
     # A text that the account may not see is empty: if the other objects are Roost's, it is assumed to be right.
     wanted = _view(plan, f"{name}_in" in objects).objects if objects else {}
     for (text,) in (yield from _asked(VIEW, name)):
@@ -316,7 +321,6 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
             objects[name] = mark[1]
             drop.append(f"DROP VIEW `{name}`")
     own: list[str] = []
-    triggers = yield from _asked(TRIGGERS, f"{name}_in", f"{name}_out", plan.rows_table)
     if objects and not triggers and not (yield from may("TRIGGER")):  # MySQL tells nothing of them
         objects |= {each: wanted[each] for each in _trigger_names(name) if each in wanted}
     for trigger, table, body, *_ in sorted(triggers, key=lambda row: row[3]):
@@ -324,7 +328,7 @@ def _found(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
             objects[trigger] = compared(body or "") or wanted.get(trigger, "")
             if table == plan.rows_table:
                 drop.append(f"DROP TRIGGER {trigger}")
-        elif table in objects:
+        elif not objects.keys().isdisjoint((table, f"table {table}")):
             ((_, _, made, *_),) = yield from fetch(f"SHOW CREATE TRIGGER `{trigger}`")
             own.append(made)
     for lost in (yield from _powerless(plan, objects)):
@@ -340,6 +344,8 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     bodies = _bodies(_view(plan, f"{name}_in" in objects))
     stood_on = {f"roost_{name}_in": f"{name}_in", f"roost_{name}_out": f"{name}_out"}
     names = [each for each in bodies if each in objects]
+    if not names:  # of inlets that were lost
+        return set()
     needs = {}
     for made, definer in (yield from _asked(DEFINERS, *names)):
         rights = needed(bodies[made])
