@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,32 @@ def test_f140_flush_all_beside_a_locked_row_costs_itself_alone(db: Database, ser
         holder.rollback()
         assert flushing.ask(b"") == b"OK\r\n"
         assert other.ask(b"get /1\r\n") == b"END\r\n"
+
+
+def says(client: Raw, data: bytes, answer: bytes) -> bool:
+    """Whether a request is answered so."""
+    return client.ask(data) == answer
+
+
+def test_a_cache_that_is_made_anew_meanwhile_is_served_by_its_new_types_and_limits(db: Database, serve: Serve) -> None:
+    """While the calls of the former cache fitted, it was served by its limits; MariaDB gave a text where bytes were."""
+    served = serve()
+    texts = roost.Cache("pages", key=roost.text(250), value=roost.text(9))
+    with raw(served) as client:
+        for former, made in ((pages, texts), (texts, pages)):
+            assert client.ask(b"set a 0 0 1\r\nx\r\n") == b"STORED\r\n"
+            with roost.Store(db.url) as store:
+                store.drop(former)
+                store.create(made)
+            new = b"123456789012" if made is pages else b"12345678"
+            storing = b"set a 0 0 %d\r\n%b\r\n" % (len(new), new)
+            until(partial(says, client, storing, b"STORED\r\n"), "what it takes now")
+            assert client.ask(b"get a\r\n", 3) == b"VALUE a 0 %d\r\n%b\r\nEND\r\n" % (len(new), new)
+            if made is texts:
+                refused = b"set a 0 0 40\r\n%b\r\n" % (b"1" * 40)
+                until(partial(says, client, refused, b"SERVER_ERROR object too large for cache\r\n"), "its new limit")
+            served.logged("pages was made anew, and is served as it is declared now", 1 + (made is pages))
+    assert "Traceback" not in served.log, served.log
 
 
 def test_a_cache_that_is_made_anew_is_served_as_it_is(db: Database, serve: Serve) -> None:

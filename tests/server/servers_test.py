@@ -145,6 +145,23 @@ def test_the_last_attempt_refuses_only_the_lines_whose_lock_is_held(db: Database
         assert db.sql("SELECT n FROM t ORDER BY id") == [(10,), (21,), (31,)]
 
 
+def test_a_structure_that_is_made_anew_is_open_by_its_new_types(db: Database, serve: Serve) -> None:
+    """What the former types could not hold was refused, or found nothing, until a restart."""
+    served = serve()
+    numbers, names = roost.Set("likes", key=int, member=int), roost.Set("likes", key=str, member=str)
+    line = opening(db, "likes").replace("id,v,n", "key,member")
+    with roost.Store(db.url) as store, served.connect("write") as writing, served.connect("read") as reading:
+        store.create(numbers)
+        assert writing.ask(line, "0\t+\t2\t7\t8") == [*reading.ask(line), "0\t1"]
+        assert reading.ask("0\t=\t1\t7", "0\t=\t1\tada") == ["0\t2\t7\t8", "0\t2"]
+        store.drop(numbers)
+        store.create(names)
+        store.run(names.add("ada", "bob"))
+        until(lambda: writing.ask("0\t+\t2\tada\teve") == ["0\t1"], "its new types")
+        until(lambda: reading.ask("0\t=\t2\tada\teve") == ["0\t2\tada\teve"], "its new types")
+        assert store.run(names.members("ada")) == {"bob", "eve"}
+
+
 @dataclass(frozen=True)
 class Visit:
     uid: int

@@ -93,6 +93,7 @@ class Remembered:
         """Forget everything, so that it is read again."""
         self.tables: dict[tuple[str, str], Table] = {}  # by schema and name
         self.indexes: dict[Asked, OpenedIndex] = {}
+        self.asked: dict[tuple[str, str], float] = {}  # when a structure's definition was last found stored
         self._columns = 0
         # One object each, so that clients' requests run together.
         self._declared = functools.lru_cache(MOST_OPENED)(from_definition)
@@ -102,7 +103,10 @@ class Remembered:
     def _wire(self, definition: str, asked: Asked) -> Wire | None:
         structure = self._declared(definition)
         make = self.known.plan(structure).wire
-        return None if make is None else make(structure, *asked[2:])
+        made: Wire | None = None if make is None else make(structure, *asked[2:])
+        if made is not None:
+            made.definition = definition
+        return made
 
     def keep(self, asked: Asked, index: OpenedIndex) -> None:
         columns = len(asked[3]) + len(asked[4])

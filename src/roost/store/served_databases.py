@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from math import inf
 from random import Random
 from typing import Any, ClassVar, cast
@@ -38,16 +38,18 @@ from roost.errors import (
     Overflow,
     StatementFailed,
 )
-from roost.store.served import Database, Remembered, kept
+from roost.store.served import Database, Remembered, Requests, kept
 from roost.structures.index.budget import Limits
 from roost.structures.index.bulk import args_of, bulk_of
 from roost.structures.index.opened import READ_TABLE, OpenedIndex, guarded
 from roost.structures.index.runs import Columns, Results, Shape
 from roost.structures.index.schema import Reading, Table
 from roost.structures.plan import Careful, Context
+from roost.structures.wire import Wire
 
 LOCK_WAIT = 0.1  # seconds that a turn waits for a lock before the request that needs it is isolated
 FOREVER = 10.0**6  # seconds, if a request may take any time
+ASKED_EVERY = 1.0  # seconds between looks whether an opened structure was dropped and created with other types
 SHORTEST = 2**20  # the lowest limit of an answer's bytes: the check of a table is part of the same answer
 NAMES = {
     "mariadb": query("SELECT DATABASE(), DATABASE()"),
@@ -262,6 +264,29 @@ class ServerDatabase(Database):
             bulk.lot = max(1, min(bulk.lot, len(columns[0])) // 8)
             raise
         return results
+
+    def insert(self, wire: Any, columns: Columns) -> Results:
+        yield from self._declared_still([wire])
+        return (yield from super().insert(wire, columns))
+
+    def perform(self, requests: Requests) -> Results:
+        yield from self._declared_still([target for target, _, _ in requests if isinstance(target, Wire)])
+        return (yield from super().perform(requests))
+
+    def _declared_still(self, wires: Iterable[Wire]) -> Work:
+        # Its values may be refused, or read otherwise, by the former types without an error of the database.
+        asked, now = self._remembered.asked, time.monotonic()
+        for opened in {(wire.structure.name, wire.definition) for wire in wires}:
+            if self._context.careful or now < asked.get(opened, 0.0) + ASKED_EVERY:
+                continue
+            asked[opened] = now
+            try:
+                (found,) = yield Statement(self._known.catalog.definition, [opened[:1]])
+            except (Missing, StatementFailed):  # the catalog
+                found = []
+            if [tuple(row) for row in found] != [opened[1:]]:
+                self.forget()
+                raise Careful
 
     def _run_one(self, index: OpenedIndex, shape: Shape, columns: Columns) -> Work:
         return [(yield from self._one_request(index, shape.verb, args_of(index, shape, columns, 0)))]

@@ -47,6 +47,7 @@ class Wire:
     """
 
     bulk = False
+    definition = ""  # as it was stored when it was opened
     more: ClassVar[tuple[Column, ...]] = ()  # columns besides the declared ones
     verbs: ClassVar[frozenset[str]] = frozenset(["delete"])
     of_key = "get"  # the verb that reads a key; `latest` is given how many rows

@@ -208,7 +208,7 @@ class Values:
         return not self._nul and b"\0" in text
 
     def bytes_of(self, value: Any) -> bytes:
-        return value.encode() if self.text_values else bytes(value)
+        return value.encode() if isinstance(value, str) else bytes(value)
 
     def ttl(self, seconds: int) -> int | None:
         """Convert an `exptime` to microseconds from now: 0 if it expires at once, None if never."""

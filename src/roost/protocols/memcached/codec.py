@@ -63,7 +63,7 @@ class Responder(codec.Responder):
         self._keys = 0  # those of the present round
 
     def play(self) -> Playing:
-        if self._requests.stale and self._failed is None:
+        if self._failed is None and self._requests.doubts():
             self._requests.redeclare((yield "declared", self._requests.values.cache.name))
         others = list(self.pieces) if self._failed is not None else (yield from self._gets())
         going = every = [_Chunk(piece) for piece in others]

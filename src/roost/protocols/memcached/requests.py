@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from time import monotonic
 from typing import Any
 
 from roost.errors import Error
@@ -26,11 +27,12 @@ from roost.protocols.memcached.asked import (
 )
 from roost.protocols.memcached.framing import MOST_KEY, MOST_LENGTH, length_of, words_of
 from roost.protocols.memcached.meta import Meta
-from roost.structures.cache.declaration import FLAGS_MAX, KEEP, PLAIN
+from roost.structures.cache.declaration import FLAGS_MAX, KEEP, PLAIN, Cache
 from roost.structures.operation import Target
 
 log = logging.getLogger("roost.server")
 
+ASKED_EVERY = 1.0  # seconds between looks whether the cache was dropped and created with other types
 TOGETHER = 2**20  # bytes of answers that requests which run together may have, as estimated
 LEAST = 4  # the least number of requests that run together, however large their answers are
 MOST_KEYS = 10_000  # of one request
@@ -47,16 +49,28 @@ class Requests:
 
     def __init__(self, values: Values, once_for: float = 0.0) -> None:
         self.stale = False
+        self._asked = monotonic()  # when it was last compared
         self._size = 0.0  # the average bytes of recent answers
         self._once_for = once_for
         self._said = ""  # the last reason why the cache cannot be served
         self._use(values)
+
+    def doubts(self) -> bool:
+        """Whether to look how the cache is declared now: values of former types may be no error of the database."""
+        now = monotonic()
+        if not self.stale and now < self._asked + ASKED_EVERY:
+            return False
+        self._asked = now
+        return True
 
     def redeclare(self, found: Target | Error) -> None:
         """Go on with the cache as it is declared now, unless it cannot be served: that is logged."""
         try:
             if isinstance(found, Error):
                 raise found
+            if isinstance(found, Cache) and found.definition == self.values.cache.definition:
+                self.stale, self._said = False, ""
+                return
             self._use(self.values.over(found))
         except Error as error:
             if self._said != str(error):
@@ -185,12 +199,15 @@ class Requests:
         return b"".join(parts)
 
     def shown_alone(self, names: Sequence[bytes], rows: Sequence[Any]) -> list[bytes]:
-        if self.values.text_values:
-            rows = [None if row is None else (row[0].encode(), *row[1:]) for row in rows]
-        return [
-            say.END if row is None else _ONE % (name, row[3] & FLAGS_MAX, len(row[0]), row[0])
-            for name, row in zip(names, rows, strict=True)
-        ]
+        try:
+            if self.values.text_values:
+                rows = [None if row is None else (row[0].encode(), *row[1:]) for row in rows]
+            return [
+                say.END if row is None else _ONE % (name, row[3] & FLAGS_MAX, len(row[0]), row[0])
+                for name, row in zip(names, rows, strict=True)
+            ]
+        except (AttributeError, TypeError):  # the cache has texts and bytes otherwise than it is known to have
+            return [self.shown([name], [row]) for name, row in zip(names, rows, strict=True)]
 
     def _gat(self, words: list[bytes], tokens: bool) -> Asked:
         ttl, names = self._ttl(words[1]), words[2:]
