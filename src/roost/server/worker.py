@@ -122,7 +122,8 @@ class Worker:
         now = time.monotonic()
         if now >= self._refusal_logged + REPEATED:
             self._refusal_logged = now
-            waiting = f" ({len(self.entering)} have not completed the TLS handshake)" if self.entering else ""
+            shown = self.entering and self._settings.tls_cert is not None
+            waiting = f" ({len(self.entering)} have not completed the TLS handshake)" if shown else ""
             log.warning("connections beyond %d are refused%s", self._most, waiting)
 
     async def _serve(self) -> None:
