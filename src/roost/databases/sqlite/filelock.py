@@ -78,9 +78,9 @@ class FileLock:
             wait.pause()
             wait.blocked()
             while not place.granted.acquire(timeout=min(0.1, max(0.0, wait.deadline - time.monotonic()))):
-                wait.blocked()
                 if time.monotonic() >= wait.deadline:
                     raise Busy(f"another process has held {self.path} for too long")
+                wait.blocked()  # last: Python from 3.12 on has no `try` around the jump behind an `if`
         except BaseException:
             with self._mutex:
                 if self._place is place:

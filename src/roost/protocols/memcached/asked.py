@@ -151,7 +151,7 @@ class Values:
         if not isinstance(cache, Cache):
             raise Invalid(f"{cache.name} is a {cache.kind}, and memcached's protocol takes a cache")
         self.cache: Cache[Any, Any] = cache
-        self._clock = clock
+        self.clock = clock
         self._nul = nul
         if [each.type.kind in KINDS for each in (*cache.key.columns, cache.value)] != [True, True]:
             raise Invalid(f"{cache.name}: memcached's clients have bytes as keys and values, and not {cache!r}")
@@ -164,7 +164,7 @@ class Values:
 
     def over(self, cache: Target) -> Values:
         """Return the same for another cache. Raises: Invalid."""
-        return Values(cache, self._clock, nul=self._nul)
+        return Values(cache, self.clock, nul=self._nul)
 
     def key(self, key: bytes) -> tuple[Any, ...]:
         """Convert a key for an operation.
@@ -214,7 +214,7 @@ class Values:
         """Convert an `exptime` to microseconds from now: 0 if it expires at once, None if never."""
         if seconds == 0:
             return None
-        left = seconds * SECOND if seconds <= MONTH else round((seconds - self._clock()) * SECOND)
+        left = seconds * SECOND if seconds <= MONTH else round((seconds - self.clock()) * SECOND)
         return min(max(left, 0), MAX_TTL)
 
     def operation(self, verb: str, *args: Any) -> Operation[Any]:

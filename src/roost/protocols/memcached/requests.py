@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from time import monotonic
 from typing import Any
 
 from roost.errors import Error
@@ -49,16 +48,16 @@ class Requests:
 
     def __init__(self, values: Values, once_for: float = 0.0) -> None:
         self.stale = False
-        self._asked = monotonic()  # when it was last compared
         self._size = 0.0  # the average bytes of recent answers
         self._once_for = once_for
         self._said = ""  # the last reason why the cache cannot be served
         self._use(values)
+        self._asked = values.clock()  # when it was last compared
 
     def doubts(self) -> bool:
         """Whether to look how the cache is declared now: values of former types may be no error of the database."""
-        now = monotonic()
-        if not self.stale and now < self._asked + ASKED_EVERY:
+        now = self.values.clock()
+        if not self.stale and abs(now - self._asked) < ASKED_EVERY:
             return False
         self._asked = now
         return True
