@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
+NO_THREAD = "can't start new thread"  # how Python says that the process has as many as it may
 READ, WRITE = 1, 2  # what a socket is ready for; flags, as psycopg has them
 
 

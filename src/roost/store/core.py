@@ -256,9 +256,11 @@ class Core:
                         raise result
                     return result
                 finally:
-                    if link.connection is not None and link.connection.broken:
-                        link.unused()
-                    link.user = 0
+                    try:
+                        if link.connection is not None and link.connection.broken:
+                            link.drop()
+                    finally:
+                        link.user = 0  # whatever interrupts the above
         finally:
             if link.left:
                 link.leave()

@@ -21,7 +21,7 @@ from roost.batching.queue import INSIDE
 from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
-from roost.databases.waits import Mutex
+from roost.databases.waits import NO_THREAD, Mutex
 from roost.errors import Busy, Closed
 
 log = logging.getLogger("roost")
@@ -68,7 +68,11 @@ class Link:
                 try:
                     return work(self)
                 finally:
-                    self.unused()
+                    try:
+                        if self.connection is not None and self.connection.broken:
+                            self.drop()
+                    finally:
+                        self.user = 0  # whatever interrupts the above
         finally:
             if self.left:
                 self.leave()
@@ -78,14 +82,6 @@ class Link:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
-
-    def unused(self) -> None:
-        """End a use: close a connection that broke."""
-        try:
-            if self.connection is not None and self.connection.broken:
-                self.drop()
-        finally:
-            self.user = 0
 
     def close(self) -> None:
         """Close the connection after its use, unless this thread uses it: a signal handler has interrupted the use."""
@@ -174,8 +170,11 @@ def start(pool: ThreadPoolExecutor, work: Callable[[], object]) -> None:
         pool.submit(run)
     except RuntimeError as error:
         if next(taken, None) is not None:
-            ended = str(error).startswith("cannot schedule")
-            raise (Closed("the store was closed") if ended else Busy(f"{error}; nothing was done")) from None
+            if str(error).startswith("cannot schedule"):
+                raise Closed("the store was closed") from None
+            if str(error).startswith(NO_THREAD):
+                raise Busy(f"{error}; nothing was done") from None
+            raise  # of an interrupt
 
 
 _links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()

@@ -14,7 +14,7 @@ from io import FileIO
 from queue import SimpleQueue
 
 from roost.databases.engine import Wait, at_fork
-from roost.databases.waits import Mutex
+from roost.databases.waits import NO_THREAD, Mutex
 from roost.errors import Busy, CannotOpen
 
 try:
@@ -68,7 +68,9 @@ class FileLock:
                         places: SimpleQueue[_Place | None] = SimpleQueue()
                         try:
                             threading.Thread(target=self._wait, args=(places,), name="roost-lock", daemon=True).start()
-                        except RuntimeError as error:  # the process has as many threads as it may
+                        except RuntimeError as error:
+                            if not str(error).startswith(NO_THREAD):
+                                raise  # "release unlocked lock": threading's own Condition, of an interrupt
                             raise Busy(f"another process holds {self.path}, and to wait for it: {error}") from error
                         self._places = places
                     self._places.put(place)
