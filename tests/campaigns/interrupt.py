@@ -102,6 +102,10 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
         rung = False
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, LONGEST))
 
+    def arm_again() -> None:  # a function, since the jump of an `if` that ends a loop is outside of Python 3.14's `try`
+        if rung:  # one that hits a finalizer is swallowed by Python itself
+            arm()
+
     signal.signal(signal.SIGALRM, interrupt)
     sure: list[int] = []  # keys whose operation was answered
     unsure: list[int] = []
@@ -122,9 +126,7 @@ def _victim(line: Line, url: str, interrupts: int, seed: object, threads: int) -
                 if chance.random() < 0.2:
                     store.run(likes.size(VICTIM))
                 key, answered = _next(sure, key)
-                # Where one has hit a finalizer, Python itself has swallowed it. Not by `if`: at the end of a loop its
-                # jump is outside of the `try` in Python 3.14.
-                [lambda: None, arm][rung]()
+                arm_again()
         except (KeyboardInterrupt, RuntimeError) as error:
             if isinstance(error, RuntimeError) and str(error) != "release unlocked lock":
                 raise  # that one is what threading's Condition makes of an interrupt while a thread is started

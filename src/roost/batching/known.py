@@ -30,9 +30,6 @@ log = logging.getLogger("roost")
 MOST_INDEXES = 1000  # plans of indexes that one store caches
 MOST_STORES = 64  # stores for which a plan remembers what they have found
 
-LACKED = "{}: what is stored has {}, without a default; the declaration lacks it"
-NEVER = "{}: what is stored has {}; no stored declaration ever had just the columns of this one"
-
 WRITING = frozenset(["push", "add", *RUNS])  # verbs whose arguments are rows
 
 
@@ -196,7 +193,8 @@ class Known:
             if not context.careful:  # `alter` has dropped it since, or a snapshot shows what was before
                 raise Careful from None
             if lacks:
-                raise Mismatch(NEVER.format(plan.structure.name, lacks)) from error
+                never = "no stored declaration ever had just the columns of this one"
+                raise Mismatch(f"{plan.structure.name}: what is stored has {lacks}; {never}") from error
             plan.found_by.pop(self.token, None)
             made_by = f"store.create({plan.structure.name}) makes the programs that are missing"
             raise Missing(f"{error}; {made_by}") from error
@@ -293,7 +291,7 @@ def _refused(structure: RowStructure[Any, Any], op: Operation[Any], demanded: st
     if op.verb not in WRITING:
         return None
     if demanded:
-        return Mismatch(LACKED.format(repr(op), demanded))
+        return Mismatch(f"{op!r}: what is stored has {demanded}, without a default; the declaration lacks it")
     for row in op.args:
         if lost := structure.rows.loses(row):
             return Mismatch(

@@ -17,11 +17,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from roost.databases.engine import whole
 from roost.errors import Busy, Error, LeaseLost
+from roost.store.links import fulfil
 from roost.store.runner import AsyncRunner, Runner
 from roost.structures.clock import SECOND
 from roost.structures.lease import Grant, Lease
@@ -42,15 +44,8 @@ def apart(store: Runner, operation: Operation[T], answer: Future[T] | None = Non
     A caller that is interrupted still waits for its end. answer: gets the answer.
     """
     found: Future[T] = Future() if answer is None else answer
-
-    def run() -> None:
-        if found.set_running_or_notify_cancel():
-            try:
-                found.set_result(store.run(operation))
-            except BaseException as error:
-                found.set_exception(error)
-
     try:
+        run = partial(fulfil, found, partial(store.run, operation))
         threading.Thread(target=run, name="roost-lease", daemon=True).start()
         return found.result()
     except BaseException:

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from roost.batching.queue import INSIDE
@@ -153,6 +153,15 @@ def threads() -> ThreadPoolExecutor:
     It has some for batches, and others for what may work for longer than `timeout`, which must not keep batches back.
     """
     return ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="roost")
+
+
+def fulfil(answer: Future[T], call: Callable[[], T]) -> None:
+    """Call in this thread, unless the future was cancelled, and set its result or exception."""
+    if answer.set_running_or_notify_cancel():
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
 
 
 def start(pool: ThreadPoolExecutor, work: Callable[[], object]) -> None:

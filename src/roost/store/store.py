@@ -30,7 +30,7 @@ from roost.dialects.dialect import Wanted
 from roost.errors import Invalid
 from roost.store.core import UNANSWERED, Core
 from roost.store.holding import AsyncHolding, Holding, aacquired, acquired, apart
-from roost.store.links import start
+from roost.store.links import fulfil, start
 from roost.store.loop_queues import LoopQueues
 from roost.store.memcached import CacheCore
 from roost.store.runner import (
@@ -442,13 +442,5 @@ class AsyncStore(_Base, AsyncRunner):
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         answer: Future[T] = Future()
-
-        def work() -> None:
-            if answer.set_running_or_notify_cancel():
-                try:
-                    answer.set_result(call())
-                except BaseException as error:
-                    answer.set_exception(error)
-
-        start(self._working.aside, work)
+        start(self._working.aside, partial(fulfil, answer, call))
         return await asyncio.wrap_future(answer)
