@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import roost
-from roost.catalog.catalog import drop_ddl
+from roost.catalog.catalog import drop_ddl, entry
 from tests.suite.shapes import Egg, Make, Visit, baskets, by_hand, likes, pageviews, visits
 
 ALL = (pageviews, visits, baskets, likes)
@@ -93,6 +93,20 @@ def test_half_created_is_created_by_the_next(store_url: str, open_store: Make) -
     store = open_store(expiring)
     store.run(expiring.push(Visit(1, 2)))
     assert store.check() == []
+
+
+def test_what_a_restore_of_the_schema_alone_has_made_is_made_anew_unless_it_has_rows(open_store: Make) -> None:
+    store = open_store(*ALL)
+    by_hand(store, "DELETE FROM roost_catalog")
+    store.create(*ALL)
+    fill(store)
+    assert store.check() == []
+    by_hand(store, "DELETE FROM roost_catalog")
+    with pytest.raises(
+        roost.Invalid, match=r"there is a table roost_\w+ with rows, and the catalog has no entry of it"
+    ):
+        store.create(*ALL)
+    by_hand(store, *[entry(store._core.known.plan(each), True) for each in ALL])
 
 
 def test_f122_a_wrong_declaration_is_dropped_and_made_anew(open_store: Make) -> None:

@@ -331,8 +331,7 @@ def _compared(
 
 
 def _make(catalog: Catalog, plan: StructurePlan, view: bool) -> Making:
-    if not catalog.dialect.transactional_ddl:
-        yield from _clear_away(plan)
+    yield from _clear_away(plan)
     try:
         for sql in plan.tables:
             yield execute(sql)
@@ -400,7 +399,8 @@ def former_definitions(catalog: Catalog, name: str) -> Generator[Statement, Any,
 
 
 def _clear_away(plan: StructurePlan) -> Making:
-    # Left by an interrupted create: tables without an entry, with no more rows than create itself inserts.
+    # Left by an interrupted create, or by a restore of the schema alone: tables without an entry, with no more rows
+    # than create itself inserts.
     there = sorted((yield from guarded(plan.dialect, plan.layout)))
     for table in there:
         made = sum([sql.startswith(f"INSERT INTO {table} ") for sql in plan.tables])
@@ -409,6 +409,8 @@ def _clear_away(plan: StructurePlan) -> Making:
                 f"{plan.structure.name}: there is a table {table} with rows, and the catalog has no entry of it; "
                 "rename or drop it"
             )
+    if there and plan.dialect.transactional_ddl:  # elsewhere tables are dropped from under a view, which is replaced
+        yield from making.drop_view(plan)
     for table in there:
         yield execute(f"DROP TABLE {table}")
 
