@@ -369,6 +369,21 @@ def test_filters_are_values_of_their_columns(file: Database) -> None:
             assert [id for (id,) in store.run(index.find(">=", 1, limit=9, filters=filters))] == found
 
 
+def test_rows_of_many_finds_are_those_of_each_whatever_is_in_them(file: Database) -> None:
+    """SQLite returns the rows of each as one text, unless they have what would be read otherwise."""
+    file.script("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT, s TEXT, m INT)", "CREATE INDEX k ON t (n)")
+    values = (
+        "(1, 0, '', 7), (2, 0, 'é', -7), (3, 1, char(9), 7), (4, 2, char(0), 7), (5, 3, NULL, 7), (6, 3, 'x', NULL)"
+    )
+    file.script(f"INSERT INTO t VALUES {values}, (7, 4, '0', 7), (8, 4, 'y', 1e300)")
+    index = roost.Index("t", "k", ["id", "s", "m"])
+    finds = [index.find("=", (n,), limit=9) for n in range(6)]
+    with roost.Store(file.url) as store:
+        together = store.run_all(*finds)
+        assert [*together] == [store.run(find) for find in finds]
+        assert together[0] == [(1, "", 7), (2, "é", -7)]
+
+
 def test_a_value_that_a_column_cannot_hold_matches_nothing(file: Database) -> None:
     file.script(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, b BLOB, UNIQUE (b))", "INSERT INTO t VALUES (0, x''), (1, x'31')"
