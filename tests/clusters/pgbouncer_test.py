@@ -175,7 +175,7 @@ def test_a_connection_of_the_application_that_prepares_is_told_what_to_do(pooled
     with roost.Store(pooled) as store:
         store.create(visits)
         in_all_sessions(pooled, 'PREPARE "_pg3_0" AS SELECT 1')
-        prepares = True  # for each client by itself, as PgBouncer from 1.21 on does unless told otherwise
+        prepares = True  # for each client by itself, as PgBouncer from 1.24 on does unless told otherwise
         with psycopg.connect(pooled, prepare_threshold=0, autocommit=True) as raw:
             try:
                 raw.execute("SELECT 1")
