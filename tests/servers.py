@@ -653,8 +653,15 @@ def memcached(*options: str, number: int = 2) -> str:
     return "memcached://" + ",".join(each.url.partition("://")[2] for each in made)
 
 
-# Growing sets need not be large: an item has at most 32 KB.
-SMALL_ITEMS = ("-I", "32k", "-o", "slab_chunk_max=16384")
+@functools.cache
+def items_of(kilobytes: int = 32) -> tuple[str, ...]:
+    """Return the options for items of at most so many KB: growing sets need not be large.
+
+    A chunk is half of it: in bytes up to some 1.6, which took what the manual said to be in KB for bytes.
+    """
+    options = ("-I", f"{kilobytes}k", "-o", f"slab_chunk_max={kilobytes * 512}")
+    asked = subprocess.run([binary(*MEMCACHED), *options, "-V"], capture_output=True)
+    return options if asked.returncode == 0 else (*options[:3], f"slab_chunk_max={kilobytes // 2}")
 
 
 def emptied(url: str) -> str:

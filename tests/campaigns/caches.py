@@ -20,7 +20,7 @@ from tests import servers
 from tests.campaigns.played import asked
 from tests.campaigns.processes import Line, children
 
-ITEMS = ("-I", "128k", "-o", "slab_chunk_max=65536")  # so that the set grows over many shards
+ITEM = 128  # KB, so that the set grows over many shards
 tags = roost.MemcachedSet("tags", int, str, shards=256)
 KEY = 1
 SETTLED = 1.0  # seconds after which nobody is in the middle of what was begun before a kill: shards that it has written
@@ -182,7 +182,7 @@ def _work(line: Line, url: str, numbers: list[int], seed: object, kills: Kills) 
 
 def caches(seconds: float, restarts: int, seed: object, processes: int = 4, threads: int = 8) -> Counts:
     """Let clients work for so long, and kill one of two servers so often meanwhile."""
-    daemons = [servers.memcached_daemon(*ITEMS) for _ in range(2)]
+    daemons = [servers.memcached_daemon(*servers.items_of(ITEM)) for _ in range(2)]
     url = "memcached://" + ",".join(daemon.url.partition("://")[2] for daemon in daemons)
     kills, counts, chance = Kills(), Counts(), random.Random(f"caches/{seed}")
     with roost.Store(url) as store:

@@ -117,6 +117,8 @@ def start_cluster(size: int = 3) -> Galera:
             *("--plugin-load-add=ha_blackhole.so", "--max-connections=200", "--skip-name-resolve"),
             *("--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--innodb-buffer-pool-size=64M"),
             *("--wsrep-on=ON", f"--wsrep-provider={provider}", f"--wsrep-cluster-address=gcomm://{members}"),
+            "--skip-ssl",  # a proxy of the tests reads what is said
+            "--loose-plugin-wsrep-provider=OFF",  # which takes no gmcast.isolate; there is none before MariaDB 11
             *("--wsrep-cluster-name=roost", f"--wsrep-node-name=node{number}", "--wsrep-node-address=127.0.0.1"),
             *("--wsrep-sst-method=rsync", f"--wsrep-sst-receive-address=127.0.0.1:{state}", "--wsrep-slave-threads=2"),
             *(["--wsrep-sst-donor=node0,"] if nodes else []),  # so that a test may kill any of the others

@@ -51,7 +51,7 @@ def test_an_operation_by_itself_is_done_once_whenever_it_is_interrupted(
         store.create(pageviews, visits, likes, view=False)
         store.run(pageviews.add("/"))
         store.run(visits.push(Visit(1, 0)))
-        store.run(likes.add(1, -1))
+        store.run_all(likes.add(1, -1), likes.add(2, *range(len(LIMITS))))
         monkeypatch.setattr(Reading, "results", limited)
         for n, seconds in enumerate(LIMITS):
             limit[:] = [seconds]
@@ -60,11 +60,13 @@ def test_an_operation_by_itself_is_done_once_whenever_it_is_interrupted(
             assert store.run(visits.push(Visit(1, n))) == n + 2
             limit[:] = [seconds]
             assert store.run(likes.add(1, n))
+            limit[:] = [seconds]
+            assert store.run(likes.remove(2, n))
         monkeypatch.undo()
         assert store.stats().retries
         assert store.run(pageviews.total("/")) == len(LIMITS) + 1
         assert len(store.run(visits.latest(1))) == len(LIMITS) + 1
-        assert store.run(likes.size(1)) == len(LIMITS) + 1
+        assert store.run_all(likes.size(1), likes.size(2)) == (len(LIMITS) + 1, 0)
         assert store.check() == []
 
 

@@ -15,7 +15,7 @@ from roost.protocols.memcached.framing import Framing, end_of
 from roost.protocols.memcached.requests import Requests
 from roost.structures.index.budget import Budget, Limits
 from tests.memcached.cases import CONVERSATIONS
-from tests.memcached.player import MOST, NOW, Player, memcached_answers, pieces, without_tokens
+from tests.memcached.player import MOST, NOW, Player, answers_of_original, pieces, without_tokens
 
 pages = roost.Cache("pages")
 blobs = roost.Cache("blobs", key=roost.binary(250), value=roost.binary(100))
@@ -44,8 +44,7 @@ def test_answers_are_those_of_memcached(
 ) -> None:
     sent = b"".join(conversation)
     for _ in range(5):  # a second may end between the two: what is left of a time to live differs then
-        memcached_answers(address, b"flush_all\r\n")
-        theirs = [without_tokens(memcached_answers(address, each)) for each in conversation]
+        theirs = answers_of_original(address, conversation)
         store.run(pages.clear())
         player = Player(store, pages)
         ours = [without_tokens(player.one(each)) for each in conversation]

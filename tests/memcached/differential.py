@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.memcached.cases import CONVERSATIONS
+from tests.memcached.player import is_original
 
 LAST = b"mg the-last-one k\r\n"
 LAST_ANSWER = b"EN kthe-last-one\r\n"
@@ -42,6 +43,7 @@ class Generator:
     """Requests, and the keys whose tokens they take: `%(s0)s`."""
 
     seed: int
+    wrong: bool = True  # there are wrong ones among them
     random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +56,7 @@ class Generator:
 
     def _request(self) -> bytes:
         choose, chance = self.random.choice, self.random.random
-        if chance() < 0.05:
+        if chance() < 0.05 and self.wrong:
             return choose(WRONG)
         if chance() < 0.003:
             return choose([b"flush_all\r\n", b"flush_all 0\r\n", b"flush_all noreply\r\n"])
@@ -215,7 +217,7 @@ def compare(theirs: tuple[str, int], ours: tuple[str, int], number: int, seed: i
         for side in sides:
             side.ask(b"flush_all\r\n")
         lately: list[bytes] = []
-        for request in Generator(seed).requests(number):
+        for request in Generator(seed, is_original(theirs)).requests(number):
             lately = [*lately[-12:], request]
             found = [side.ask(request) for side in sides]
             one, other = map(compared, found)

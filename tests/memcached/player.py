@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import roost
@@ -14,10 +16,13 @@ from roost.protocols.memcached.codec import Responder
 from roost.protocols.memcached.framing import Framing
 from roost.protocols.memcached.requests import Requests
 from roost.structures.index.budget import Budget
+from tests.memcached.cases import CONVERSATIONS
 
 MOST = 1_000_000  # bytes of a value, as a cache has unless told otherwise
 LAST = b"EN kthe-last-one\r\n"
 NOW = 1_800_000_000.0
+ORIGINAL = b"VERSION 1.6.18\r\n"  # whose answers are ours; 1.6.45 has others to what is wrong, and to nothing else
+KEPT = Path(__file__).parents[1] / "data/memcached-1.6.18.json"  # its answers to `CONVERSATIONS`
 
 
 class Player:
@@ -85,6 +90,23 @@ def memcached_answers(address: tuple[str, int], sent: bytes) -> bytes:
                 break
             found += piece
     return found.removesuffix(LAST)
+
+
+def is_original(address: tuple[str, int]) -> bool:
+    """Whether this memcached is the one whose answers are ours, also to what is wrong."""
+    return memcached_answers(address, b"version\r\n") == ORIGINAL
+
+
+def answers_of_original(address: tuple[str, int], conversation: list[bytes]) -> list[bytes]:
+    """Return what the original answers: it is asked where it is installed, and what is kept is the same."""
+    kept = [each.encode("latin-1") for each in json.loads(KEPT.read_text())[CONVERSATIONS.index(conversation)]]
+    if not is_original(address):
+        return kept
+    memcached_answers(address, b"flush_all\r\n")
+    asked = [without_tokens(memcached_answers(address, each)) for each in conversation]
+    # What is left of a time to live differs where a second ends between two requests.
+    assert [re.sub(rb"t\d+", b"t", each) for each in asked] == [re.sub(rb"t\d+", b"t", each) for each in kept]
+    return asked
 
 
 _TOKENS = re.compile(rb"(^VALUE [^ ]+ \d+ \d+) \d+|(?<= c)[1-9]\d*|(?<= cas=)\d+|(?<= la=)\d+|(?<= size=)\d+", re.M)

@@ -30,7 +30,7 @@ class Dice(random.Random):
 
 @pytest.fixture
 def url() -> str:
-    return servers.emptied(servers.memcached(*servers.SMALL_ITEMS))
+    return servers.emptied(servers.memcached(*servers.items_of()))
 
 
 def member_of(structure: Any, chance: random.Random) -> Any:

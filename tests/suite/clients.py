@@ -123,9 +123,14 @@ class MariaDBClient(pymysql.connections.Connection):
         return [name for (name,) in self.execute("SHOW TABLES LIKE 'roost%'").fetchall()]
 
 
-def is_mariadb(sql: MariaDBClient) -> bool:
-    """Return whether it is not MySQL."""
-    return "MariaDB" in sql.execute("SELECT VERSION()").fetchone()[0]
+def is_mariadb(sql: MariaDBClient, least: int = 0) -> bool:
+    """Return whether it is not MySQL, and of this major version at least."""
+    version = sql.execute("SELECT VERSION()").fetchone()[0]
+    return "MariaDB" in version and int(version.partition(".")[0]) >= least
+
+
+# Has a row where a write on what others changed behind the snapshot is a conflict: by default from MariaDB 11.6 on.
+ISOLATES = "SHOW VARIABLES WHERE Variable_name = 'innodb_snapshot_isolation' AND Value = 'ON'"
 
 
 def _in_format(query: str) -> str:

@@ -10,11 +10,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import pymysql
 import pytest
 
 import roost
 from tests.suite.application import Application
-from tests.suite.clients import Client, MariaDBClient
+from tests.suite.clients import ISOLATES, Client, MariaDBClient
 from tests.suite.passing import windows_pass
 from tests.suite.shapes import Make, by_hand, in_threads, pageviews, rows
 from tests.suite.views import insert, remove
@@ -167,6 +168,10 @@ def test_an_increment_returns_no_old_snapshots_total(open_store: Make, applicati
     application("START TRANSACTION")
     application("SELECT * FROM roost_tickets_rows")
     store.run(tickets.add("oslo", 30))
+    if application(ISOLATES):
+        with pytest.raises(pymysql.OperationalError, match="1020"):
+            application("CALL roost_tickets_increment('oslo', 1, @total)")
+        application("ROLLBACK")
     application("CALL roost_tickets_increment('oslo', 1, @total)")
     assert application("SELECT @total") == [(33,)]
     application("ROLLBACK")

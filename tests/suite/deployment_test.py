@@ -21,7 +21,7 @@ from roost.databases.mariadb.address import arguments
 from tests.campaigns.processes import until
 from tests.lengths import length
 from tests.suite.boundaries import Case
-from tests.suite.clients import WAITS
+from tests.suite.clients import ISOLATES, WAITS
 from tests.suite.gates import Gates, gated
 from tests.suite.shapes import Egg, Visit
 
@@ -205,6 +205,10 @@ def test_the_first_push_of_a_key_waits_for_alter_and_keeps_the_new_cap(many: int
 
     def push() -> None:
         if level:
+            if isolates:
+                with pytest.raises(roost.Conflict):
+                    store.on(own).run(pushes)
+                own.rollback()
             store.on(own).run(pushes)
             own.commit()
         else:
@@ -223,6 +227,7 @@ def test_the_first_push_of_a_key_waits_for_alter_and_keeps_the_new_cap(many: int
     ):
         store.create(old)
         store.run(old.push(Visit(1, 1)))
+        isolates = server_url.startswith("mysql") and found(sql, ISOLATES)
         if level:
             take_snapshot(own, server_url)
         pushing = threading.Thread(target=push)

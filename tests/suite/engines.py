@@ -57,7 +57,7 @@ ENGINES = [
     ),
     Engine(
         "memcached-readable",
-        lambda _: servers.emptied(servers.memcached(*servers.SMALL_ITEMS, number=1)),
+        lambda _: servers.emptied(servers.memcached(*servers.items_of(), number=1)),
         frozenset(["memcached", "sets"]),
         partial(roost.MemcachedSet, encoding="readable"),
     ),

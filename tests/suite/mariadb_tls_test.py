@@ -18,6 +18,7 @@ from roost.databases import open_engine
 from roost.databases.mariadb.address import arguments
 from roost.databases.mariadb.engine import MariaDBEngine
 from tests import servers
+from tests.campaigns.processes import until
 from tests.server.serving import serving
 from tests.suite.shapes import pageviews
 
@@ -96,6 +97,25 @@ def test_a_server_is_verified_where_that_is_asked_for(authority: tuple[Path, ser
         with pytest.raises(roost.Error, match=r"(?i)certificate verify failed"):
             cipher(f"{url}?ssl_mode={mode}")
     assert cipher(f"{url}?ssl_mode=REQUIRED").startswith("TLS_")
+
+
+def test_a_connection_that_breaks_leaves_no_error_to_others_of_its_thread(
+    authority: tuple[Path, servers.Server],
+) -> None:
+    """On Python 3.14 `roost serve` took every new connection for broken then: `unavailable`, `unknown`."""
+    engine = open_engine(authority[1].database("broken"), timeout=60.0, trace=None, random=Random(1))
+    assert isinstance(engine, MariaDBEngine)
+    broken, sound = engine.open(60.0), engine.open(60.0)
+    number = broken.thread_id()  # type: ignore[no-untyped-call]
+    sound.results(f"KILL {number}")
+    until(lambda: not sound.results(f"SELECT 1 FROM information_schema.processlist WHERE id = {number}")[0], "its end")
+    with pytest.raises(pymysql.OperationalError):
+        broken.results("SELECT 1")
+    sock: Any = sound._sock  # type: ignore[attr-defined]
+    sock.setblocking(False)
+    with pytest.raises(ssl.SSLWantReadError):
+        sock.recv(1)
+    sound.close()
 
 
 def test_serve_waits_for_what_is_encrypted_as_for_what_is_not(

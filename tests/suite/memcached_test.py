@@ -46,7 +46,7 @@ class Dice(random.Random):
 
 @pytest.fixture(params=["two servers", "small items"])
 def url(request: pytest.FixtureRequest) -> str:
-    options = servers.SMALL_ITEMS if request.param == "small items" else ()
+    options = servers.items_of() if request.param == "small items" else ()
     return servers.emptied(servers.memcached(*options))
 
 
@@ -199,7 +199,7 @@ def test_pitfall_a_full_set_loses_no_member(made: Made) -> None:
 def test_without_shards_full_is_an_error_that_names_the_limit(made: Made, url: str) -> None:
     store = made()
     kept = set[str]()
-    limit = 32_768 if url == servers.memcached(*servers.SMALL_ITEMS) else 2**20
+    limit = 32_768 if url == servers.memcached(*servers.items_of()) else 2**20
     found = None
     while found is None:
         member = f"{len(kept)}" + "x" * 250

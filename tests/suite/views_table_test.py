@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.suite.clients import MariaDBClient, PostgreSQLClient, SQLiteClient
+from tests.suite.clients import MariaDBClient, PostgreSQLClient, SQLiteClient, is_mariadb
 from tests.suite.engines import Engine
 from tests.suite.shapes import Open, likes, pageviews, rows, visits
 from tests.suite.views import FORMS, HELD, LIKED, WRITES, baskets, filled
@@ -53,12 +53,13 @@ for name, (columns, good, bad, after) in WRITES.items():
         set_ = f"UPDATE {name} SET {column} = {'99' if column == 'sequence' else 'CURRENT_TIMESTAMP'}"
         CELLS.append(("INSERT of sequence, at", name, own, [], "are set by Roost" if by_roost else NO_COLUMN))
         CELLS.append(("UPDATE of sequence, at", name, set_, [], NOT_CHANGED if by_roost else NO_COLUMN))
+    merged = f"(SELECT 1) AS s ON false WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({good})"
     ON_POSTGRESQL += [
         ("COPY … FROM", name, f"COPY {name} ({columns}) FROM STDIN", [], after),
         ("INSERT … ON CONFLICT DO NOTHING", name, f"INSERT {insert} ON CONFLICT DO NOTHING", [], after),
         ("INSERT … ON CONFLICT DO NOTHING", name, f"INSERT {insert}, ({bad}) ON CONFLICT DO NOTHING", [], name),
         ("INSERT … ON CONFLICT (…)", name, f"INSERT {insert} ON CONFLICT ({key}) DO NOTHING", [], "no unique"),
-        ("MERGE", name, f"MERGE INTO {name} USING (SELECT 1) AS s ON false WHEN MATCHED THEN DELETE", [], "MERGE"),
+        ("MERGE", name, f"MERGE INTO {name} USING {merged}", [], "MERGE"),
         ("TRUNCATE", name, f"TRUNCATE {name}", [], "is not a table"),
     ]
 CELLS += [
@@ -236,6 +237,10 @@ def holds(sql: Any, cell: Cell) -> None:
     """Run the statement of a cell in a transaction, and see what it answers and what is held."""
     _, name, statement, answer, then = cell
     columns, held = HELD[name]
+    if then == "MERGE" and sql.info.server_version >= 17_00_00:
+        then = WRITES[name][3]
+    elif f" {name} s JOIN " in statement and name != "pageviews" and is_mariadb(sql, 11):
+        then = None  # no row is concerned: where there are some, MariaDB 11.8.9 dies
     sql.execute("BEGIN")
     if isinstance(then, str):
         with pytest.raises(sql.Error, match=then):

@@ -17,12 +17,14 @@ import asyncmy
 import asyncpg  # type: ignore[import-untyped]
 import psycopg
 import pymysql
+import pytest
 import sqlalchemy as sa
 import sqlalchemy.ext.asyncio as sa_async
 from sqlalchemy.orm import Session
 
 import roost
 from roost.databases.mariadb.address import arguments
+from tests.suite.clients import ISOLATES
 
 
 class App:
@@ -55,6 +57,23 @@ class App:
 
     def run_all(self, *operations: roost.Operation[Any]) -> Any:
         return self.wait(self.joined.run_all(*operations))
+
+    @property
+    def _isolates(self) -> bool:
+        return self.way.engine == "mariadb" and bool(self.sql(ISOLATES))
+
+    def takes_what_is_committed(self) -> None:
+        """Let what others commit meanwhile be no conflict, where the server isolates snapshots."""
+        if self._isolates:
+            self.sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def run_behind(self, *operations: roost.Operation[Any]) -> Any:
+        """Run operations on what others changed behind the snapshot: once a conflict, where the server isolates so."""
+        if self._isolates:
+            with pytest.raises(roost.Conflict):
+                self.run_all(*operations)
+            self.rollback()
+        return self.run_all(*operations)
 
     def sql(self, text: str) -> list[Any]:
         return self.wait(self._sql(text)) or []

@@ -133,7 +133,11 @@ class Reading(Watched, Connection):
             if not watch.until(WRITE, connection._write_timeout):
                 connection._force_close()
                 raise OperationalError(GONE, "the server has taken nothing for too long")
-            left = left[sock.send(left[:SENT_AT_ONCE]) :]
+            try:
+                left = left[sock.send(left[:SENT_AT_ONCE]) :]
+            except OSError as error:
+                connection._force_close()
+                raise OperationalError(GONE, f"the server has closed it ({error})") from error
         return bytes(left)
 
     def results(self, text: str) -> list[list[Any]]:
@@ -143,7 +147,12 @@ class Reading(Watched, Connection):
     def _force_close(self) -> None:
         self.unwatch()
         connection: Any = super()
+        sock = getattr(self, "_sock", None)
         connection._force_close()
+        if isinstance(sock, ssl.SSLSocket):
+            # Python leaves EPIPE among OpenSSL's errors of this thread, where the next one that waits for TLS takes it
+            # for its own: by making anything for TLS they are removed.
+            sock.context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=sock.server_hostname)
 
     def fileno(self) -> int:
         sock: socket.socket | None = getattr(self, "_sock", None)

@@ -75,11 +75,6 @@ class MySQLWords(ServerWords):
             return f"DELETE /*+ INDEX({table} {index}) */ FROM {table}"
         return f"DELETE {table} FROM {table} FORCE INDEX ({index})"
 
-    def _by_key(self, sql: str) -> str:
-        # A sweep names its own index.
-        sql = re.sub(r"\ADELETE FROM (\S+)(?= WHERE)", lambda found: self._deleting(found[1], "PRIMARY"), sql)
-        return re.sub(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)
-
     def new(self, name: str) -> str:
         if not self._program.many:
             return f"`new {name}`"
@@ -196,7 +191,14 @@ class MySQLWords(ServerWords):
         return f"SET {nothing}; SELECT {', '.join(values)} INTO {', '.join(variables)} {source}"
 
     def _do(self, sql: str, counts: str) -> str:
-        return self._by_key(sql) + (f"; SET {self[counts]} = ROW_COUNT()" if counts else "")
+        # By the key: a sweep names its own index.
+        sql = re.sub(r"\ADELETE FROM (\S+)(?= WHERE)", lambda found: self._deleting(found[1], "PRIMARY"), sql)
+        work, updates = re.subn(r"\AUPDATE (\S+)\s+SET", r"UPDATE \1 FORCE INDEX (PRIMARY) SET", sql)
+        if updates and self.dialect.name == "mariadb":
+            # From 11 on an UPDATE of one table that is interrupted (KILL QUERY, a limit) before it has found its rows
+            # has changed none of them, without an error. One of two tables fails then.
+            work += f"; IF ROW_COUNT() = 0 THEN {work.replace(' SET', ', (SELECT 1) one SET', 1)}; END IF"
+        return work + (f"; SET {self[counts]} = ROW_COUNT()" if counts else "")
 
     def _put(self, step: steps.Put) -> str:
         # Of an upsert that leaves a row as it is, the client's flags say what is counted.
@@ -248,11 +250,9 @@ class MySQLWords(ServerWords):
         return [put, *self._read_head(step.remembered)]
 
     def _read_head(self, remembered: Sequence[Column]) -> list[str]:
-        # By SET, which leaves NULL where there is no row; INTO would warn, and keep what the variable had.
+        # INTO keeps what a variable had where there is no row; by SET, an interrupted query is NULL on MariaDB.
         columns, variables = [each.name for each in remembered], [self[each.name] for each in remembered]
         source = f"FROM {self.head} WHERE {self.mine()}{self.dialect.for_update}"
-        if len(columns) == 1:
-            return [f"SET {variables[0]} = (SELECT {columns[0]} {source})"]
         return [f"SET {variables[0]} = NULL", f"SELECT {', '.join(columns)} INTO {', '.join(variables)} {source}"]
 
     def _give(self, values: Sequence[str]) -> str:
