@@ -70,6 +70,8 @@ class Violation:
         return f"{where}: {self.rule}: {self.detail}"
 
 
+MADE = ("catalog", "program", "tables", "view")  # the rules about what is made by statements, one after the other
+
 Checking = Generator[Statement, Any, list[Violation]]
 Broken = list[tuple[str, Any, str]]  # the rule, the key, and what is wrong
 

@@ -35,7 +35,7 @@ log = logging.getLogger("roost")
 FAILURES, CONVERSIONS, PlainCursor = pymysql.MySQLError, pymysql.converters.conversions, pymysql.cursors.Cursor
 
 IN_TRANSACTION, AUTOCOMMIT = 1, 2  # flags of the server's status, which comes with every answer but an error
-NOT_PREPARED = 1243
+NOT_PREPARED, PASSED_OVER = 1243, 1684
 
 
 def number_of(error: Error) -> int | None:
@@ -237,9 +237,16 @@ class MariaDBConnection(ServerConnection):
         return self.raw.galera
 
     def arrived(self) -> None:
-        """Raise `Conflict` if Galera has aborted the transaction, before any statement runs outside of it."""
+        """Raise `Conflict` if Galera has aborted the transaction, before any statement runs outside of it.
+
+        And where what is made of structures was asked for and not told: a table that is being altered is passed over.
+        """
         if self.raw.galera and self._whole and self._open and not self.raw.server_status & IN_TRANSACTION:
             raise Conflict(f"{self.engine.place}: another node has ended the transaction")
+        if self.wait.lasts and self.raw.warned:
+            for _, number, message in self.say("SHOW WARNINGS", traced=False):
+                if number == PASSED_OVER:
+                    raise Conflict(f"{self.engine.place}: {message} ({number})")
 
     def ask(self, sql: str, row: Row, _: bool) -> list[Row]:
         self.stay()

@@ -160,6 +160,12 @@ class Reading(Watched, Connection):
             raise OSError("the connection is closed")
         return sock.fileno()
 
+    @property
+    def warned(self) -> bool:
+        """Whether there is a warning about the rows of the last result."""
+        result: Any = self._result
+        return result is not None and bool(result.warning_count)
+
     def answers(self, text: str) -> Iterator[tuple[list[Any] | None, int]]:
         """Send a text; yield the rows of each statement, None where it has none, and how many it has changed."""
         connection: Any = self
@@ -276,7 +282,7 @@ class Result(MySQLResult):
         while packet[0] != END or len(packet) > LONGEST_END:
             rows.append(_row(packet, converts))
             packet = read()
-        self.has_next = bool(packet[3] & MORE)
+        self.has_next, self.warning_count = bool(packet[3] & MORE), packet[1]
         self.affected_rows, self.rows = len(rows), tuple(rows)
 
 

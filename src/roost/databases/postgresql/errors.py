@@ -71,6 +71,8 @@ def meaning(state: str, primary: str = "", sql: str = "", is_value: bool = False
         return Failure(StatementFailed, "denied", more=more)
     if state == "XX000" and primary.startswith("cache lookup failed for function"):
         return FAILURES["42883"]  # it was dropped since the statement was planned
+    if state == "XX000" and primary.startswith("could not open relation") and "pg_get_" in sql:
+        return Failure(Conflict)  # the same of a view, since the snapshot
     if state == "42P01" and PRIVATE.search(primary):
         return Failure(Missing, more=MAKES)
     if state == "3F000" and "CREATE" in sql:  # not that of a type, which somebody has renamed

@@ -41,8 +41,8 @@ _COLUMNS_OF: Final = {
 
 _IGNORED: Final = {"YES": "NO", "NO": "YES"}  # by `Visible`
 
-# At the moment at which an ALTER replaces the old table with the new one, information_schema contains neither; SHOW
-# CREATE TABLE waits for the ALTER. So if a table is missing, the query is repeated while SHOW CREATE TABLE finds it.
+# At the moment at which an ALTER replaces the old table with the new one, information_schema contains neither, or no
+# engine of it; SHOW CREATE TABLE waits for the ALTER. So the query is repeated while SHOW CREATE TABLE finds the table.
 ATTEMPTS = 20
 MOST_PARTS = 32  # of a key: MariaDB 10.11.19 crashes (signal 11) when it plans the search for a range of the last one
 _HAS_KEY = re.compile(rb"^ +(PRIMARY |UNIQUE |)KEY ", re.MULTILINE)
@@ -104,7 +104,7 @@ def read_table(name: str, wire: bool = False, *, dialect: Dialect = MARIADB) -> 
             seen, (listed,), (parts,) = yield Together((same, of_columns, of_keys))
             if dialect is MYSQL:
                 parts = [(row[2], row[1], row[4], row[5], row[7], row[10], _IGNORED[row[13]]) for row in parts]
-            if listed and (view or parts or not _HAS_KEY.search(as_bytes(seen[0][0][1]))):
+            if listed and (view or (engine and (parts or not _HAS_KEY.search(as_bytes(seen[0][0][1]))))):
                 break
         try:
             yield made
