@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import io
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -125,6 +126,18 @@ class LongVisit:
     note: str | None = None
 
 
+class Mood(enum.Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+@dataclass
+class MoodyVisit:
+    uid: int
+    visitor: int
+    mood: Mood = Mood.GOOD
+
+
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with servers.own_database(request.param, f"{tmp_path}/app.db") as url:
@@ -233,12 +246,14 @@ def test_f123_every_kind_goes_up_changes_and_goes_down(url: str, way: str) -> No
 
 def test_f120_the_way_back_keeps_an_added_column(url: str) -> None:
     longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
+    other = roost.Ring("visits", MoodyVisit, per="uid", keep=5)  # of another branch
     with operations(url) as op:
         contrib.create(op, visits)
         assert contrib.alter(op, longer) == ["column note (text(1000000)?) added"]
         with pytest.raises(roost.Invalid, match="column note cannot be dropped"):
             contrib.alter(op, visits)
         assert contrib.alter(op, visits, keep_columns=True) == []
+        assert contrib.alter(op, other, keep_columns=True) == ['column mood (enum("good","bad")) added']
     with roost.Store(url) as store:
         assert store.run_all(visits.push(Visit(1, 2)), longer.latest(1))[1] == [LongVisit(1, 2)]
         assert store.check() == []

@@ -48,7 +48,7 @@ def alter(
     defaults: the values that existing rows get in added columns, by column name, instead of the dataclass's defaults.
     keep_columns: stored columns that the declaration lacks stay: for going back to an earlier one.
     """
-    structure = plan.structure
+    structure = given = plan.structure
     yield from lock(catalog)
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
     definition = yield from catalog.stored(structure.name, lock=True)
@@ -68,7 +68,7 @@ def alter(
             reason = _REASONS.get(fact, _COPY)
             before, after = (fact_in_words(fact, facts.get(fact)) for facts in (old, new))
             raise Invalid(f"{structure.name}: {fact} cannot change from {before} to {after}: {reason}")
-    added = _added(structure, old, new, defaults or {})
+    added = _added(given, old, new, defaults or {})  # by its own defaults, which no definition has
     stored = yield from making.found_view(plan)
     had_view = bool(stored.objects)
     former = yield from former_definitions(catalog, structure.name)

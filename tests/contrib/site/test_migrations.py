@@ -169,6 +169,9 @@ class MigrateTests(TransactionTestCase):
             self.apply(other, back=True)
             self.apply(between, back=True)
             self.assertEqual(store.run_all(first.push(Visit(1, 3)), first.latest(1))[1], [Visit(1, 3), Visit(1, 2)])
+            longer = AlterStructure(ring(7, name="extra"), was=first)  # neither declaration has them
+            self.apply(longer)
+            self.apply(longer, back=True)
             self.assertEqual(store.check(), [])
             self.apply(between)
             self.assertEqual(store.run(last.latest(1)), [LongVisit(1, 3), LongVisit(1, 2, Mood.GOOD, "hello")])

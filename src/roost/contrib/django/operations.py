@@ -184,7 +184,9 @@ class AlterStructure(StructureOperation):
             assert self.was is not None
             structure, view = self.was, None if view is None else not view
         defaults = {name: _member(structure, name, value) for name, value in self.defaults.items()}
-        work = alter(known.catalog, known.plan(structure), view, defaults, keep_columns=back)
+        # Columns that neither declaration has were left by a reversed operation that had added them.
+        kept = back or (self.was is not None and {*self.was.columns} <= {*structure.columns})
+        work = alter(known.catalog, known.plan(structure), view, defaults, keep_columns=kept)
         if editor.collect_sql:
             _Printer(editor).print(work, self.name)
         else:
