@@ -75,8 +75,9 @@ def alter(
     programs = making.all_programs(plan, [*former, definition])
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
+    anew = False
     if had_view and old != new:
-        yield from making.lock_view(plan)
+        anew = yield from making.lock_view(plan)
         if plan.dialect.replaces and not plan.dialect.transactional_ddl:  # an older version's may have what is changed
             yield from making.make_view(type(plan)(was, plan.dialect))
     changes = yield from _change(catalog, plan, programs, definition, old, new, added)
@@ -84,7 +85,7 @@ def alter(
         if view is False:
             yield from making.drop_view(plan)
         elif view or had_view:
-            yield from making.make_view(plan)
+            yield from making.make_view(plan, anew)
     except Error as error:
         if not changes or plan.dialect.transactional_ddl:
             raise
