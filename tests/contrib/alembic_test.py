@@ -119,6 +119,9 @@ def downgrade():
 """
 
 
+taken = roost.Counter("taken")
+
+
 @dataclass
 class LongVisit:
     uid: int
@@ -350,6 +353,35 @@ def test_in_a_transaction_of_its_own_postgresql_takes_it_back() -> None:
             contrib.create(Operations(MigrationContext.configure(connection)), visits)
             connection.rollback()
         assert tables(url) == set()
+
+
+@pytest.mark.parametrize("driver", ["", "aiosqlite", "asyncpg"])
+def test_with_autocommit_a_change_is_done_as_a_whole(driver: str, tmp_path: Path) -> None:
+    def change(connection: Any) -> None:
+        op = Operations(MigrationContext.configure(connection))
+        contrib.create(op, visits)
+        assert contrib.alter(op, roost.Ring("visits", Visit, per="uid", keep=3)) == ["keep: 5 -> 3"]
+        with pytest.raises(roost.Error):
+            contrib.create(op, likes, taken)
+        connection.rollback()
+
+    async def changed(url: str) -> None:
+        made = create_async_engine(alchemy_url(url, driver), poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+        async with made.connect() as connection:
+            await connection.run_sync(change)
+
+    for name in {"": ["sqlite", "postgresql"], "aiosqlite": ["sqlite"], "asyncpg": ["postgresql"]}[driver]:
+        with servers.own_database(name, f"{tmp_path}/app.db") as url, closing(engine(url).connect()) as connection:
+            connection.execute(sa.text("CREATE TABLE taken (id INT)"))
+            connection.commit()
+            if driver:
+                asyncio.run(changed(url))
+            else:
+                change(connection.execution_options(isolation_level="AUTOCOMMIT"))
+            with roost.Store(url) as store:
+                assert [each.name for each in store.structures()] == ["visits"]
+                assert store.check() == []
+            assert not {each for each in tables(url) if "likes" in each}
 
 
 def test_another_engine_is_refused() -> None:
