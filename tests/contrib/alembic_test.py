@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import io
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -118,11 +119,26 @@ def downgrade():
 """
 
 
+taken = roost.Counter("taken")
+
+
 @dataclass
 class LongVisit:
     uid: int
     visitor: int
     note: str | None = None
+
+
+class Mood(enum.Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+@dataclass
+class MoodyVisit:
+    uid: int
+    visitor: int
+    mood: Mood = Mood.GOOD
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "postgresql"])
@@ -233,12 +249,14 @@ def test_f123_every_kind_goes_up_changes_and_goes_down(url: str, way: str) -> No
 
 def test_f120_the_way_back_keeps_an_added_column(url: str) -> None:
     longer = roost.Ring("visits", LongVisit, per="uid", keep=5)
+    other = roost.Ring("visits", MoodyVisit, per="uid", keep=5)  # of another branch
     with operations(url) as op:
         contrib.create(op, visits)
         assert contrib.alter(op, longer) == ["column note (text(1000000)?) added"]
         with pytest.raises(roost.Invalid, match="column note cannot be dropped"):
             contrib.alter(op, visits)
         assert contrib.alter(op, visits, keep_columns=True) == []
+        assert contrib.alter(op, other, keep_columns=True) == ['column mood (enum("good","bad")) added']
     with roost.Store(url) as store:
         assert store.run_all(visits.push(Visit(1, 2)), longer.latest(1))[1] == [LongVisit(1, 2)]
         assert store.check() == []
@@ -335,6 +353,35 @@ def test_in_a_transaction_of_its_own_postgresql_takes_it_back() -> None:
             contrib.create(Operations(MigrationContext.configure(connection)), visits)
             connection.rollback()
         assert tables(url) == set()
+
+
+@pytest.mark.parametrize("driver", ["", "aiosqlite", "asyncpg"])
+def test_with_autocommit_a_change_is_done_as_a_whole(driver: str, tmp_path: Path) -> None:
+    def change(connection: Any) -> None:
+        op = Operations(MigrationContext.configure(connection))
+        contrib.create(op, visits)
+        assert contrib.alter(op, roost.Ring("visits", Visit, per="uid", keep=3)) == ["keep: 5 -> 3"]
+        with pytest.raises(roost.Error):
+            contrib.create(op, likes, taken)
+        connection.rollback()
+
+    async def changed(url: str) -> None:
+        made = create_async_engine(alchemy_url(url, driver), poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+        async with made.connect() as connection:
+            await connection.run_sync(change)
+
+    for name in {"": ["sqlite", "postgresql"], "aiosqlite": ["sqlite"], "asyncpg": ["postgresql"]}[driver]:
+        with servers.own_database(name, f"{tmp_path}/app.db") as url, closing(engine(url).connect()) as connection:
+            connection.execute(sa.text("CREATE TABLE taken (id INT)"))
+            connection.commit()
+            if driver:
+                asyncio.run(changed(url))
+            else:
+                change(connection.execution_options(isolation_level="AUTOCOMMIT"))
+            with roost.Store(url) as store:
+                assert [each.name for each in store.structures()] == ["visits"]
+                assert store.check() == []
+            assert not {each for each in tables(url) if "likes" in each}
 
 
 def test_another_engine_is_refused() -> None:

@@ -186,6 +186,13 @@ def test_f20_the_rest_of_a_url_is_shown_as_it_is(url: str, shown: str) -> None:
     assert redacted(url) == shown
 
 
+@pytest.mark.parametrize("rest", ["w0rd@[::1/db", "w0rd%00@h/db"])
+def test_f20_what_libpq_says_of_a_url_shows_no_password(rest: str) -> None:
+    with pytest.raises(roost.Invalid, match=r"IPv6|%00") as caught:
+        roost.Store(f"postgresql://ada:{rest}")
+    assert "w0rd" not in str(caught.value)
+
+
 def test_f20_a_password_with_an_at_sign_reaches_libpq_whole() -> None:
     engine: Any = PostgreSQLEngine("postgresql://a%20da:p@ss%2Fw@rd%@h/db", timeout=1, trace=None, random=None)  # type: ignore[arg-type]
     found = psycopg.conninfo.conninfo_to_dict(engine.url)

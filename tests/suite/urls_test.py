@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,27 @@ def test_f62_a_server_by_every_driver_that_sqlalchemy_has(server_url: str) -> No
     scheme, _, rest = server_url.partition("://")
     for each in POSTGRESQL if scheme == "postgresql" else MARIADB:
         counts(f"{each}://{rest}")
+
+
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+def test_a_password_is_sent_in_utf_8(name: str) -> None:
+    with servers.own_database(name) as url:
+        parts, password = urlsplit(url), "żółw é"
+        with servers.mariadb_connection(url.rpartition("/")[0]) as connection:
+            connection.cursor().execute("CREATE USER ada@'127.0.0.1' IDENTIFIED BY %s", (password,))
+            connection.cursor().execute(f"GRANT ALL ON {parts.path[1:]}.* TO ada@'127.0.0.1'")
+        try:
+            theirs = f"mysql://ada:{quote(password)}@{parts.hostname}:{parts.port}{parts.path}"
+            counts(theirs)
+
+            async def asked() -> object:
+                async with roost.AsyncStore(theirs) as store:
+                    return await store.run(hits.total("/"))
+
+            assert asyncio.run(asked()) == 0
+        finally:
+            with servers.mariadb_connection(url.rpartition("/")[0]) as connection:
+                connection.cursor().execute("DROP USER ada@'127.0.0.1'")
 
 
 def test_f62_a_url_as_sqlalchemy_writes_it(server_url: str) -> None:

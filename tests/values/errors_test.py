@@ -19,10 +19,10 @@ Told = list[tuple[type[roost.Error], str, str]]  # the class, the word, and the 
 
 REFUSED = roost.StatementFailed
 MARIADB: Told = [
-    (roost.Conflict, "error", "1213 1020 1412 1684 3101 9007 8022 8028"),
+    (roost.Conflict, "error", "1213 1020 1412 1684 3058 3101 9007 8022 8028"),
     (roost.Busy, "146", "1205 3572 1317"),
     (roost.Busy, "timeout", "1969 3024"),
-    (roost.DiskFull, "135", "1021 1114 3"),
+    (roost.DiskFull, "135", "1021 1114 3 3675"),
     (roost.ReadOnly, "165", "1290 1792 1036 1836"),
     (roost.ConnectionLost, "unavailable", "2002 2003 2006 2013 2055 1927 1053 1040 1047 1153 1158 1159 1160 1161 4031"),
     (roost.CannotOpen, "unavailable", "1044 1045 1049 1129 1130 1203 1226 1698 1820 1862 4151 2005 2026 2059 2061"),

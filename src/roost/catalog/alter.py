@@ -48,7 +48,7 @@ def alter(
     defaults: the values that existing rows get in added columns, by column name, instead of the dataclass's defaults.
     keep_columns: stored columns that the declaration lacks stay: for going back to an earlier one.
     """
-    structure = plan.structure
+    structure = given = plan.structure
     yield from lock(catalog)
     yield from guarded(catalog.dialect, PRIVATE, writes=True)
     definition = yield from catalog.stored(structure.name, lock=True)
@@ -68,15 +68,16 @@ def alter(
             reason = _REASONS.get(fact, _COPY)
             before, after = (fact_in_words(fact, facts.get(fact)) for facts in (old, new))
             raise Invalid(f"{structure.name}: {fact} cannot change from {before} to {after}: {reason}")
-    added = _added(structure, old, new, defaults or {})
+    added = _added(given, old, new, defaults or {})  # by its own defaults, which no definition has
     stored = yield from making.found_view(plan)
     had_view = bool(stored.objects)
     former = yield from former_definitions(catalog, structure.name)
     programs = making.all_programs(plan, [*former, definition])
     if view is False and stored.own:
         raise Invalid(f"{structure.name}: its view has triggers of your own, which would go with it; drop them first")
+    anew = False
     if had_view and old != new:
-        yield from making.lock_view(plan)
+        anew = yield from making.lock_view(plan)
         if plan.dialect.replaces and not plan.dialect.transactional_ddl:  # an older version's may have what is changed
             yield from making.make_view(type(plan)(was, plan.dialect))
     changes = yield from _change(catalog, plan, programs, definition, old, new, added)
@@ -84,7 +85,7 @@ def alter(
         if view is False:
             yield from making.drop_view(plan)
         elif view or had_view:
-            yield from making.make_view(plan)
+            yield from making.make_view(plan, anew)
     except Error as error:
         if not changes or plan.dialect.transactional_ddl:
             raise

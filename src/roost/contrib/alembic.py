@@ -18,6 +18,7 @@ The work is done on the migration's own connection, in its transaction. With `--
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -29,7 +30,7 @@ from roost.contrib.executor import Executor, translated
 from roost.databases.engine import drive
 from roost.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect, Wanted
 from roost.dialects.dialect import Row
-from roost.errors import Invalid
+from roost.errors import DatabaseError, Error, Invalid
 from roost.structures.plan import StructurePlan
 from roost.structures.structure import Structure
 
@@ -132,8 +133,17 @@ def _print(op: Any, known: Known, statements: Sequence[str]) -> None:
 
 def _run(op: Any, known: Known, work: Generator[Wanted, Any, T]) -> T:
     executor = _Executor(op.get_bind(), known.dialect)
+    begin = executor.begin()
     try:
-        return drive(work, executor)
+        executor.say(begin)
+        made = drive(work, executor)
+    except BaseException:
+        with suppress(Error):
+            executor.say(begin and "ROLLBACK")
+        raise
+    else:
+        executor.say(begin and "COMMIT")
+        return made
     finally:
         executor.unlock()
 
@@ -144,6 +154,25 @@ class _Executor(Executor):
     def __init__(self, connection: sa.Connection, dialect: Dialect) -> None:
         super().__init__(dialect, "the database")
         self._connection = connection
+
+    def begin(self) -> str:
+        """Return what begins a transaction, if the migration has none (AUTOCOMMIT): a change is done as a whole."""
+        match self.dialect.family:
+            case "sqlite":
+                raw: Any = self._connection.connection.driver_connection
+                return "BEGIN IMMEDIATE" if raw.isolation_level is None and not raw.in_transaction else ""
+            case "postgresql":
+                try:
+                    self.say("SAVEPOINT roost_migration")
+                    self.say("RELEASE SAVEPOINT roost_migration")
+                except DatabaseError:
+                    return "BEGIN"
+        return ""
+
+    def say(self, sql: str) -> None:
+        """Run a statement, if there is one."""
+        if sql:
+            self.answer(sql)
 
     def answer(self, sql: str, row: Row = (), returns: bool = False) -> Any:
         text, values = self.sent(sql, row)

@@ -189,13 +189,13 @@ def is_made(plan: StructurePlan) -> Generator[Statement, Any, bool]:
     return (yield from found_view(plan)).objects == (yield from wanted_view(plan)).objects
 
 
-def make_view(plan: StructurePlan) -> Generator[Statement, Any, bool]:
-    """Create the view if it is missing or of another version; return whether it was.
+def make_view(plan: StructurePlan, anew: bool = False) -> Generator[Statement, Any, bool]:
+    """Create the view if it is missing or of another version, or anew; return whether it did.
 
     What the application has added to it stays. `Invalid` if another object has one of its names.
     """
     view, found = (yield from wanted_view(plan)), (yield from found_view(plan))
-    if found.objects == view.objects:
+    if found.objects == view.objects and not anew:
         return False
     replace = _dialect(plan).replace
     if replace is not None and (changes := (yield from replace(plan, found))):
@@ -239,10 +239,12 @@ def drop_view(plan: StructurePlan) -> Generator[Statement, Any, FoundView]:
     return found
 
 
-def lock_view(plan: StructurePlan) -> Generator[Statement, Any, None]:
-    """Keep others from writing through the view, before its tables are changed."""
-    for sql in _dialect(plan).lock(plan):
+def lock_view(plan: StructurePlan) -> Generator[Statement, Any, bool]:
+    """Keep others from writing through the view before its tables change; return whether that drops part of it."""
+    locking = _dialect(plan).lock(plan)
+    for sql in locking:
         yield execute(sql)
+    return bool(locking)
 
 
 def _dialect(plan: StructurePlan) -> ViewDialect:

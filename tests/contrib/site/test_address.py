@@ -46,7 +46,7 @@ class MySQLTests(SimpleTestCase):
         found, place = arguments(made)
         self.assertLessEqual(
             {
-                "host": "db.example", "port": 3307, "user": "r@o", "password": HARD, "database": "a/b",
+                "host": "db.example", "port": 3307, "user": "r@o", "password": HARD.encode(), "database": "a/b",
                 "connect_timeout": 7,
             }.items(),
             found.items(),

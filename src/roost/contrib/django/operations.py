@@ -21,7 +21,7 @@ from django.db.migrations.state import ProjectState
 
 from roost.batching.known import Known
 from roost.catalog.alter import Changes, alter
-from roost.catalog.catalog import create, ddl, drop, drop_ddl
+from roost.catalog.catalog import create, ddl, drop, drop_ddl, script
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import DjangoExecutor, change
 from roost.databases.engine import drive
@@ -106,6 +106,8 @@ class _WholeStructure(StructureOperation):
 
     def apply(self, known: Known, editor: BaseDatabaseSchemaEditor, back: bool) -> None:
         plan, makes = known.plan(self.structure), self.makes is not back
+        if editor.collect_sql:
+            _is_told(editor, self.name)
         if editor.collect_sql and makes:
             _collect(editor, ddl(known.catalog, [plan], self.view))
         elif editor.collect_sql:
@@ -184,18 +186,22 @@ class AlterStructure(StructureOperation):
             assert self.was is not None
             structure, view = self.was, None if view is None else not view
         defaults = {name: _member(structure, name, value) for name, value in self.defaults.items()}
-        work = alter(known.catalog, known.plan(structure), view, defaults, keep_columns=back)
+        # Columns that neither declaration has were left by a reversed operation that had added them.
+        kept = back or (self.was is not None and {*self.was.columns} <= {*structure.columns})
+        work = alter(known.catalog, known.plan(structure), view, defaults, keep_columns=kept)
         if editor.collect_sql:
             _Printer(editor).print(work, self.name)
         else:
             change(work, editor.connection)
 
     def followed_by(self, operation: StructureOperation) -> bool | list[Operation]:
-        if isinstance(operation, AlterStructure):
+        if isinstance(operation, AlterStructure) and {self.view, operation.view} != {True, False}:
             view = self.view if operation.view is None else operation.view
             defaults = {**self.defaults, **operation.defaults}
             return [AlterStructure(operation.structure, was=self.was, defaults=defaults, view=view)]
-        return [operation] if isinstance(operation, DropStructure) and self.reversible else False
+        if isinstance(operation, DropStructure) and self.was is not None:  # whose reverse is that of both
+            return [DropStructure(self.was, view=operation.view if self.view is None else not self.view)]
+        return False
 
 
 class DropStructure(_WholeStructure):
@@ -218,16 +224,22 @@ class _Printer(DjangoExecutor):
     def __init__(self, schema_editor: BaseDatabaseSchemaEditor) -> None:
         super().__init__(schema_editor.connection)
         self._editor = schema_editor
+        self._programs: list[str] = []  # the statements, where they are collected together
 
     def print(self, work: Changes, name: str) -> None:
         """Collect the statements of `alter`."""
+        why = "is changed before" if _is_told(self._editor, name) else ""
         try:
-            with transaction.atomic(using=self._editor.connection.alias):
-                drive(work, self)
+            if not why:
+                with transaction.atomic(using=self._editor.connection.alias):
+                    drive(work, self)
         except Missing:
-            _collect(self._editor, [f"-- {name} is not there yet: what is changed depends on what is stored by then"])
+            why = "is not there yet"
         finally:
             self.close()
+        _collect(self._editor, self._programs)
+        if why:
+            self._editor.execute(f"-- {name} {why}: what is changed depends on what is stored by then", params=None)
 
     def obey(self, word: Any) -> None:
         """Do nothing."""
@@ -236,13 +248,29 @@ class _Printer(DjangoExecutor):
         """Run a read; collect a write."""
         if returns:
             return super().answer(sql, row, returns)
-        self._editor.execute(*self.printed(sql, row))
+        text, values = self.printed(sql, row)
+        if self.dialect.family == "mariadb":
+            self._programs.append(text)
+        else:
+            self._editor.execute(text, values)
         return 1
 
 
 def _collect(schema_editor: BaseDatabaseSchemaEditor, statements: Sequence[str]) -> None:
+    dialect = dialect_of(schema_editor.connection)
+    if dialect.family == "mariadb" and statements:
+        schema_editor.collected_sql += script(dialect, statements)  # Django ends a statement by one `;` at most
+        return
     for sql in statements:
         schema_editor.execute(sql, params=None)
+
+
+def _is_told(schema_editor: BaseDatabaseSchemaEditor, name: str) -> bool:
+    # Whether an operation of the same migration has told what it does to a structure: it is not done, nor stored.
+    told: set[str] = vars(schema_editor).setdefault("_roost_told", set())
+    is_told = name in told
+    told.add(name)
+    return is_told
 
 
 def _frozen(declared: Declared) -> Structure:

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
 from roost.databases.urls import SHARED, Option, chosen, number, options_of, staleness_of, take_apart
 from roost.dialects import MARIADB, MYSQL, Dialect
@@ -74,7 +74,7 @@ def read(url: str) -> Address:
         "host": parts.hostname or "localhost",
         "port": parts.port or 3306,
         "user": unquote(parts.username or "root"),
-        "password": unquote(parts.password or ""),
+        "password": unquote_to_bytes(parts.password or ""),  # of a text the drivers send Latin-1
         "database": name,
         "charset": "utf8mb4",
     }

@@ -158,7 +158,8 @@ def read(url: str) -> tuple[str, str, bool, float | None]:
     try:
         psycopg.conninfo.conninfo_to_dict(made)
     except psycopg.ProgrammingError as error:
-        raise Invalid(f"{place}: {error}") from error
+        told = str(error).replace(made, place).replace(_quoted(password or made), "***")  # libpq shows what it read
+        raise Invalid(f"{place}: {told}") from None
     return made, place, ours["prepared"], staleness
 
 
