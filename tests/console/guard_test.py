@@ -170,10 +170,11 @@ def test_connections_are_few_and_closed_when_they_ask_nothing(
     host, refused = b"Host: localhost\r\n", b"HTTP/1.1 403 Forbidden"
     body = b"POST /act HTTP/1.1\r\n" + host + b"Content-Length: 99999999\r\n\r\nx"
     begun = b"GET / HTTP/1.1\r\n" + host + b"Authorization: Bearer " + TOKEN.encode()
+    half = begun.replace(b"GET /", b"POST /check") + b"\r\nContent-Length: 9\r\n\r\nx"
     monkeypatch.setattr("roost.console.app.PATIENCE", 0.1)
-    found = asyncio.run(main(b"", b"GET / HTTP/1.1\r\nX: ", begun, body, begun + b"\r\n\r\n"))
-    assert found[:3] == [b""] * 3
-    assert [each.partition(b"\r\n")[0] for each in found[3:]] == [refused, b"HTTP/1.1 200 OK"]
+    found = asyncio.run(main(b"", b"GET / HTTP/1.1\r\nX: ", begun, half, body, begun + b"\r\n\r\n"))
+    assert found[:4] == [b""] * 4
+    assert [each.partition(b"\r\n")[0] for each in found[4:]] == [refused, b"HTTP/1.1 200 OK"]
     monkeypatch.undo()
     monkeypatch.setattr("roost.console.app.MOST", 0)
     assert asyncio.run(main(b"", b"")) == [b"", b""]

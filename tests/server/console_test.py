@@ -79,3 +79,14 @@ def test_the_console_ends_when_the_server_is_killed(serve: Serve) -> None:
     assert token.encode() not in command_of(pid)
     served.stop(signal.SIGKILL)
     until(lambda: not Path(f"/proc/{pid}/exe").exists(), "the end of the console")
+
+
+def test_a_second_signal_ends_a_console_that_does_not_leave(serve: Serve) -> None:
+    served = serve(*PLACES, "127.0.0.1:0", listeners=2)
+    pid = console_pid(served)
+    os.kill(pid, signal.SIGSTOP)
+    served.send(signal.SIGTERM)
+    served.logged("stopping")
+    assert served.stop() == 1
+    served.logged("the console: told twice to leave, killed")
+    assert not Path(f"/proc/{pid}").exists()

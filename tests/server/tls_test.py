@@ -26,9 +26,9 @@ class Authority:
         self._authority = trustme.CA()
         self.issue()
 
-    def issue(self) -> None:
+    def issue(self, kind: trustme.KeyType = trustme.KeyType.ECDSA) -> None:
         """Write another certificate with its key."""
-        made = self._authority.issue_cert("127.0.0.1", "localhost")
+        made = self._authority.issue_cert("127.0.0.1", "localhost", key_type=kind)
         self.key.write_bytes(made.private_key_pem.bytes())
         self.certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
 
@@ -119,11 +119,14 @@ def is_closed(silent: socket.socket) -> bool:
         return True
 
 
-def test_sighup_brings_another_certificate_to_the_connections_to_come(serve: Serve, authority: Authority) -> None:
+@pytest.mark.parametrize("kind", trustme.KeyType)
+def test_sighup_brings_another_certificate_to_the_connections_to_come(
+    serve: Serve, authority: Authority, kind: trustme.KeyType
+) -> None:
     served = serve(*TLS)
     old, first = authority.connect(served)
     with old:
-        authority.issue()
+        authority.issue(kind)
         served.send(signal.SIGHUP)
         served.logged("settings and certificates were read again")
         assert old.ask("a") == ["0\t1"]

@@ -220,7 +220,7 @@ def allowed(text: str) -> frozenset[str]:
 
 
 class Connection(H11Protocol):
-    """A connection, of `MOST` at once, that is closed when it has asked nothing for a while; uvicorn waits for ever."""
+    """A connection, of `MOST` at once, closed when it asks nothing, or half, for a while; uvicorn waits for ever."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -234,7 +234,7 @@ class Connection(H11Protocol):
 
     def _look(self, last: RequestResponseCycle | None) -> None:
         # last: the newest request when the waiting began.
-        if self.cycle is last and (last is None or last.response_complete):
+        if self.cycle is last and (last is None or last.response_complete or last.more_body):
             self.transport.close()
         elif not self.transport.is_closing():
             self._wait()

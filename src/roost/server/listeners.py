@@ -1,4 +1,4 @@
-"""The listening sockets, and TLS on them: one context per process, whose certificate can be replaced.
+"""The listening sockets, and TLS on them.
 
 The supervisor keeps the sockets open, so clients in their queues survive the death of a worker.
 """
@@ -152,13 +152,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     made.minimum_version = ssl.TLSVersion.TLSv1_2  # the default depends on how Python was built
     _load(made, settings.tls_cert, settings.tls_key)
     return made
-
-
-def renew(old: ssl.SSLContext | None, settings: Settings) -> None:
-    """Use another certificate for new connections; `Invalid` if it cannot be loaded, and the old one stays."""
-    if old is not None and settings.tls_cert is not None:
-        tls_context(settings)  # tested on a new context first: a certificate with a wrong key would be half loaded
-        _load(old, settings.tls_cert, settings.tls_key)
 
 
 def _load(into: ssl.SSLContext, certificate: str, key: str | None) -> None:

@@ -57,6 +57,7 @@ class Supervisor:
         self._load, self._announce = load, announce
         self._listeners: list[Listener] = []
         self._standbys = Standbys()
+        self._console: Console | None = None
         self._leaving = asyncio.Event()
         self._begun = False
         self._killed = False
@@ -116,7 +117,7 @@ class Supervisor:
             await http.listen(self.settings.http)
         try:
             if self.settings.console is not None:
-                console = Console(self.settings)
+                console = self._console = Console(self.settings)
                 await console.start()
             more = [("http", http.address)] if http is not None else []
             more += [("console", console.link)] if console is not None else []
@@ -181,9 +182,10 @@ class Supervisor:
         asyncio.get_running_loop().call_later(patience, self._kill, f"not gone after {patience:g} seconds")
 
     def _kill(self, why: str) -> None:
-        for slot in self.slots:
-            if slot.kill():
-                log.error("%s: %s, killed", slot.name, why)
+        every: list[Slot | Console] = [*self.slots, *([self._console] if self._console else [])]
+        for each in every:
+            if each.kill():
+                log.error("%s: %s, killed", each.name, why)
                 self._killed = True
 
     def _reload(self) -> None:
@@ -207,6 +209,8 @@ class Supervisor:
 
 class Console:
     """The process of the console, started again when it ends; the link stays the same."""
+
+    name = "the console"
 
     def __init__(self, settings: Settings) -> None:
         assert settings.console is not None
@@ -252,6 +256,12 @@ class Console:
                 await self.start()
             except CannotOpen as error:
                 log.error("%s; it is tried again and again", error)
+
+    def kill(self) -> bool:
+        if self._process is None or self._process.returncode is not None:
+            return False
+        self._process.kill()
+        return True
 
     async def close(self) -> None:
         if self._process is not None and self._process.returncode is None:

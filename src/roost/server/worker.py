@@ -13,7 +13,6 @@ import logging
 import resource
 import signal
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from roost.errors import CannotOpen, Error
 from roost.protocols.handlersocket.codec import HandlerSocket
 from roost.protocols.memcached.codec import Memcached
 from roost.server.counters import Counters, map_block
-from roost.server.listeners import BACKLOG, renew, tls_context
+from roost.server.listeners import BACKLOG, tls_context
 from roost.server.processes import Channel, log_to_stderr
 from roost.server.settings import Role, Settings, protocol_of
 
@@ -88,9 +87,9 @@ class Worker:
         self._room = _allowed_files() - SPARE_FILES
         self._refused: set[_Refused] = set()
         self._served = self._make(settings, self._role, self._counters)
-        self._context = tls_context(settings)
+        self.context = tls_context(settings)
         for service, fd in zip(message["services"], sockets, strict=True):
-            self._acceptors.append(_Acceptor(self, socket.socket(fileno=fd), protocol_of(service), self._context))
+            self._acceptors.append(_Acceptor(self, socket.socket(fileno=fd), protocol_of(service)))
 
     def _publish(self) -> None:
         # A turn publishes before its answers are sent. Counts made while they are sent (bytes_out) are published by the
@@ -142,7 +141,8 @@ class Worker:
 
     def _reload(self, settings: Settings) -> None:
         try:
-            renew(self._context, settings)
+            # Another context: one that had a certificate with a key of another type would go on sending that one, too.
+            self.context = tls_context(settings)
         except Error as error:
             self._control.say("kept", reason=str(error))
             return
@@ -168,9 +168,8 @@ class _Door(asyncio.Protocol):
 class _Acceptor:
     """Accepts connections at one socket; they count from then on, not only after the TLS handshake."""
 
-    def __init__(self, worker: Worker, sock: socket.socket, protocol: str, context: ssl.SSLContext | None) -> None:
+    def __init__(self, worker: Worker, sock: socket.socket, protocol: str) -> None:
         self._worker, self._socket, self._protocol = worker, sock, protocol
-        self._tls = context if sock.family != socket.AF_UNIX else None
         self._tasks: set[asyncio.Task[None]] = set()  # references, so that they are not garbage collected
         sock.setblocking(False)
         sock.listen(BACKLOG)
@@ -207,7 +206,8 @@ class _Acceptor:
             task.add_done_callback(self._tasks.discard)
 
     async def _enter(self, accepted: socket.socket, door: _Door) -> None:
-        how: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, "ssl_handshake_timeout": HANDSHAKE}
+        context = self._worker.context if accepted.family != socket.AF_UNIX else None
+        how: dict[str, Any] = {} if context is None else {"ssl": context, "ssl_handshake_timeout": HANDSHAKE}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: door, accepted, **how)
         except OSError as error:  # the client speaks no TLS, or has left
