@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-NO_THREAD = "can't start new thread"  # how Python says that the process has as many as it may
+# How Python says that the process has as many as it may, or (3.12) is about to end.
+NO_THREAD = "can't start new thread", "can't create new thread"
 READ, WRITE = 1, 2  # what a socket is ready for; flags, as psycopg has them
 
 
