@@ -43,6 +43,18 @@ class Mutex(type(threading.RLock())):  # type: ignore[misc]  # not final, whatev
         return bool(self._is_owned())  # as threading.Condition asks it
 
 
+def is_green(module: str) -> bool:
+    """Whether gevent or eventlet has patched `socket` or `threading`: who waits there lets another greenlet go on."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    return bool(
+        (gevent is not None and gevent.is_module_patched(module))
+        or (eventlet is not None and eventlet.is_monkey_patched(module.removesuffix("ing")))
+    )
+
+
+GREEN = is_green("threading")  # the locks of this process, `Mutex` too, know greenlets
+
+
 class Watch(Protocol):
     """A socket that tasks wait for."""
 
