@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
@@ -197,6 +198,42 @@ def test_a_follower_is_interrupted_and_nobody_else_notices(url: str) -> None:
                 other.join()
             assert store.run(counts.totals([2, 3])) == {2: round_, 3: 3 * round_}
         assert store.run(counts.total(1)) <= 20
+        store.close()
+
+    with Child(work) as child:
+        assert child.wait() == 0
+
+
+def test_a_follower_that_has_left_does_not_lead_when_its_batch_fails(url: str) -> None:
+    # It was put back among those that wait, and named to lead: nobody led any more.
+    def work(line: Line) -> None:
+        left, main = threading.Event(), threading.main_thread().ident or 0
+
+        def trace(sql: str, row: object) -> None:
+            if threading.current_thread().name != "leader" or left.is_set():
+                return
+            if sql.startswith("BEGIN"):
+                until(lambda: len(store._core.writers._waiting) == 2, "a call that waits")
+            elif sql == "COMMIT":
+                while not left.wait(0.1):
+                    signal.pthread_kill(main, signal.SIGUSR1)
+                sys.exit()
+
+        def leave(number: int, frame: object) -> None:
+            signal.signal(number, signal.SIG_IGN)
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGUSR1, leave)
+        store = roost.Store(url, trace=trace)
+        store.create(*STRUCTURES)
+        leader = threading.Thread(target=store.run_all, args=(counts.add(2), counts.add(3)), name="leader")
+        leader.start()
+        until(lambda: store._core.writers.led, "a leader")
+        with pytest.raises(KeyboardInterrupt):
+            store.run(counts.add(1))
+        left.set()
+        leader.join()
+        assert store.run_all(counts.add(4), counts.totals([1, 2, 3, 4]))[1] == {1: 0, 2: 0, 3: 0, 4: 1}
         store.close()
 
     with Child(work) as child:

@@ -184,7 +184,7 @@ class Queue:
         with self._mutex:
             waiting = self._waiting
             if unanswered:
-                waiting.extendleft(waiter for waiter in reversed(unanswered) if waiter not in waiting)
+                waiting.extendleft(each for each in reversed(unanswered) if each not in waiting and not each.gone)
             if waiting and waiting[0] is leader:
                 waiting.popleft()
             if waiting:

@@ -16,7 +16,8 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-NO_THREAD = "can't start new thread"  # how Python says that the process has as many as it may
+# How Python says that the process has as many as it may, or (3.12) is about to end.
+NO_THREAD = "can't start new thread", "can't create new thread"
 READ, WRITE = 1, 2  # what a socket is ready for; flags, as psycopg has them
 
 
@@ -40,6 +41,18 @@ class Mutex(type(threading.RLock())):  # type: ignore[misc]  # not final, whatev
     def is_mine(self) -> bool:
         """Whether this thread holds it."""
         return bool(self._is_owned())  # as threading.Condition asks it
+
+
+def is_green(module: str) -> bool:
+    """Whether gevent or eventlet has patched `socket` or `threading`: who waits there lets another greenlet go on."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    return bool(
+        (gevent is not None and gevent.is_module_patched(module))
+        or (eventlet is not None and eventlet.is_monkey_patched(module.removesuffix("ing")))
+    )
+
+
+GREEN = is_green("threading")  # the locks of this process, `Mutex` too, know greenlets
 
 
 class Watch(Protocol):

@@ -28,6 +28,7 @@ from roost.catalog.doctor import Finding, examine, pickled
 from roost.databases import open_engine
 from roost.databases.engine import Connection, Trace, Wait, commit, drive
 from roost.databases.sqlite.filelock import open_transaction
+from roost.databases.waits import GREEN
 from roost.dialects import Control, Wanted
 from roost.errors import Busy, Closed, Conflict, Error, Missing, OutcomeUnknown, ReadOnly, StatementFailed
 from roost.store.links import Link, Patience, alive, cores, threads
@@ -336,7 +337,7 @@ class Core:
 
     def _waits_for_itself(self) -> bool:
         # Called by a thread that has waited for `lock_wait`: whether its own transaction surely has the lock.
-        return active_count() == 1 and self._open_transaction() != ""
+        return active_count() == 1 and not GREEN and self._open_transaction() != ""
 
     # --- work that is not a batch ---------------------------------------------------------------------------------
 

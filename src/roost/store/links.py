@@ -21,8 +21,8 @@ from roost.batching.queue import INSIDE
 from roost.batching.stats import Stats
 from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
 from roost.databases.sqlite.engine import forbid
-from roost.databases.waits import NO_THREAD, Mutex
-from roost.errors import Busy, Closed
+from roost.databases.waits import GREEN, NO_THREAD, Mutex, is_green
+from roost.errors import Busy, CannotOpen, Closed
 
 log = logging.getLogger("roost")
 
@@ -59,6 +59,11 @@ class Link:
         """Run `work` while no other thread uses the connection; close the connection afterwards if it broke."""
         with _turnstile:
             pass
+        if self.connection is None and not GREEN and is_green("socket"):
+            raise CannotOpen(
+                f"{self.place}: gevent or eventlet has patched sockets, but threads not before Roost was imported, so "
+                "two greenlets would use one connection: patch first (for gunicorn --preload: in its configuration)"
+            )
         thread = threading.get_ident()
         if self.user == thread:  # called by a trace function or a signal handler, inside another call
             raise Busy(INSIDE)

@@ -18,8 +18,9 @@ from typing import Any
 from urllib.parse import quote
 
 from roost.databases.engine import FAILED, MAKES, REFUSED, Engine, Failure, Trace, Wait
-from roost.databases.sqlite.filelock import SUFFIX, FileLock
+from roost.databases.sqlite.filelock import SUFFIX, FileLock, GreenLock
 from roost.databases.urls import parse_file
+from roost.databases.waits import GREEN
 from roost.dialects import SQLITE, Control, Statement, Together, Wanted
 from roost.dialects.dialect import Answer, Gather, Row, Template, scatter
 from roost.errors import Busy, CannotOpen, Conflict, DatabaseError, DiskFull, Error, Missing, ReadOnly, StatementFailed
@@ -60,7 +61,7 @@ class SQLiteEngine(Engine):
             return None
         path = os.path.realpath(self.file)
         try:
-            return FileLock(f"{path}{SUFFIX}")
+            return (GreenLock if GREEN else FileLock)(f"{path}{SUFFIX}")
         except FileNotFoundError:
             raise CannotOpen(f"{self.path}: there is no directory {os.path.dirname(path)}") from None
         except (PermissionError, OSError) as error:

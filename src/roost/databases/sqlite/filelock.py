@@ -25,6 +25,7 @@ else:
     HAS_FLOCK = True
 
 SUFFIX = "-lock"
+GREEN_PAUSE = 0.001  # seconds between the attempts of a greenlet
 
 # The bytes of SQLite's files that a writer locks: WAL_WRITE_LOCK in the index of the write-ahead log (walIndexLock in
 # wal.c), or RESERVED_BYTE in the file itself if there is no such log (os.h).
@@ -120,6 +121,24 @@ class FileLock:
                 else:
                     fcntl.flock(self._file, fcntl.LOCK_UN)
         _close(self._file)
+
+
+class GreenLock(FileLock):
+    """The same for greenlets: a helper would be one of them, and while it is in `flock`, none of the others runs."""
+
+    def acquire(self, wait: Wait) -> None:
+        while True:
+            try:
+                self._held = True
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                self._held = False
+            wait.pause()
+            wait.blocked()
+            if time.monotonic() >= wait.deadline:
+                raise Busy(f"another process has held {self.path} for too long")
+            time.sleep(GREEN_PAUSE)
 
 
 class _Place:
