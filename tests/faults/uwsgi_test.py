@@ -26,6 +26,8 @@ store.run(counts.add("a"))
 assert store.run(counts.total("a")) == 1
 
 def work():
+    opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert not [path for path in opened if path.startswith(url.removeprefix("sqlite:///"))]
     uwsgi.post_fork_hook()
     assert called == [os.getpid()]
     for _ in range(100):
