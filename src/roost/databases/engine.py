@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -214,10 +215,25 @@ async def whole(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError
     return task.result(), cancelled
 
 
+# It loads the application (worker 0) and then forks its workers without Python, which is told in the child alone.
+uwsgi: Any = sys.modules.get("uwsgi")
+
+
 def at_fork(**calls: Callable[[], object]) -> None:
     """Call `os.register_at_fork` with these arguments; Windows has neither forks nor that function."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**calls)
+    if uwsgi is not None:
+        process, former = os.getpid(), getattr(uwsgi, "post_fork_hook", None)
+
+        def forked() -> None:
+            if former is not None:
+                former()
+            if os.getpid() != process:  # without a master, the first worker is the process that has loaded it
+                for each in ("before", "after_in_child"):
+                    calls.get(each, bool)()
+
+        uwsgi.post_fork_hook = forked
 
 
 class Failure(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from roost.batching.queue import INSIDE
 from roost.batching.stats import Stats
-from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork
+from roost.databases.engine import HASTE, Connection, Engine, Wait, at_fork, uwsgi
 from roost.databases.sqlite.engine import forbid
 from roost.databases.waits import GREEN, NO_THREAD, Mutex, is_green
 from roost.errors import Busy, CannotOpen, Closed
@@ -47,6 +47,7 @@ class Link:
         self.connection: Connection | None = None
         self.path, self.place = engine.file, engine.place
         self.timeout = timeout
+        self.forked = uwsgi is not None and not engine.memory
         self.using = Mutex()
         self.user = 0  # the id of the thread that uses it
         self.left = False  # its store is gone: the thread that uses the connection closes it afterwards
@@ -74,7 +75,8 @@ class Link:
                     return work(self)
                 finally:
                     try:
-                        if self.connection is not None and self.connection.broken:
+                        over = self.forked and uwsgi.worker_id() == 0  # its workers would inherit it
+                        if self.connection is not None and (over or self.connection.broken):
                             self.drop()
                     finally:
                         self.user = 0  # whatever interrupts the above
