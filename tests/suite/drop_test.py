@@ -65,6 +65,14 @@ def test_dropping_again_does_nothing(open_store: Make) -> None:
     assert store.structures() == [visits]
 
 
+def test_where_nothing_was_made_there_is_nothing_to_drop(open_store: Make) -> None:
+    store = open_store(likes)
+    store.drop(likes)
+    by_hand(store, *[f"DROP TABLE {table}" for table in store._core.known.catalog.tables])
+    store.drop(pageviews)
+    assert store.structures() == []
+
+
 def test_half_dropped_is_dropped_by_the_next(open_store: Make) -> None:
     store = open_store(baskets)
     store.alter(baskets, view=False)

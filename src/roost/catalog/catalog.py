@@ -436,7 +436,8 @@ def drop(catalog: Catalog, plans: Sequence[StructurePlan]) -> Making:
     dropped table, the call can be repeated: the entry is deleted last.
     """
     yield from lock(catalog)
-    yield from guarded(catalog.dialect, PRIVATE, writes=True)
+    if "roost_catalog" not in (yield from guarded(catalog.dialect, PRIVATE, writes=True)):
+        return
     for plan in plans:
         structure = plan.structure
         stored = yield from catalog.stored(structure.name, lock=True)
