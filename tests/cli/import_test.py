@@ -404,6 +404,10 @@ def test_a_database_that_is_locked_is_no_bad_line(
     assert visits.error == (
         "error: another connection holds the write lock\n1,000 lines are in; go on with --from-line 1002\n"
     )
+    with each_submission(monkeypatch, iter([roost.OutcomeUnknown("lost")])):
+        visits("import", "visits", "visits.csv", "--from-line", "1002", code=1)
+    unknown = "whether lines 1002 to 1501 are is not known: look before you go on with --from-line 1002"
+    assert visits.error == f"error: lost\n0 lines are in; {unknown}\n"
     visits("import", "visits", "visits.csv", "--from-line", "1002")
     assert len(held(visits)[1]) == 1500
 

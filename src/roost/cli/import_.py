@@ -245,6 +245,7 @@ class Import:
         self._waiting: list[Taken] = []
         self.from_line = from_line
         self.next_line = from_line
+        self.tried = 0  # the last line that was given to the database
         self.imported = 0
         self.skipped = 0
 
@@ -269,6 +270,7 @@ class Import:
     def flush(self) -> None:
         """Import the collected records; raise `Stopped` at a bad line that is not skipped."""
         taken, self._waiting = self._waiting, []
+        self.tried = taken[-1][0].next - 1 if taken else self.tried
         with uninterrupted():
             if self._skips:
                 self._bring_each(taken)
@@ -415,7 +417,7 @@ def _bring_in(done: Import, found: Records, file: BinaryIO, bar: Progress) -> St
         return stopped
     except (roost.Error, Failure) as error:
         message = error.message if isinstance(error, Failure) else str(error)
-        raise Failure(f"{message}\n{_so_far(done)}") from error
+        raise Failure(f"{message}\n{_so_far(done, isinstance(error, roost.OutcomeUnknown))}") from error
     except KeyboardInterrupt:
         click.echo(f"\n{_so_far(done)}", err=True)
         raise
@@ -430,9 +432,12 @@ def _size(file: BinaryIO) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def _so_far(done: Import) -> str:
+def _so_far(done: Import, unknown: bool = False) -> str:
     are = "is" if done.imported == 1 else "are"
-    return f"{counted(done.imported, 'line')} {are} in; go on with --from-line {done.next_line}"
+    rest = f"go on with --from-line {done.next_line}"
+    if unknown:
+        rest = f"whether lines {done.next_line} to {done.tried} are is not known: look before you {rest}"
+    return f"{counted(done.imported, 'line')} {are} in; {rest}"
 
 
 def _report(settings: GlobalOptions, name: str, done: Import, stopped: Stopped | None, seconds: float) -> None:
