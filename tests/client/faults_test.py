@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import linecache
 import os
 import signal
@@ -349,6 +350,7 @@ def test_after_a_fork_each_process_has_its_own_connection(server: Server, fruit:
         assert client.run(fruit.find("=", 4)) == [("4", "damson")]
 
 
+@pytest.mark.filterwarnings("ignore:unclosed")
 def test_in_another_event_loop_it_connects_anew(server: Server, fruit: Index) -> None:
     client = AsyncHandlerSocket(f"127.0.0.1:{server.read_port}", secret=server.read_secret)
 
@@ -360,6 +362,9 @@ def test_in_another_event_loop_it_connects_anew(server: Server, fruit: Index) ->
         with asyncio.Runner() as runner:
             runner.run(ask())
             runner.run(client.close())
+    asyncio.run(ask())
+    asyncio.run(client.close())  # what another loop has opened
+    gc.collect()  # warns of it here
 
 
 def test_threads_take_turns(server: Server, fruit: Index) -> None:
