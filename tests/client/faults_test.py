@@ -179,6 +179,7 @@ BROKEN = [
     b"\n",
     b"0\n",
     b"\t1\n",
+    b"1" * 5000 + b"\t1\tx\n",  # more digits than Python reads
     b"0\t3\t1\tapple\t5\n",  # more columns than were opened
     b"0\t2\t1\n",  # half a row
     b"0\t2\t1\ta\x01\n",  # a broken escape
