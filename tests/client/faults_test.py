@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import linecache
 import os
 import signal
@@ -178,6 +179,7 @@ BROKEN = [
     b"\n",
     b"0\n",
     b"\t1\n",
+    b"1" * 5000 + b"\t1\tx\n",  # more digits than Python reads
     b"0\t3\t1\tapple\t5\n",  # more columns than were opened
     b"0\t2\t1\n",  # half a row
     b"0\t2\t1\ta\x01\n",  # a broken escape
@@ -349,6 +351,7 @@ def test_after_a_fork_each_process_has_its_own_connection(server: Server, fruit:
         assert client.run(fruit.find("=", 4)) == [("4", "damson")]
 
 
+@pytest.mark.filterwarnings("ignore:unclosed")
 def test_in_another_event_loop_it_connects_anew(server: Server, fruit: Index) -> None:
     client = AsyncHandlerSocket(f"127.0.0.1:{server.read_port}", secret=server.read_secret)
 
@@ -360,6 +363,9 @@ def test_in_another_event_loop_it_connects_anew(server: Server, fruit: Index) ->
         with asyncio.Runner() as runner:
             runner.run(ask())
             runner.run(client.close())
+    asyncio.run(ask())
+    asyncio.run(client.close())  # what another loop has opened
+    gc.collect()  # warns of it here
 
 
 def test_threads_take_turns(server: Server, fruit: Index) -> None:

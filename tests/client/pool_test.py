@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
 
 import pytest
 
@@ -24,6 +27,32 @@ def test_threads_share_a_few_connections(server: Server) -> None:
 
         rows = [1, 2, 3, 4, 5] * 50
         assert [*threads.map(ask, rows)] == [[[(str(row), names[row - 1])]] * 4 for row in rows]
+
+
+def test_after_a_fork_nobody_waits_for_what_the_threads_of_the_parent_use(server: Server) -> None:
+    used, left = Barrier(3), Event()
+    find = server.index("fruit", "id", "name").find("=", 1)
+    with (
+        Pool(f"127.0.0.1:{server.read_port}", size=2, wait=1, secret=server.read_secret) as pool,
+        ThreadPoolExecutor() as threads,
+    ):
+
+        def use() -> None:
+            with pool.take() as client, client._lock:
+                used.wait()
+                left.wait()
+
+        uses = [threads.submit(use) for _ in range(2)]
+        used.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(60)
+            pool.close()
+            os._exit(0 if pool.run(find) == [("1", "apple")] else 1)
+        left.set()
+        assert os.waitpid(child, 0)[1] == 0
+        for each in uses:
+            each.result()
 
 
 def test_tasks_share_a_few_connections(server: Server) -> None:

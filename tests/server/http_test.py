@@ -88,6 +88,8 @@ def test_a_wrong_secret_is_counted_and_logged_with_where_it_came_from(tmp_path: 
         assert "guess" not in served.log
         assert metrics(served)["roost_request_errors_total", "read"] == 1
         assert metrics(served)["roost_requests_total", "read"] == 2
+        sent = len("0\t1\n3\t1\tunauth\n")
+        until(lambda: metrics(served)["roost_sent_bytes_total", "read"] == sent, "the bytes of both answers")
 
 
 def test_health_is_that_of_all_workers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,9 @@ def test_f133_what_is_no_request_is_closed_and_who_says_nothing_is_in_nobodys_wa
     with contextlib.closing(connected(served.addresses["http"][0])) as broken:
         broken.sendall(b"\0\n\n")
         assert broken.recv(1000).startswith(b"HTTP/1.0 400") or not broken.recv(1)
-    for sent in (b"\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n", b"x" * 20_000, b"GET\n\n"):
+    long, strange = b"X: " + b"x" * 9000, b"Accept: text/plain;version=x"
+    heads = [b"GET /metrics HTTP/1.1\r\n" + each + b"\r\n\r\n" for each in (long, strange)]
+    for sent in (b"\r\n\r\n", *heads, b"x" * 20_000, b"GET\n\n"):
         with contextlib.closing(connected(served.addresses["http"][0])) as client, contextlib.suppress(ConnectionError):
             client.sendall(sent)
             assert client.recv(1000) == b""

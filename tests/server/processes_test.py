@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from roost import CannotOpen
 from roost.databases.addresses import Address
-from roost.server.listeners import listen
+from roost.server.listeners import Listener, listen
 from tests.campaigns.processes import until
 from tests.server.conftest import Serve
 from tests.server.serving import Serving, alive, connected
+from tests.servers import free_port
 
 
 def test_every_address_is_announced_and_served_by_all_workers(serve: Serve, tmp_path: Path) -> None:
@@ -176,6 +181,47 @@ def test_an_address_that_is_taken_is_told(serve: Serve, tmp_path: Path, monkeypa
         listen("read", Address.parse("192.0.2.1:1"), 1)
 
 
+def _at_once(place: str) -> list[Listener]:
+    def attempt(_: int) -> list[Listener]:
+        with contextlib.suppress(CannotOpen):
+            return listen("read", Address.parse(place), 1)
+        return []
+
+    with ThreadPoolExecutor(2) as threads:
+        return [*itertools.chain(*threads.map(attempt, range(2)))]
+
+
+def test_of_two_that_begin_at_the_same_time_one_listens_at_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+
+    class Slow(socket.socket):
+        def listen(self, *given: int) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait()  # until both have bound it
+            both.abort()
+            super().listen(*given)
+
+    monkeypatch.setattr("roost.server.listeners.PATIENCE", 0.0)
+    monkeypatch.setattr("socket.socket", Slow)
+    found = _at_once(f"127.0.0.1:{free_port()}")
+    for each in found:
+        each.close()
+    assert len(found) == 1
+
+
+def test_of_two_that_begin_at_the_same_time_one_listens_at_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.server.listeners.PATIENCE", 0.0)
+    for n in range(200):
+        with socket.socket(socket.AF_UNIX) as left:  # by one that was killed
+            left.bind(f"{tmp_path}/{n}")
+        found = _at_once(f"unix:{tmp_path}/{n}")
+        for each in found:
+            each.close()
+        assert len(found) == 1
+
+
 def test_a_path_that_somebody_else_has_taken_stays(tmp_path: Path) -> None:
     address = Address.parse(f"unix:{tmp_path}/s")
     (listener,) = listen("read", address, 1)
@@ -272,6 +318,7 @@ def test_systemd_is_told(serve: Serve, tmp_path: Path) -> None:
         assert manager.recv(100) == b"READY=1"
         served.stop()
         assert manager.recv(100) == b"STOPPING=1"
+    assert serve(env={"NOTIFY_SOCKET": str(tmp_path / "gone")}).stop() == 0
 
 
 def test_a_signal_before_it_is_ready_ends_it(tmp_path: Path, serve: Serve) -> None:

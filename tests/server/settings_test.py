@@ -57,6 +57,11 @@ def test_an_unknown_host_is_named() -> None:
         Address.parse("nowhere.invalid:1").resolve()
 
 
+def test_a_timeout_that_no_server_takes_is_none() -> None:
+    assert load(None, {}, {"timeout": "999999"}).timeout == 999_999
+    assert load(None, {}, {"timeout": "1e8"}).timeout == 0
+
+
 def test_the_later_source_wins(tmp_path: Path) -> None:
     config = tmp_path / "roost.toml"
     config.write_text('url = "sqlite:///file.db"\nworkers = 3\nslow = 0.5\nread = ["127.0.0.1:1", "unix:/run/r"]\n')

@@ -166,7 +166,7 @@ class _Exchange:
 
     def _take(self, request: Request[Any] | None, place: int | None, answer: bytes, outcomes: Outcomes) -> None:
         code, *tokens = answer.split(SEPARATOR)
-        if not code.isdigit() or not tokens:
+        if not code.isdigit() or len(code) > 10 or not tokens:
             raise Broken(f"{answer[:40]!r} is not an answer")
         refused = self._refusal(int(code), tokens) if code != b"0" else None
         if request is None:

@@ -137,9 +137,7 @@ class HandlerSocket(Connection[_Wire], Client):
         """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
         deadline = Deadline(self._timeout)
         asked = checked(requests)
-        if os.getpid() != self._process:
-            self._renew()
-            self._drop()  # closes this process's copy of the socket; the parent's stays connected
+        self._leave_parent()
         if not self._lock.acquire(timeout=-1 if self._timeout is None else self._timeout):
             return self._in_use(asked)
         try:
@@ -156,8 +154,14 @@ class HandlerSocket(Connection[_Wire], Client):
         finally:
             self._lock.release()
 
+    def _leave_parent(self) -> None:
+        if os.getpid() != self._process:
+            self._renew()
+            self._drop()  # closes this process's copy of the socket; the parent's stays connected
+
     def close(self) -> None:
         """Close the connection. The next request makes a new one."""
+        self._leave_parent()
         with self._lock:
             self._drop()
 
@@ -178,6 +182,10 @@ class Pool(Client):
     def __init__(self, address: str, *, size: int = 8, wait: float | None = 10.0, **options: Unpack[Options]) -> None:
         self._all = connections(HandlerSocket, address, size, wait, options)
         self._wait = wait
+        self._renew()
+
+    def _renew(self) -> None:
+        self._process = os.getpid()
         self._free: queue.LifoQueue[HandlerSocket] = queue.LifoQueue()  # the connection used last is taken first
         for each in self._all:
             self._free.put(each)
@@ -185,14 +193,17 @@ class Pool(Client):
     @contextmanager
     def take(self) -> Iterator[HandlerSocket]:
         """Take a connection for exclusive use while the block runs. Raises: Busy if none becomes free in time."""
+        if os.getpid() != self._process:
+            self._renew()  # what the parent's threads had taken is free here
+        free = self._free
         try:
-            taken = self._free.get(timeout=self._wait)
+            taken = free.get(timeout=self._wait)
         except queue.Empty:
             raise Busy(f"none of {len(self._all)} connections became free within {self._wait:g} s") from None
         try:
             yield taken
         finally:
-            self._free.put(taken)
+            free.put(taken)
 
     def pipeline(self, requests: Iterable[Request[T]]) -> list[T | Error]:
         """Send many requests on one free connection; see `Client.pipeline`. Raises: Busy."""
@@ -318,12 +329,7 @@ class AsyncHandlerSocket(Connection[_AsyncWire], AsyncClient):
         """Send many requests at once, and return their outcomes in the same order; see `Client.pipeline`."""
         deadline = Deadline(self._timeout)
         asked = checked(requests)
-        home = (asyncio.get_running_loop(), os.getpid())
-        if self._home != home:
-            self._renew()
-            self._home = home
-            self._wire = None  # not closed, since it belongs to the other loop or process
-            self._ids.clear()
+        self._settle()
         try:
             async with asyncio.timeout(self._timeout):
                 await self._lock.acquire()
@@ -337,8 +343,17 @@ class AsyncHandlerSocket(Connection[_AsyncWire], AsyncClient):
         finally:
             self._lock.release()
 
+    def _settle(self) -> None:
+        home = (asyncio.get_running_loop(), os.getpid())
+        if self._home != home:
+            self._renew()
+            self._home = home
+            self._wire = None  # not closed, since it belongs to the other loop or process
+            self._ids.clear()
+
     async def close(self) -> None:
         """Close the connection. The next request makes a new one."""
+        self._settle()
         async with self._lock:
             self._drop()
 

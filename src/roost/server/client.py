@@ -253,7 +253,9 @@ class Client(asyncio.Protocol):
         if self.gone:
             return
         self._held = False
-        self.transport.write(self.codec.encode(answer))
+        data = self.codec.encode(answer)
+        self.counters.bytes_out += len(data)
+        self.transport.write(data)
         if self.session.wrong >= TRIES:
             log.warning("a connection sent %d wrong secrets and is closed", self.session.wrong)
             self.transport.close()

@@ -115,7 +115,7 @@ class Http:
                 writer.transport.set_write_buffer_limits(0)
                 async with asyncio.timeout(PATIENCE):
                     await writer.drain()
-        except (TimeoutError, OSError, EOFError, ValueError):
+        except (TimeoutError, OSError, EOFError, ValueError, TypeError):  # the last one for a strange `Accept`
             log.debug("a client of /metrics or /healthz broke off", exc_info=True)
         finally:
             writer.transport.abort()  # the answer, if there is one, has been taken

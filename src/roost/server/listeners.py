@@ -6,6 +6,7 @@ The supervisor keeps the sockets open, so clients in their queues survive the de
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import ssl
@@ -104,9 +105,9 @@ def _listen_at_port(service: Service, family: socket.AddressFamily, where: tuple
             if len(made) > 1:
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             each.bind(made[0].getsockname() if len(made) > 1 else where)
-            if SPREADS:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             each.listen(BACKLOG)
+            if SPREADS:  # not before it listens, or two that bind the port at the same time would both listen there
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except BaseException:
         for each in made:
             each.close()
@@ -116,14 +117,19 @@ def _listen_at_port(service: Service, family: socket.AddressFamily, where: tuple
 
 
 def _listen_at_path(service: Service, address: Address) -> Listener:
-    _remove_what_nobody_listens_at(address.path)
+    folder = os.open(os.path.dirname(address.path) or ".", os.O_RDONLY)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # Two that start at the same time would each remove what the other has made and does not listen at yet.
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        _remove_what_nobody_listens_at(address.path)
         made.bind(address.path)
         made.listen(BACKLOG)
     except BaseException:
         made.close()
         raise
+    finally:
+        os.close(folder)
     return Listener(service, address, [made], os.lstat(address.path))
 
 

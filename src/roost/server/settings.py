@@ -83,6 +83,11 @@ def _seconds(value: object) -> float:
     return found
 
 
+def _limit(value: object) -> float:
+    found = _seconds(value)
+    return found if found < 10**6 else 0.0  # servers refuse longer ones
+
+
 def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -126,6 +131,7 @@ Secret = Annotated[str | None, _secret, "TEXT"]
 Whole = Annotated[int, _whole, "N"]
 Bytes = Annotated[int, _bytes, "BYTES"]
 Seconds = Annotated[float, _seconds, "SECONDS"]
+Limit = Annotated[float, _limit, "SECONDS"]
 Flag = Annotated[bool, _flag, "BOOL"]
 Addresses = Annotated[tuple[Address, ...], _addresses, "ADDRESS,…"]
 OneAddress = Annotated[Address | None, _address, "ADDRESS"]
@@ -183,7 +189,7 @@ class Settings:
     max_indexes: Whole = _setting(1024, "Indexes that one connection may open.")
     max_unanswered: Bytes = _setting(2**20, "Bytes of unread answers beyond which nothing more is read from a client.")
     max_answer: Bytes = _setting(64 * 2**20, "The largest answer to one request, and the longest value, in bytes.")
-    timeout: Seconds = _setting(5.0, "How long one request may take in the database; 0: no limit.")
+    timeout: Limit = _setting(5.0, "How long one request may take in the database; 0: no limit.")
     auth_timeout: Seconds = _setting(
         60.0, "How long a connection may take to send the secret, if there is one; 0: no limit."
     )

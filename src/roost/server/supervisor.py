@@ -37,7 +37,7 @@ def notify(state: str) -> None:
     where = os.environ.get("NOTIFY_SOCKET", "")
     if where.startswith(("/", "@")):
         place = "\0" + where[1:] if where.startswith("@") else where
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:  # it may be gone
             teller.connect(place)
             teller.send(state.encode())
 
