@@ -42,7 +42,7 @@ class Replicas:
 
     def __init__(self, staleness: float | None) -> None:
         self.staleness = staleness
-        self.wrote = 0.0  # by the monotonic clock: when a write of this store was answered last
+        self.wrote = 0.0  # by the monotonic clock: when this store was last answered by a server that writes
         self.joined: dict[int, Callable[[], bool]] = {}  # see `joins`
         self.answered: dict[str, float] = {}  # by Galera's nodes: when a call was answered there last
         self._known = -math.inf, ""  # when the primary was asked for its position, and its answer
