@@ -70,6 +70,29 @@ def names(kind: str) -> str:
     return {"postgresql": "PostgreSQL", "mariadb": "MariaDB and MySQL", "mysql": "MariaDB and MySQL"}[kind]
 
 
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb", "mysql"])
+def test_a_process_starts_whose_account_may_not_replace_the_programs_of_another_version(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with accounts(kind) as (url, deploy, app), contextlib.closing(clients.connect(url)) as sql:
+        program = "pageviews_increment"
+        if kind == "postgresql":
+            sql.execute(f"ALTER FUNCTION {program}(text, bigint) SECURITY INVOKER")
+        else:
+            sql.execute(f"ALTER PROCEDURE {program} COMMENT 'a program, made by Roost: 0 of pageviews'")
+        with roost.Store(app) as store:
+            store.create(*STRUCTURES)
+            store.run(pageviews.add("/home"))
+            assert "pageviews is of another version" in caplog.text
+            with roost.Store(deploy) as other:
+                assert {each.rule for each in other.check()} == {"program"}
+                other.create(*STRUCTURES)
+                assert other.check() == []
+            sql.execute(f"DROP {'FUNCTION' if kind == 'postgresql' else 'PROCEDURE'} {program}")
+            with pytest.raises(roost.Error, match="denied"):
+                store.create(*STRUCTURES)
+
+
 @pytest.mark.parametrize("kind", CALLS)
 def test_the_rights_on_the_page_suffice(kind: str) -> None:
     with accounts(kind) as (_, deploy, app):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +18,8 @@ from tests import servers
 from tests.clusters.conftest import PAIRS
 from tests.clusters.replicas import Pair, mariadb_follow, mariadb_replicating, on, run_as_standby, wait_for
 from tests.lengths import WHOLE
-from tests.suite.shapes import likes, pageviews, visits
+from tests.suite import clients
+from tests.suite.shapes import Egg, baskets, likes, pageviews, visits
 
 pages = roost.Cache("pages", value=str)
 
@@ -116,6 +118,55 @@ def test_who_joins_a_batch_of_reads_that_has_begun_reads_what_was_answered(
         monkeypatch.setattr(kind, "begin", begin)
         store.run_all(pageviews.total("/x"), pageviews.total("/y"))
         assert joined[0].result() == (2, 0)
+
+
+def test_what_was_answered_inside_of_a_transaction_is_read_once_that_commits(pair: Pair) -> None:
+    with roost.Store(f"{pair.url('app')}?reads=replica&staleness=1000", timeout=30) as store:
+        store.create(pageviews)
+        store.run(pageviews.add("/"))
+        wait_for(lambda: store.run(pageviews.total("/")) == 1 and is_read(store))
+        with contextlib.closing(clients.connect(f"{pair.first.url}/app")) as connection:
+            for n in range(3):
+                wait_for(lambda: store.run(pageviews.total("/")) == n + 1 and is_read(store))  # noqa: B023
+                stand(pair)
+                assert store.run(pageviews.total("/")) == n + 1
+                connection.execute("BEGIN")
+                assert store.on(connection).run(pageviews.increment("/")) == n + 2
+                assert store.run(pageviews.total("/")) == n + 1
+                connection.commit()
+                assert store.run(pageviews.total("/")) == n + 2
+                go(pair)
+
+
+def test_a_refusal_and_what_the_primary_answered_are_answers_too(pair: Pair) -> None:
+    with (
+        roost.Store(pair.url("app"), timeout=30) as other,
+        roost.Store(f"{pair.url('app')}?reads=replica&staleness=1000", timeout=30) as store,
+    ):
+        other.create(baskets, pageviews)
+        wait_for(lambda: store.run_all(baskets.get(1, 2), pageviews.total("/")) and is_read(store))
+        stand(pair)
+        other.run(baskets.add(Egg(1, 2)))
+        assert store.run(baskets.get(1, 2)) is None  # as old as the URL allows
+        with pytest.raises(roost.Duplicate):
+            store.run(baskets.add(Egg(1, 2)))
+        assert store.run(baskets.get(1, 2)) == Egg(1, 2)
+
+        go(pair)
+        wait_for(lambda: store.run(baskets.get(1, 2)) and is_read(store))
+        stand(pair)
+        other.run(pageviews.add("/"))
+        assert store.run(pageviews.total("/")) == 0
+        core: Any = store._core
+        for n in (1, 2):  # by an operation by itself, and by a batch
+            core._readers[0].connection.broken = True  # it was lost, and the primary is read for a while
+            core.engine.replicas.leave()
+            asked = [pageviews.total("/"), baskets.count(1)]
+            assert (store.run(asked[0]) if n == 1 else store.run_all(*asked)[0]) == n
+            assert not is_read(store)
+            core.engine.replicas._late = 0.0
+            assert store.run(pageviews.total("/")) == n
+            other.run(pageviews.add("/"))
 
 
 def test_a_replica_that_hangs_is_left_for_the_primary(pair: Pair) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from roost.dialects.dialect import Control, Dialect, Row, Statement, Wanted, execute, fetch
+from roost.dialects.mariadb_definers import may
 from roost.dialects.postgresql import FOREIGN
 from roost.errors import Conflict, Invalid, Mismatch, StatementFailed
 from roost.structures import making
@@ -14,6 +16,8 @@ from roost.structures.plan import StructurePlan, definition_of
 from roost.structures.structure import difference, facts_of
 from roost.types.column_types import ColumnType
 from roost.types.columns import NAME_LENGTH, Column
+
+log = logging.getLogger("roost")
 
 Making = Generator[Wanted, Any, None]
 
@@ -87,6 +91,11 @@ COLUMNS = {
     "postgresql": "SELECT attname, replace(format_type(atttypid, atttypmod), '\"', ''), attnotnull::integer,\n"
     "    atthasdef::integer FROM pg_attribute\n"
     "  WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+}
+# The role that an account acts as, of which its own privileges do not tell, and whether it may make functions.
+MAKES = {
+    "mariadb": "SELECT NULLIF(CONCAT(CURRENT_ROLE()), 'NONE'), FALSE",
+    "postgresql": "SELECT current_user::text, has_schema_privilege(current_schema()::text, 'CREATE'::text)",
 }
 CHANGE = "UPDATE roost_catalog SET version = version + 1, definition = ? WHERE name = ?"
 INVISIBLE = "is not visible"  # another transaction has made it since the snapshot of this one
@@ -376,12 +385,34 @@ def _is_made(
         missing, stale, former = yield from _compared(catalog, plans, exact)
     except Mismatch:
         return None  # another process may be altering it: compared again under the lock
-    if missing or stale:
+    if missing:
         return None
+    shown = []
     for plan in plans if view else ():
         if plan.has_view and plan.structure.name not in former and not (yield from making.is_made(plan)):
-            return None
+            shown.append(plan)
+    if (stale or shown) and (exact or not (yield from _is_of_others(catalog.dialect, stale, shown))):
+        return None
     return former
+
+
+def _is_of_others(
+    dialect: Dialect, stale: Sequence[StructurePlan], shown: Sequence[StructurePlan]
+) -> Generator[Wanted, Any, bool]:
+    # Whether these programs and views are there, of another version, and another account's to replace: a process of the
+    # older version may start during an upgrade.
+    role, makes = (yield from fetch(MAKES[dialect.family]))[0]
+    if makes or (dialect.family == "mariadb" and (role or (yield from may("CREATE ROUTINE")))):
+        return False
+    for plan in stale:
+        if {each.name for each in plan.routines} > {*(yield from making.found_programs(plan, plan.routines))}:
+            return False
+    for plan in shown:
+        if {*(yield from making.found_view(plan)).objects} != {*(yield from making.wanted_view(plan)).objects}:
+            return False
+    names = ", ".join(sorted({plan.structure.name for plan in (*stale, *shown)}))
+    log.warning("what is made of %s is of another version of Roost, and not this account's to replace", names)
+    return True
 
 
 def _was_stored(catalog: Catalog, plan: StructurePlan, definition: str) -> Generator[Wanted, Any, bool]:

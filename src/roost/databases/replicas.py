@@ -42,7 +42,8 @@ class Replicas:
 
     def __init__(self, staleness: float | None) -> None:
         self.staleness = staleness
-        self.wrote = 0.0  # by the monotonic clock: when a write of this store was answered last
+        self.wrote = 0.0  # by the monotonic clock: when this store was last answered by a server that writes
+        self.joined: dict[int, Callable[[], bool]] = {}  # see `joins`
         self.answered: dict[str, float] = {}  # by Galera's nodes: when a call was answered there last
         self._known = -math.inf, ""  # when the primary was asked for its position, and its answer
         self._late = 0.0  # the time until which the primary is read
@@ -61,9 +62,10 @@ class Replicas:
     def is_up(self, connection: Any) -> bool:
         """Return whether a replica has all data that a read must see; wait briefly for it to catch up."""
         assert self.staleness is not None
+        self._end_joined()
         asked, position = self._known
         now = time.monotonic()
-        if asked <= max(now - self.staleness, self.wrote):
+        if self.joined or asked <= max(now - self.staleness, self.wrote):
             position = _ask_primary(connection)
             self._known = now, position
         if position != connection.reached:
@@ -72,6 +74,21 @@ class Replicas:
                 return False
             connection.reached = position
         return True
+
+    def joins(self, number: int, is_open: Callable[[], bool]) -> None:
+        """Note that a call has written on a connection of the application's, which may yet commit it.
+
+        number: the connection's. is_open: whether its transaction may not have ended.
+        """
+        self._end_joined()
+        self.joined[number] = is_open
+
+    def _end_joined(self) -> None:
+        for number, is_open in [*self.joined.items()]:
+            if not is_open():
+                if self.joined.get(number) is is_open:
+                    self.joined.pop(number, None)
+                self.wrote = time.monotonic()
 
 
 class ServerEngine(Engine):

@@ -317,6 +317,7 @@ class ServerConnection(Reconnecting):
                 self._parts -= 1
             case Control.COMMIT if self._begin or self._over:
                 self._begin, self._over = [], False  # nothing was sent, or all
+                self.answered(wrote=False)
             case Control.COMMIT:
                 self.wait.pause()
                 self._commits = True
@@ -423,7 +424,7 @@ class ServerConnection(Reconnecting):
 
     def answered(self, *, wrote: bool) -> None:
         """Note that callers are about to be told what this server has: later reads have it, too."""
-        if wrote:
+        if wrote or not self.raw.replica:
             self.engine.replicas.wrote = time.monotonic()
 
     def begins(self) -> None:

@@ -21,11 +21,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from roost.databases.engine import Engine, Trace, adrive, at_fork, whole
+from roost.databases.replicas import ServerEngine
 from roost.databases.waits import Mutex
 from roost.dialects.dialect import Control, Exchange, Row, Statement, Together, Wanted, collect, render
 from roost.errors import CannotOpen, Invalid
@@ -296,7 +298,18 @@ def _caller_of(connection: Any, engine: Engine, awaits: bool) -> Play:
             async with turn(connection, asyncio.Lock):
                 await call(connection, engine, awaits, work, writes)
 
-    return on
+    if not isinstance(engine, ServerEngine) or not engine.stale:
+        return on
+    replicas = engine.replicas
+
+    async def noted(work: Work, writes: bool) -> None:
+        try:
+            await on(work, writes)
+        finally:
+            if writes:
+                replicas.joins(id(connection), partial(_is_open, _weakly(connection)))
+
+    return noted
 
 
 def _function_of(kind: _Kind) -> Callable[[Any, Engine, bool, Work, bool], Coroutine[Any, Any, None]]:
@@ -344,6 +357,26 @@ async def _session(session: Any, engine: Engine, awaits: bool, work: Work, write
     # On the connection of a Session's transaction; or on this thread's, or task's, of a scoped one.
     below = session() if callable(session) else await settled(session.connection())
     await _caller_of(below, engine, awaits)(work, writes)
+
+
+def _weakly(raw: Any) -> Callable[[], Any]:
+    try:
+        return ref(raw)
+    except TypeError:  # what asyncpg's pool lends
+        return lambda: raw
+
+
+def _is_open(found: Callable[[], Any]) -> bool:
+    # Whether the transaction on a driver's connection may not have ended yet.
+    raw = found()
+    try:
+        if hasattr(raw, "is_in_transaction"):  # asyncpg
+            return bool(raw.is_in_transaction())
+        if hasattr(raw, "info"):  # psycopg
+            return raw.info.transaction_status in (1, 2, 3)
+        return bool(raw.get_transaction_status() if hasattr(raw, "get_transaction_status") else raw.server_status & 1)
+    except Exception:  # it was closed, or is gone
+        return False
 
 
 def _is_lost(raw: Any, error: BaseException | None) -> bool:

@@ -321,7 +321,9 @@ class PostgreSQLConnection(ServerConnection):
     def ask(self, sql: str, row: Row, by_settings: bool) -> list[Row]:
         self._mark = ""
         self.stay()
-        return self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
+        rows = self._at_once(sql, row, local(self.raw.info, self.raw.pooled) if by_settings else "")
+        self.answered(wrote=False)
+        return rows
 
     def exchanged(self, exchange: Exchange) -> int:
         """Begin, do the work and commit in one text. Return the number that was written.
