@@ -14,7 +14,8 @@ from typing import Any
 from roost.batching.atoms import Atom
 from roost.batching.once import Once
 from roost.batching.stats import Stats
-from roost.catalog.catalog import COLUMNS, Catalog, owned
+from roost.catalog.catalog import COLUMNS, Catalog
+from roost.catalog.private import owned
 from roost.dialects.dialect import Dialect, Exchange, Row, Statement, Wanted, fetch, query
 from roost.errors import Error, Invalid, Mismatch, Missing, StatementFailed
 from roost.structures.index.plan import IndexPlan

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from roost.capping.cap import EPOCHS, Asking, ForeignKeys, Words, answered, check_unit, tells_no_time
-from roost.catalog.catalog import CHANGE, Catalog, guarded, make_private
-from roost.catalog.catalog import PRIVATE as CATALOG
+from roost.catalog.catalog import CHANGE, Catalog, make_private
+from roost.catalog.private import PRIVATE as CATALOG
+from roost.catalog.private import guarded
 from roost.dialects.dialect import Control, Row, Statement, Wanted, execute, fetch, query
 from roost.errors import Invalid, Missing, StatementFailed
 from roost.structures.adopted import Adopted, Cap

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 from roost.capping.adoption import KEPT, Adoption, Column
 from roost.capping.cap import Asking, answered
 from roost.capping.mariadb_sql import AT, CUT, NTH, NUMBER, MariaDBWords
-from roost.catalog.catalog import guarded, strange
+from roost.catalog.private import guarded, strange
 from roost.dialects.dialect import Gather, Row, Statement, Template, execute, fetch
 from roost.dialects.mariadb import MARIADB, compared
 from roost.dialects.mariadb_definers import mighty, powerless

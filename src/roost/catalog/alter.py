@@ -11,7 +11,8 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from roost.catalog.catalog import CHANGE, COLUMNS, PRIVATE, Catalog, former_definitions, guarded, lock
+from roost.catalog.catalog import CHANGE, COLUMNS, Catalog, former_definitions, lock
+from roost.catalog.private import PRIVATE, guarded
 from roost.dialects.dialect import Control, Dialect, Statement, Wanted, execute, fetch
 from roost.errors import Busy, Error, Invalid, Missing
 from roost.structures import making

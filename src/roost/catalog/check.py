@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roost.catalog.catalog import COLUMNS, PRIVATE, Catalog, listed, strange
+from roost.catalog.catalog import COLUMNS, Catalog, listed
+from roost.catalog.private import PRIVATE, strange
 from roost.dialects.conditions import no_utf8, wrong
 from roost.dialects.dialect import Statement, fetch
 from roost.errors import Invalid

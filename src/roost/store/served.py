@@ -19,7 +19,7 @@ from roost.batching.batch import NOWAIT, Batch, Part, retried
 from roost.batching.known import Known
 from roost.batching.once import Once
 from roost.batching.stats import Stats
-from roost.catalog.catalog import owned
+from roost.catalog.private import owned
 from roost.databases.engine import Events, Undone, drive
 from roost.dialects import Control, Dialect, Statement
 from roost.errors import Busy, CannotOpen, Error, Mismatch, Missing, StatementFailed

@@ -9,7 +9,8 @@ from unittest import TestCase
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from roost.batching.known import Known
-from roost.catalog.catalog import guarded, listed
+from roost.catalog.catalog import listed
+from roost.catalog.private import guarded
 from roost.contrib.django.address import dialect_of
 from roost.contrib.django.executor import run_atomic
 from roost.dialects import Statement, Template
