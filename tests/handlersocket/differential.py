@@ -126,6 +126,9 @@ class Lite(Side):
     def drop(self, table: Table) -> None:
         self._connection.execute(f"DROP TABLE {table.name}")
 
+    def close(self) -> None:
+        self._connection.close()
+
 
 def _bytes(value: object) -> bytes | None:
     if value is None or isinstance(value, bytes):

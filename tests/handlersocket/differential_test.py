@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,8 @@ def test_random_requests_differ_from_the_original_by_rules_alone(
     with ExitStack() as stack:
         if other == "a file":
             server = stack.enter_context(served(tmp_path / "hst.db"))
-            found = compare(seed, REQUESTS, original, Lite(tmp_path / "hst.db", server), tag=f"t{seed}x")
+            lite = stack.enter_context(closing(Lite(tmp_path / "hst.db", server)))
+            found = compare(seed, REQUESTS, original, lite, tag=f"t{seed}x")
         else:
             twin = Twin(handlersocket_plugin)
             twin.ports = stack.enter_context(served_at(twin.url))

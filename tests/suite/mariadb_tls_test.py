@@ -99,18 +99,35 @@ def test_a_server_is_verified_where_that_is_asked_for(authority: tuple[Path, ser
     assert cipher(f"{url}?ssl_mode=REQUIRED").startswith("TLS_")
 
 
+class Ready:
+    """What a task of `roost serve` waits by, of a socket that is always ready."""
+
+    def waits(self) -> bool:
+        return True
+
+    def until(self, events: int, _: float) -> int:
+        return events
+
+    def received(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("size", [1, 2**20])  # what is sent at once, and what is not
 def test_a_connection_that_breaks_leaves_no_error_to_others_of_its_thread(
-    authority: tuple[Path, servers.Server],
+    authority: tuple[Path, servers.Server], size: int
 ) -> None:
     """On Python 3.14 `roost serve` took every new connection for broken then: `unavailable`, `unknown`."""
-    engine = open_engine(authority[1].database("broken"), timeout=60.0, trace=None, random=Random(1))
+    engine = open_engine(authority[1].database(f"broken_{size}"), timeout=60.0, trace=None, random=Random(1))
     assert isinstance(engine, MariaDBEngine)
     broken, sound = engine.open(60.0), engine.open(60.0)
     number = broken.thread_id()  # type: ignore[no-untyped-call]
     sound.results(f"KILL {number}")
     until(lambda: not sound.results(f"SELECT 1 FROM information_schema.processlist WHERE id = {number}")[0], "its end")
+    broken.watch = Ready()
     with pytest.raises(pymysql.OperationalError):
-        broken.results("SELECT 1")
+        broken.results(f"SELECT '{'x' * size}'")
     sock: Any = sound._sock  # type: ignore[attr-defined]
     sock.setblocking(False)
     with pytest.raises(ssl.SSLWantReadError):
