@@ -146,6 +146,21 @@ def test_what_mariadb_says_decides_where_the_number_does_not(
 
 
 @pytest.mark.parametrize(
+    ("number", "message", "tables"),
+    [
+        (1064, f"Trigger 'roost_seen_deleted' has an error in its body: '{SYNTAX}'", "roost_seen_rows"),
+        (1064, f"Unknown trigger has an error in its body: '{SYNTAX}'", "roost_visits_rows"),
+        (1146, "Table 'my-app.h' doesn't exist", "roost_visits_rows"),
+        (1146, "Table 'my-app.theirs' doesn't exist", ""),
+        (1064, SYNTAX, ""),
+    ],
+)
+def test_a_trigger_that_a_node_of_galera_takes_for_broken_is_known(number: int, message: str, tables: str) -> None:
+    call = "CALL roost_visits_add_all_5a71363a('[]')"
+    assert mariadb.unparsed(pymysql.ProgrammingError(number, message), call) == tables
+
+
+@pytest.mark.parametrize(
     ("state", "message", "sql", "kind"),
     [
         ("42P01", 'relation "roost_visits_rows" does not exist', "", roost.Missing),

@@ -84,9 +84,10 @@ FAILURES = table(
 )
 
 # A node of Galera that ends a transaction while it reads a table's triggers for it takes them for broken from then on:
-# they "have an error in their body", which the next one is told who meets that instance of the table in its cache.
-UNPARSED = 1064
-BODY = re.compile(r"(?:Trigger 'roost_(\w+)_deleted'|Unknown trigger) has an error in its body")
+# they "have an error in their body", or an alias in it is no table (1146), which the next one is told who meets that
+# instance of the table in its cache.
+UNPARSED = (1064, 1146)
+BODY = re.compile(r"(?:Trigger 'roost_(\w+)_deleted'|Unknown trigger) has an error in its body|Table '[^']+\.h' does")
 # The structures of a statement, whose trigger the error may not name.
 NAMED = re.compile(r"\broost_(\w+)_rows\b|\bCALL (?:roost_)?(\w+?)_[a-z]+(?:_all)?(?:_[0-9a-f]{8})?\(")
 
@@ -94,7 +95,7 @@ NAMED = re.compile(r"\broost_(\w+)_rows\b|\bCALL (?:roost_)?(\w+?)_[a-z]+(?:_all
 def unparsed(error: Exception, sql: str) -> str:
     """Return the tables of Roost's whose triggers a node of Galera takes for broken; "" where the error is another."""
     found = BODY.search(str(error))
-    if error.args[:1] != (UNPARSED,) or found is None:
+    if found is None or error.args[0] not in UNPARSED:
         return ""
     names = {found[1]} if found[1] else {rows or called for rows, called in NAMED.findall(sql)}
     return ", ".join(sorted([f"roost_{name}_rows" for name in names]))
@@ -116,7 +117,7 @@ def meaning(code: int, message: str, kind: str = "", sql: str = "") -> Failure:
     """Return what an error means. kind: the name of the driver's class."""
     if code in (1142, 1044, 1227, 1370) and VIEW.match(sql):
         return TO_VIEW
-    if code == UNPARSED and UNREAD.search(message):
+    if code in UNPARSED and UNREAD.search(message):
         return Failure(Conflict)
     if code == NO_SAVEPOINT and "roost_joined" in message:
         return GONE

@@ -197,7 +197,8 @@ class MySQLWords(ServerWords):
         if updates and self.dialect.name == "mariadb":
             # From 11 on an UPDATE of one table that is interrupted (KILL QUERY, a limit) before it has found its rows
             # has changed none of them, without an error. One of two tables fails then.
-            work += f"; IF ROW_COUNT() = 0 THEN {work.replace(' SET', ', (SELECT 1) one SET', 1)}; END IF"
+            again = work.replace(" SET", ", (SELECT 1) one SET", 1)
+            work += f" /*M!110000 ; IF ROW_COUNT() = 0 THEN {again}; END IF */"
         return work + (f"; SET {self[counts]} = ROW_COUNT()" if counts else "")
 
     def _put(self, step: steps.Put) -> str:
