@@ -115,7 +115,7 @@ class Http:
                 writer.transport.set_write_buffer_limits(0)
                 async with asyncio.timeout(PATIENCE):
                     await writer.drain()
-        except (TimeoutError, OSError, EOFError, ValueError, TypeError):  # the last one for a strange `Accept`
+        except (TimeoutError, OSError, EOFError, ValueError):
             log.debug("a client of /metrics or /healthz broke off", exc_info=True)
         finally:
             writer.transport.abort()  # the answer, if there is one, has been taken
@@ -125,7 +125,10 @@ class Http:
         if method not in ("GET", "HEAD"):
             return "405 Method Not Allowed", TEXT, b"there are GET and HEAD\n"
         if path == "/metrics":
-            encode, kind = choose_encoder(accept)
+            try:
+                encode, kind = choose_encoder(accept)
+            except TypeError as error:  # it compares the version of a type with numbers
+                raise ValueError(f"{accept!r} names a type without a version") from error
             return "200 OK", kind, encode(self._registry)
         if path != "/healthz":
             return "404 Not Found", TEXT, b"there are /metrics and /healthz\n"
