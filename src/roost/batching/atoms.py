@@ -33,8 +33,8 @@ class Atom:
     """The operations of one call: all or none of them are committed."""
 
     __slots__ = (
-        *("begun", "deadline", "done", "error", "future", "once", "operations", "results", "size", "slow_path"),
-        "writes",
+        *("begun", "deadline", "done", "error", "future", "once", "operations", "place", "results", "size"),
+        *("slow_path", "writes"),
     )
 
     def __init__(self, operations: Sequence[Operation[Any]], once: str | None = None) -> None:
@@ -55,7 +55,8 @@ class Atom:
         self.once = once  # the token with which they run only once
         self.writes = writes
         self.size = size
-        self.results: Sequence[Any] = ()
+        self.results: Sequence[Any] = ()  # of the whole batch, in which this atom's have their place
+        self.place = 0
         self.error: BaseException | None = None
         self.done = False
         self.slow_path: int | None = None  # the slow-path queue in which it must wait for a lock
@@ -71,10 +72,13 @@ class Atom:
                 raise self.error
             finally:
                 self.error = None  # breaks a reference cycle: the raised error refers to this frame
-        return tuple(self.results)
+        return tuple(self.results[self.place : self.place + len(self.operations)])
 
     def weight(self) -> int:
-        return sum([_weight(op.args) for op in self.operations])
+        weight = 0
+        for op in self.operations:
+            weight += _weight(op.args)
+        return weight
 
 
 def _weight(values: tuple[Any, ...]) -> int:
@@ -128,15 +132,12 @@ def answer(atoms: Sequence[Atom], results: list[Any]) -> bool:
             errors = True
     place = 0
     for atom in atoms:
-        if len(atom.operations) == 1:
-            atom.results = (results[place],)
-            place += 1
-        else:
-            end = place + len(atom.operations)
-            atom.results = results[place:end]
-            place = end
-        # An error of an earlier attempt does not count: the operation may succeed here.
-        atom.error = next((copied(each) for each in atom.results if isinstance(each, Error)), None) if errors else None
+        atom.results, atom.place = results, place  # a list for each would be another object for the garbage collector
+        place += len(atom.operations)
+        atom.error = None  # an error of an earlier attempt does not count: the operation may succeed here
+        if errors:
+            mine = results[atom.place : place]
+            atom.error = next((copied(each) for each in mine if isinstance(each, Error)), None)
     return errors
 
 

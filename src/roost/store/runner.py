@@ -84,7 +84,9 @@ class AsyncRunner(ABC):
 
     async def run(self, operation: Operation[T], *, once: str | None = None) -> T:
         """Run one operation and return its result, or raise its error; for `once` see `Runner.run`."""
-        result: T = (await self._answer(_atom((operation,), once)))[0]
+        atom = _atom((operation,), once)
+        await self._answered(atom)
+        result: T = atom.answer[0]
         return result
 
     @overload
@@ -121,9 +123,9 @@ class AsyncRunner(ABC):
 
         once: a token for all of them, as for `run`.
         """
-        return await self._answer(_atom(operations, once)) if operations else ()
-
-    async def _answer(self, atom: Atom) -> tuple[Any, ...]:
+        if not operations:
+            return ()
+        atom = _atom(operations, once)
         await self._answered(atom)
         return atom.answer
 

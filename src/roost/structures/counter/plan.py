@@ -316,14 +316,14 @@ class CounterPlan(ProgramPlan):
         # Adds to one key are one row, unless their sum has more than 64 bits.
         merged: dict[Any, int] = {}
         for op in run:
-            for *parts, n in op.args if op.verb in RUNS else [(*op.args[0], op.args[1])]:
-                key = tuple(parts)
+            for key, n in [(row[:-1], row[-1]) for row in op.args] if op.verb in RUNS else [op.args]:
                 merged[key] = merged.get(key, 0) + n
         out = self.key_out
         while merged:
-            rows = [(*out(key), max(INT_MIN, min(INT_MAX, n))) for key, n in merged.items()]
+            left = {key: n - max(INT_MIN, min(INT_MAX, n)) for key, n in merged.items() if not INT_MIN <= n <= INT_MAX}
+            rows = [(*out(key), n - left.get(key, 0) if left else n) for key, n in merged.items()]
             yield from self._caught(run, self._added(rows, context))
-            merged = {key: left for key, n in merged.items() if (left := n - max(INT_MIN, min(INT_MAX, n)))}
+            merged = left
         return [None] * len(run)
 
     def _added(self, rows: list[Row], context: Context) -> Calling:
