@@ -98,7 +98,7 @@ def test_f8_what_is_refused_to_one_is_refused_to_nobody_else(refusing_url: str) 
     batch = [Atom(ops) for ops in asked]
     with roost.Store(refusing_url) as store:
         store._run_each(batch)
-        outcomes: list[Any] = [each.error or each.results for each in batch]
+        outcomes: list[Any] = [each.error or each.answer for each in batch]
         judge(refusing_url, asked, outcomes, culprits)
         store.run(pageviews.forget("/home"))
         for n in range(12):
@@ -150,7 +150,7 @@ def test_f8_a_right_that_is_missing_is_missed_by_those_alone_who_need_it(server_
         batch = [Atom(ops) for ops in asked]
         with roost.Store(url) as store:
             store._run_each(batch)
-        judge(server_url, asked, [each.error or each.results for each in batch], culprits)
+        judge(server_url, asked, [each.error or each.answer for each in batch], culprits)
         assert {getattr(batch[n].error, "word", None) for n in culprits} == {"denied"}
     finally:
         for table in sql.private_tables():

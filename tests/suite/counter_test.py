@@ -6,14 +6,17 @@ import contextlib
 import datetime as dt
 import random
 import re
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import psycopg
 import pymysql
 import pytest
 
 import roost
+from tests import servers
 from tests.suite.application import Application
 from tests.suite.clients import ISOLATES, Client, MariaDBClient
 from tests.suite.passing import windows_pass
@@ -101,7 +104,39 @@ def test_no_two_of_many_callers_get_the_same_total(open_store: Make, store_url: 
     stores = [open_store(*counters)]
     if store_url != "sqlite://":
         stores.append(open_store(random=random.Random(8)))
+    crowd(stores, counters)
 
+
+def test_nor_while_the_rows_of_slots_move_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roost.structures.counter.plan.MOVES", 0.5)
+    counters = [roost.Counter(f"of_{slots}", slots=slots) for slots in (1, 4)]
+    with servers.own_database("postgresql") as url, roost.Store(url) as one, roost.Store(url) as other:
+        one.create(*counters)
+        crowd([one, other], counters)
+        assert one.check() == []
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_an_increment_waits_for_rows_that_have_moved_on(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+    """And for one that is inserted at a slot's first number, by somebody who has not seen the row."""
+    monkeypatch.setattr("roost.structures.counter.plan.MOVES", 1.1)
+    moving = roost.Counter("moving", slots=slots)
+    with servers.own_database("postgresql") as url, roost.Store(url, timeout=0.2) as store:
+        store.create(moving)
+        with psycopg.connect(url) as app:
+            for _ in range(2):
+                store.on(app).run(moving.add("/home"))
+                app.commit()
+            for held in ("SELECT moving_add('/home', 1)", "INSERT INTO roost_moving_rows VALUES ('/home', 0, 1)"):
+                app.execute(held)
+                with pytest.raises(roost.Busy):
+                    store.run(moving.increment("/home"))
+                app.rollback()
+        assert store.run(moving.increment("/home")) == 3
+        assert store.check() == []
+
+
+def crowd(stores: Sequence[roost.Store], counters: Sequence[Any]) -> None:
     def increment(counter: Any, me: int) -> list[int]:
         return [stores[me % len(stores)].run(counter.increment("/home")) for _ in range(25)]
 

@@ -101,7 +101,7 @@ def test_joined_adds_take_other_slots_than_batches(open_store: Make, app: Connec
     one.run(spread.add("/home"))
     one.commit()
     store.run_all(spread.add("/home"), spread.add("/about"))
-    slots = {slot for (slot,) in one.sql("SELECT slot FROM roost_spread_rows")}
+    slots = {slot >> 40 or slot for (slot,) in one.sql("SELECT slot FROM roost_spread_rows")}  # numbers on PostgreSQL
     assert len(slots) == 2 or slots == {0}  # a file of SQLite has one writer, and uses one
     assert len([slot for slot in slots if slot >= 4]) == len(slots) - 1
 

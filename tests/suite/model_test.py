@@ -51,7 +51,7 @@ def in_a_batch(store: Any, model: Model, batch: list[Any]) -> None:
     store._core.submit([*waiting])
     assert set(map(id, order)) == set(map(id, waiting))
     for atom in order:
-        answer = alike(tuple(atom.results)) if atom.error is None else type(atom.error)
+        answer = alike(atom.answer) if atom.error is None else type(atom.error)
         assert answer == model.run_all(atom.operations), (atom.operations, batch)
 
 

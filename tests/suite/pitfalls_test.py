@@ -27,7 +27,7 @@ def together(store: Any, *operations: Any) -> list[Any]:
     """Run operations of different callers in one batch; return results, and errors by their class."""
     atoms = [Atom((operation,)) for operation in operations]
     inner(store)._core.submit(atoms)
-    return [type(atom.error) if atom.error else atom.results[0] for atom in atoms]
+    return [type(atom.error) if atom.error else atom.answer[0] for atom in atoms]
 
 
 def test_capped_eight_writers_on_one_basket_lose_nothing(open_store: Make) -> None:

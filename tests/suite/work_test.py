@@ -120,6 +120,26 @@ def test_reads_go_by_index_on_postgresql() -> None:
                 assert "Seq Scan" not in plan, plan
 
 
+def test_f96_a_hot_counter_is_not_slower_while_a_snapshot_is_held() -> None:
+    """A transaction keeps its dead versions, as an old snapshot does: each new entry of an index passed all of them."""
+    with servers.own_database("postgresql") as url, roost.Store(url) as store:
+        hot = roost.Counter("hot", key=int)
+        store.create(hot)
+        leave_unanalyzed(url)
+        with psycopg.connect(url) as raw:
+            begun, *_, last = [_blocks(raw, 500) for _ in range(8)]
+        assert last < 2 * begun
+        assert store.run(hot.totals(range(5))) == dict.fromkeys(range(5), 4_000)
+        assert store.check() == []
+
+
+def _blocks(raw: psycopg.Connection[Any], calls: int) -> int:
+    add = "roost_hot_add_all(ARRAY[0, 1, 2, 3, 4], ARRAY[1, 1, 1, 1, 1])"
+    found = raw.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT {add} FROM generate_series(1, {calls})")
+    ((found,),) = found.fetchall()
+    return int(found[0]["Plan"]["Shared Hit Blocks"])
+
+
 def test_what_is_over_is_found_by_index_on_postgresql() -> None:
     caches = [roost.Cache("plain"), roost.Cache("bounded", max_items=KEYS)]
     with servers.own_database("postgresql") as url:

@@ -4,6 +4,9 @@ The table has a row for each key, window and slot. An add is one upsert into a s
 chooses, so that writers of one key do not wait for each other. An increment first locks all slots of its key: if it
 read others that it has not locked, an add could be committed to one of them before it, and it would return a total that
 no reader ever sees. Sums are exact, whatever their size.
+
+On PostgreSQL a slot is a range of numbers, in which its row moves on (`ROOM`). So an increment also makes and locks the
+first number of each, which somebody who has not seen the row may be about to insert.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from roost.structures.relation import ByDatabase
 from roost.structures.rules import gone, rule
 from roost.structures.steps import BY_INDEX, IN_ORDER, Do, Door, Give, Let, Program, Step, number
 from roost.structures.views.mysql import OUT_OF_RANGE, Inlet, Inlets, MySQLViewWords, signal
-from roost.structures.views.postgresql import GONE, PostgreSQLViewWords
+from roost.structures.views.postgresql import GONE, MOVES, ROOM, PostgreSQLViewWords
 from roost.structures.views.sqlite import SQLiteViewWords
 from roost.structures.views.view import STATEMENT, VALUE, Case, Made
 from roost.structures.words.words import Words
@@ -154,6 +157,7 @@ class CounterPlan(ProgramPlan):
         # After `alter` a key may have other slots than these: every read sums what is there.
         self.slots = (structure.slots or dialect.slots) if dialect.is_server else 1
         self.expires = bool(structure.size)
+        self.room = ROOM if dialect.name == "postgresql" else 1  # numbers of a slot
         super().__init__(structure, dialect)
 
     def made(self) -> Iterator[str]:
@@ -173,8 +177,9 @@ class CounterPlan(ProgramPlan):
         key, slots = self.structure.key.columns, self.slots
         lower = max(1, slots // 2)
         number = {"postgresql": "pg_backend_pid()", "sqlite": "0"}.get(self.dialect.family, "CONNECTION_ID()")
-        upper = f"{lower} + {self.dialect.modulo.format(number, slots - lower)}" if slots > 1 else "0"
-        batches = self.dialect.modulo.format(number, lower)
+        room = f" * {self.room}" if self.room > 1 else ""
+        upper = f"({lower} + {self.dialect.modulo.format(number, slots - lower)}){room}" if slots > 1 else "0"
+        batches = f"{self.dialect.modulo.format(number, lower)}{room}"
         yield Program("add", [*key, N], lambda w: self._adding(w, upper), pinned=IN_ORDER)
         yield Program("add_all", [*key, N], lambda w: self._adding(w, batches, w.source), many=True, pinned=BY_INDEX)
         yield Program(
@@ -219,6 +224,8 @@ class CounterPlan(ProgramPlan):
                 yield Do(f"DELETE FROM {w.rows} WHERE {w.mine()} AND start < {first}")
         values |= {"slot": slot, "n": w.new("n")}
         change = {"n": f"{w.rows}.n + {w.proposed('n')}"}
+        if self.room > 1:
+            change["slot"] = f"{w.rows}.slot + (random() < {MOVES})::integer"
         if source:
             yield from w.write_all(w.rows, values, [*key, "slot"], change)
         else:
@@ -229,7 +236,7 @@ class CounterPlan(ProgramPlan):
         values = w.values(self.structure.key.columns)
         if self.structure.size:
             values["start"] = self.start(w.clock)
-        slots = " UNION ALL ".join(f"SELECT {slot} AS slot" for slot in range(self.slots))
+        slots = " UNION ALL ".join(f"SELECT {slot * self.room} AS slot" for slot in range(self.slots))
         return w.put(w.rows, {**values, "slot": "s.slot", "n": "0"}, [*values, "slot"], source=f"({slots}) s")
 
     def _locking(self, w: Words) -> Iterator[Step]:
@@ -237,7 +244,7 @@ class CounterPlan(ProgramPlan):
         there = f"FROM {w.rows}{index} WHERE {w.mine()}"
         yield Do(self._lock(w), when=f"{makes} = 1")
         if self.dialect.name == "postgresql":
-            yield Do(f"PERFORM 1 {there} ORDER BY slot FOR UPDATE", when=f"{makes} = 0")
+            yield Do(f"PERFORM 1 {there} ORDER BY slot FOR UPDATE")
         else:
             yield Let("there", f"SELECT count(*) {there} AND {makes} = 0", locking=True)
 
@@ -249,9 +256,14 @@ class CounterPlan(ProgramPlan):
             yield Do(f"PERFORM 1 FROM {w.rows} WHERE {w.mine()} ORDER BY slot FOR UPDATE", when=old)
         if self.slots > 1:
             yield Do(self._lock(w))
+        elif self.room > 1:
+            yield Do(self._lock(w), when=f"NOT EXISTS (SELECT FROM {w.rows} WHERE {w.mine()} AND slot = 0)")
         yield from self._adding(w, "0")
         current = f" AND start = {w['start']}" if self.structure.size else ""
-        yield Let("sum", f"SELECT sum(n) FROM {w.rows} WHERE {w.mine()}{current}", steps.TOTAL, locking=True)
+        read = f"{w.rows} WHERE {w.mine()}{current}"
+        if self.room > 1:
+            read = f"(SELECT n FROM {read} ORDER BY slot FOR UPDATE) q"
+        yield Let("sum", f"SELECT sum(n) FROM {read}", steps.TOTAL, locking=True)
         yield Give([w["sum"]])
 
     def _clearing(self, w: Words) -> Iterator[Step]:
@@ -427,8 +439,8 @@ class CounterPlan(ProgramPlan):
 
     def rules(self) -> Iterator[Rule]:
         # A slot beyond the declared ones is counted, and allowed.
-        beyond = f"slot NOT BETWEEN 0 AND {MAX_SLOTS - 1}"
-        yield rule(self, "slot", "slot ? of ?", "slot", str(MAX_SLOTS), where=beyond)
+        most = MAX_SLOTS * self.room
+        yield rule(self, "slot", "slot ? of ?", "slot", str(most), where=f"slot NOT BETWEEN 0 AND {most - 1}")
         if self.structure.size:
             wrong = f"{self.dialect.modulo.format('start', self.structure.size)} <> 0"
             yield rule(self, "start", "no window begins at ?", "start", where=wrong)

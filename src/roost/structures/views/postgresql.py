@@ -177,16 +177,23 @@ def refusing(condition: str, state: str, message: str) -> str:
     return f"IF {condition} THEN\n  {raised}\nEND IF;"
 
 
-def newest_version(key: Mapping[str, str]) -> str:
+# A new entry of a primary key's index is compared with all that an old snapshot keeps of the same value. Where a row is
+# written often, its last column, a number, moves on now and then (`MOVES`), up to this much, so that few have the same.
+ROOM, MOVES = 2**40, 0.001
+
+
+def newest_version(key: Mapping[str, str], moves: bool = False) -> str:
     """Return the condition, and more, of a query for the row of a primary key, whose index is read backwards.
 
     Forwards it would pass the dead versions, the oldest first: those of this transaction, or since an old snapshot.
 
     key: its values, by the quoted names of all its columns.
+    moves: the last one may have moved on.
     """
     names, values = ", ".join(key), ", ".join(key.values())
     newest_first = ", ".join(f"{name} DESC" for name in key)
-    return f"({names}) >= ({values}) AND ({names}) <= ({values}) ORDER BY {newest_first} LIMIT 1"
+    last = f"{values} + {ROOM - 1}" if moves else values
+    return f"({names}) >= ({values}) AND ({names}) <= ({last}) ORDER BY {newest_first} LIMIT 1"
 
 
 def given_away(tables: Iterable[str], other: str = "false") -> str:

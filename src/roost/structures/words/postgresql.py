@@ -149,12 +149,16 @@ class PostgreSQLWords(ServerWords):
         """Return what does the same as `put`, by an UPDATE first, to a row that is there most of the time.
 
         It fails (40001) where the row was deleted since the snapshot of the application's transaction: an upsert would
-        make a second one.
+        make a second one. The last column of the key may move on, if it is among what changes.
         """
-        there = f"SELECT r.ctid FROM {table} r WHERE {newest_version({name: values[name] for name in key})}"
+        moves = key[-1] in change
+        there = f"SELECT r.ctid FROM {table} r WHERE {newest_version({name: values[name] for name in key}, moves)}"
         assigned = ", ".join(f"{name} = {self._as_given(value, values)}" for name, value in change.items())
-        put = self._if("NOT FOUND", f"{self.put(table, values, key, change)}{returning};")
-        return f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};\n{put}".removesuffix(";")
+        update = f"UPDATE {table} SET {assigned} WHERE ctid = ({there}){returning};"
+        put = f"{self.put(table, values, key, _staying(change, key))}{returning};"
+        if moves:  # what somebody else has changed meanwhile is another version, and may have another key
+            put = f"PERFORM FROM ({there} FOR UPDATE) q;\n{update}\n{self._if('NOT FOUND', put)}"
+        return f"{update}\n{self._if('NOT FOUND', put)}".removesuffix(";")
 
     def write_all(
         self, table: str, values: Mapping[str, str], key: Sequence[str], change: Mapping[str, str]
@@ -164,20 +168,23 @@ class PostgreSQLWords(ServerWords):
         Those that are there have been locked in their order before one is written.
         """
         given = ", ".join(f"{value} AS {name}" for name, value in values.items())
-        newest = newest_version({name: f"w.{name}" for name in key})
+        newest = newest_version({name: f"w.{name}" for name in key}, moves=key[-1] in change)
         assigned = ", ".join(
             f"{name} = {self._as_given(value, {each: f'w.{each}' for each in values})}"
             for name, value in change.items()
         )
         names, order = ", ".join(values), ", ".join(key)
         # What somebody else has made or changed since the statement began is another version, which is not updated.
+        last = f'coalesce("its last", {key[-1]})'
+        put = ", ".join(last if name == key[-1] else name for name in values)
         yield steps.Do(f"""WITH w AS MATERIALIZED (
-    SELECT w.*, (SELECT r.ctid FROM {table} r WHERE {newest} FOR UPDATE) AS "its place"
-    FROM (SELECT {given}, q.ord AS "its number" FROM {self.source} ORDER BY {order}) w),
+    SELECT w.*, r.* FROM (SELECT {given}, q.ord AS "its number" FROM {self.source} ORDER BY {order}) w
+    LEFT JOIN LATERAL (
+      SELECT r.ctid AS "its place", r.{key[-1]} AS "its last" FROM {table} r WHERE {newest} FOR UPDATE) r ON true),
   u AS (UPDATE {table} SET {assigned} FROM w WHERE {table}.ctid = w."its place" RETURNING w."its number")
   INSERT INTO {table} ({names})
-    SELECT {names} FROM w WHERE NOT EXISTS (SELECT FROM u WHERE u."its number" = w."its number") ORDER BY {order}
-    {self.upsert(key, change)}""")
+    SELECT {put} FROM w WHERE NOT EXISTS (SELECT FROM u WHERE u."its number" = w."its number") ORDER BY {order}
+    {self.upsert(key, _staying(change, key))}""")
 
     def heads(self, first: Mapping[str, str]) -> Iterator[steps.Step]:
         key = self.values(self.key)
@@ -384,6 +391,11 @@ class PostgreSQLWords(ServerWords):
                 message = f"{self.name}.{column.name}: it takes {wanted(self.dialect, column)}"
                 guards.append(refusing(condition, "23514", message))
         return guards
+
+
+def _staying(change: Mapping[str, str], key: Sequence[str]) -> Mapping[str, str]:
+    # Of an upsert: the row may be another one than the newest, and could move to where that is.
+    return {name: value for name, value in change.items() if name not in key}
 
 
 def _differs(program: Program) -> bool:
