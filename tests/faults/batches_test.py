@@ -16,6 +16,7 @@ import roost
 from roost.batching import atoms
 from roost.batching import batch as batches
 from roost.batching.atoms import Atom
+from roost.batching.queue import Queue
 from roost.databases import server
 from tests.campaigns.processes import PATIENCE, Call, until
 from tests.faults.messages import committing
@@ -252,3 +253,39 @@ def test_a_batch_is_given_up_after_so_many_conflicts_and_not_before(url: str, mo
             store.run_all(*twice)
         assert left == 0
         assert store.run(pageviews.totals(["/home", "/other"])) == {"/home": 2 * (1 - more), "/other": 1}
+
+
+def test_who_is_answered_does_not_wait_for_a_later_call_beyond_its_own_time() -> None:
+    """Its thread is woken by the next leader, just before that waits for COMMIT; but it may have to connect before."""
+    returned = threading.Event()
+    later: list[threading.Thread] = []
+
+    def work(deadline: float, take: Callable[[], list[Atom]], wake: Callable[[], None]) -> None:
+        if later:
+            taken = take()
+            until(returned.is_set, "the end of a call that was answered long ago")
+        else:
+            until(lambda: len(take()) == 2, "the second call")
+            taken = take()
+            later.append(threading.Thread(target=submit, args=(PATIENCE,)))
+            later[0].start()
+            until(lambda: bool(queue._waiting), "the third call")
+        for atom in taken:
+            atom.done = True
+
+    def submit(seconds: float) -> None:
+        queue.submit([Atom([pageviews.add("/")])], time.monotonic() + seconds)
+
+    def submit_briefly() -> None:
+        submit(0.5)
+        returned.set()
+
+    queue = Queue(work)
+    threads = [threading.Thread(target=submit, args=(PATIENCE,)), threading.Thread(target=submit_briefly)]
+    threads[0].start()
+    until(lambda: queue.led, "the first call")
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    later[0].join()
+    assert not queue.led
