@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 import roost
@@ -19,6 +20,7 @@ from roost.batching import batch as batches
 from roost.batching.atoms import Atom
 from roost.batching.queue import Queue
 from roost.databases import server
+from roost.databases.server import USES
 from tests import servers
 from tests.campaigns.processes import PATIENCE, Call, until
 from tests.faults.messages import committing
@@ -310,3 +312,19 @@ def test_a_batch_is_halved_only_while_there_is_time() -> None:
             store.create(pageviews, view=False)
         assert {type(answer) for answer in asyncio.run(add())} == {roost.Busy}
     assert statements.count("START TRANSACTION") < 4
+
+
+def test_what_is_missing_is_named_to_who_writes_to_several_as_well() -> None:
+    """PostgreSQL's transaction has failed when it is noticed: the second structure was told that, not the cause."""
+    with servers.database("postgresql") as url, roost.Store(url) as store:
+        store.create(pageviews, visits)
+        write = pageviews.add("/"), visits.push(Visit(1, 1))
+        store.run_all(*write)
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute("DROP SCHEMA public CASCADE")
+            raw.execute("CREATE SCHEMA public")
+        for _ in range(2 * USES):
+            with pytest.raises(roost.Missing, match=r"store\.create"):
+                store.run_all(*write)
+        store.create(pageviews, visits)
+        assert store.run_all(*write) == (None, 1)
