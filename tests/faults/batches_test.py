@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import threading
@@ -10,13 +11,17 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 import roost
 from roost.batching import atoms
 from roost.batching import batch as batches
 from roost.batching.atoms import Atom
+from roost.batching.queue import Queue
 from roost.databases import server
+from roost.databases.server import USES
+from tests import servers
 from tests.campaigns.processes import PATIENCE, Call, until
 from tests.faults.messages import committing
 from tests.faults.slow_transaction_test import held
@@ -252,3 +257,74 @@ def test_a_batch_is_given_up_after_so_many_conflicts_and_not_before(url: str, mo
             store.run_all(*twice)
         assert left == 0
         assert store.run(pageviews.totals(["/home", "/other"])) == {"/home": 2 * (1 - more), "/other": 1}
+
+
+def test_who_is_answered_does_not_wait_for_a_later_call_beyond_its_own_time() -> None:
+    """Its thread is woken by the next leader, just before that waits for COMMIT; but it may have to connect before."""
+    returned = threading.Event()
+    later: list[threading.Thread] = []
+
+    def work(deadline: float, take: Callable[[], list[Atom]], wake: Callable[[], None]) -> None:
+        if later:
+            taken = take()
+            until(returned.is_set, "the end of a call that was answered long ago")
+        else:
+            until(lambda: len(take()) == 2, "the second call")
+            taken = take()
+            later.append(threading.Thread(target=submit, args=(PATIENCE,)))
+            later[0].start()
+            until(lambda: bool(queue._waiting), "the third call")
+        for atom in taken:
+            atom.done = True
+
+    def submit(seconds: float) -> None:
+        queue.submit([Atom([pageviews.add("/")])], time.monotonic() + seconds)
+
+    def submit_briefly() -> None:
+        submit(0.5)
+        returned.set()
+
+    queue = Queue(work)
+    threads = [threading.Thread(target=submit, args=(PATIENCE,)), threading.Thread(target=submit_briefly)]
+    threads[0].start()
+    until(lambda: queue.led, "the first call")
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    later[0].join()
+    assert not queue.led
+
+
+def test_a_batch_is_halved_only_while_there_is_time() -> None:
+    """Where its writer's row is locked, each attempt waits for a second on MySQL; 16 calls waited for half a minute."""
+    statements: list[str] = []
+
+    async def add() -> list[Any]:
+        async with roost.AsyncStore(url, timeout=0.5, trace=lambda sql, row: statements.append(sql)) as store:
+            await store.run(pageviews.add("/"))
+            with held(url, "SELECT * FROM roost_writers FOR UPDATE"):
+                statements.clear()
+                calls = [store.run(pageviews.add(str(number))) for number in range(16)]
+                return await asyncio.gather(*calls, return_exceptions=True)
+
+    with servers.database("mysql") as url:
+        with roost.Store(url) as store:
+            store.create(pageviews, view=False)
+        assert {type(answer) for answer in asyncio.run(add())} == {roost.Busy}
+    assert statements.count("START TRANSACTION") < 4
+
+
+def test_what_is_missing_is_named_to_who_writes_to_several_as_well() -> None:
+    """PostgreSQL's transaction has failed when it is noticed: the second structure was told that, not the cause."""
+    with servers.database("postgresql") as url, roost.Store(url) as store:
+        store.create(pageviews, visits)
+        write = pageviews.add("/"), visits.push(Visit(1, 1))
+        store.run_all(*write)
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute("DROP SCHEMA public CASCADE")
+            raw.execute("CREATE SCHEMA public")
+        for _ in range(2 * USES):
+            with pytest.raises(roost.Missing, match=r"store\.create"):
+                store.run_all(*write)
+        store.create(pageviews, visits)
+        assert store.run_all(*write) == (None, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -155,3 +156,33 @@ def test_a_procedure_that_is_interrupted_in_its_middle_in_a_batch_is_done_once(u
         assert store.run_all(visits.push(Visit(1, 7)), pageviews.add("/")) == (1, None)
         assert store.run_all(visits.push(Visit(1, 8)), pageviews.total("/")) == (2, 1)
         assert [row.visitor for row in store.run(visits.latest(1))] == [8, 7]
+
+
+# It takes a while to open, so that a limit of microseconds is over before a row is looked for.
+STOCK = """\
+CREATE TABLE stock (id INT PRIMARY KEY, n INT, shelf VARCHAR(50), KEY (n)) PARTITION BY HASH (id) PARTITIONS 16"""
+
+
+def test_a_row_that_an_index_was_told_to_delete_is_gone_whenever_that_is_interrupted(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB answered a plain DELETE with OK, and no row, that it ended before it had looked for one."""
+    limits = [microseconds / 1_000_000 for microseconds in range(1, 9)] * 40
+    answers = Reading.answers
+
+    def limited(self: Any, text: str) -> Any:
+        limit = limits.pop() if limits and "FOR DELETE" in text else 1.0
+        return answers(self, re.sub(r"(max_statement_time = )[\d.]+(?= FOR DELETE)", rf"\g<1>{limit:.6f}", text))
+
+    with roost.Store(url, timeout=30) as store:
+        store.create(likes, view=False)
+        with closing(pymysql.connect(**arguments(url)[0], autocommit=True)) as raw, raw.cursor() as cursor:
+            cursor.execute(STOCK)
+            cursor.executemany("INSERT INTO stock VALUES (%s, 0, 'A')", [(id_,) for id_ in range(len(limits))])
+        stock = roost.Index("stock", "PRIMARY", ["id"])
+        monkeypatch.setattr(Reading, "answers", limited)
+        for id_ in range(len(limits)):
+            assert store.run(stock.delete("=", id_)) == 1
+        monkeypatch.undo()
+        assert store.stats().retries
+        assert store.run(stock.find(">=", 0, limit=1000)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass
 from decimal import Decimal
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from roost.databases.mariadb.address import arguments
 from roost.databases.mariadb.statements import own
 from roost.dialects import MYSQL
 from tests import servers
+from tests.campaigns.processes import PATIENCE, until
 from tests.suite import clients
 from tests.suite.shapes import Visit, pageviews, visits
 
@@ -121,3 +123,22 @@ def test_accounts_with_passwords_log_in_by_tls_by_a_socket_and_by_rsa() -> None:
                 store.run(pageviews.add("/"))
         with roost.Store(made) as store:
             assert store.run(pageviews.total("/")) == 3
+
+
+def test_a_server_in_offline_mode_is_waited_for() -> None:
+    with servers.killable("mysql") as (_, server, url):
+        name = urlsplit(url).path[1:]
+        server.run(f"CREATE USER {name}@'127.0.0.1'")
+        server.run(f"GRANT ALL ON {name}.* TO {name}@'127.0.0.1'")
+        with roost.Store(url.replace("root@", f"{name}@"), timeout=PATIENCE) as store, ThreadPoolExecutor(1) as pool:
+            store.create(pageviews)
+            store.run(pageviews.add("/"))
+            server.run("SET GLOBAL offline_mode = ON")  # and every session of who may not stay is ended
+            try:
+                added = pool.submit(store.run, pageviews.add("/"))
+                until(lambda: store.stats().outages or added.done(), "the outage")
+            finally:
+                server.run("SET GLOBAL offline_mode = OFF")
+            added.result()
+            assert store.run(pageviews.total("/")) == 2
+        server.run(f"DROP USER {name}@'127.0.0.1'")

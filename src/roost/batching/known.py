@@ -229,8 +229,8 @@ class Known:
             if not (yield from self.trusts(plan)):
                 return missing
             stored = (yield plan.current if current else plan.stored)[0]
-        except Missing as error:
-            return missing if self.made_by else error
+        except Missing as error:  # raised, since PostgreSQL's transaction has failed
+            raise (missing if self.made_by else error) from error.__cause__
         except Invalid as error:
             return error
         return stored[0][0] if stored else missing

@@ -22,6 +22,8 @@ from roost.errors import Busy, Closed, Error
 LATE = "the calls before this one are still waiting for the database; this call was not started"
 INSIDE = "this thread is already inside another call of the same store"  # a signal handler's or a finalizer's call
 
+LOOKS = 0.05  # seconds between two looks of a waiter whose time is over
+
 _NOBODY = threading.Lock()  # the `wake` of waiters that never wait
 
 Take = Callable[[], list[Atom]]
@@ -43,6 +45,10 @@ class Waiter:
         self.following: Waiter | None = None  # the waiter that it wakes after it is woken
         self.gone = False  # its thread was interrupted
         self.wake: threading.Lock = _NOBODY
+
+    @property
+    def is_answered(self) -> bool:
+        return all([atom.done or atom.slow_path is not None for atom in self.atoms])
 
     def pass_on(self) -> None:
         """Wake the following waiter once; if its thread was interrupted, wake the one behind it too, and so on.
@@ -121,7 +127,12 @@ class Queue:
         if not waiter.wake.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
             if self._withdraw(waiter):
                 raise Busy(LATE)
-            waiter.wake.acquire()  # its batch is running, or about to, and has time limits of its own
+            # Its batch is running, or about to, and has time limits of its own. But the next leader, who wakes whom it
+            # has answered, may wait for the server before.
+            while not waiter.wake.acquire(timeout=LOOKS):
+                if waiter.is_answered and not waiter.leads:
+                    waiter.gone = True
+                    break
         if not waiter.leads:
             waiter.pass_on()
 
@@ -175,7 +186,7 @@ class Queue:
         for waiter in leader.taken:
             if waiter is leader:
                 continue
-            if not all([atom.done or atom.slow_path is not None for atom in waiter.atoms]):
+            if not waiter.is_answered:
                 unanswered.append(waiter)
             elif last is None:
                 first = last = waiter

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
-from roost.dialects import MYSQL
+from roost.dialects import MARIADB, MYSQL
 from roost.dialects.dialect import Control, Statement, Together, Wanted, query
 from roost.errors import Error, Invalid, Missing, StatementFailed, worded
 from roost.structures.index import mariadb, postgresql, sqlite
@@ -323,6 +323,9 @@ class OpenedIndex:
             work = alone(Statement(write(f"{text} WHERE {table.one}"), made))
             # Of several rows, SQLite would keep those before one that fails.
             changed = yield from undoing(work) if several and not table.words.dialect.is_server else work
+            if table.words.dialect is MARIADB and not values[0] and changed < len(rows):
+                # A DELETE that is ended (KILL QUERY, a limit) before it has found its row is OK; of this form it fails.
+                yield Statement(write(f"DELETE {table.sql} FROM {table.sql} WHERE {table.one}"), made)
         except StatementFailed as error:
             # An error with a cause makes the caller undo more than the statement.
             undone = table.words.aborts or (several and table.words.dialect.is_server)
