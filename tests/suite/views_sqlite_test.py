@@ -105,3 +105,24 @@ def test_f99_every_character_may_be_stored_and_written_by_sql(open_store: Open, 
         sql.execute("UPDATE pageviews SET total = total + 1 WHERE key = ?", (text,))
         sql.commit()
         assert store.run(pageviews.total(text)) == 3
+
+
+def test_a_number_that_a_driver_binds_as_a_text_is_compared_as_a_number(
+    open_store: Open, sql: sqlite3.Connection
+) -> None:
+    hourly = roost.Counter("hourly", window="hour", keep=2)
+    spread = roost.Counter("spread", window="hour", keep=2, slots=4)
+    pages, jobs = roost.Cache("pages", value=int), roost.Lease("jobs")
+    logins = roost.RateLimit("logins", limit=5, within=900)
+    store = open_store(pageviews, slotted, hourly, spread, visits, baskets, likes, pages, logins, jobs)
+    store.run_all(*[counter.add("k", 3) for counter in (pageviews, slotted, hourly, spread)])
+    store.run_all(pages.set("k", 3, flags=3), jobs.acquire("k", "me", 60))
+    store.run_all(visits.push(Visit(3, 3)), baskets.add(Egg(3, 3, "")), likes.add(3, "ada"), logins.take("k", 2))
+    for name in ("pageviews", "slotted", "hourly", "spread", "visits", "baskets", "likes", "pages", "logins", "jobs"):
+        found = sql.execute(f"SELECT * FROM {name}")
+        (row,) = found.fetchall()
+        for (column, *_), value in zip(found.description, row, strict=True):
+            if isinstance(value, int):  # PHP's PDO binds every parameter as a text
+                where = f'"{column}" = ? AND "{column}" < ? AND "{column}" > ?'
+                with_texts = sql.execute(f"SELECT * FROM {name} WHERE {where}", (str(value), str(value + 1), "0"))
+                assert with_texts.fetchall() == [row], (name, column)

@@ -147,6 +147,8 @@ TAKEN_AS_SQL: list[tuple[str, str, Any]] = [
     *[("i", given, 7) for given in ("7", "'7'", "7.0", "7e0", "CAST(7 AS UNSIGNED)", "'007'", "3.5 + 3.5")],
     ("i", str(2**63 - 1), 2**63 - 1),
     ("i", str(-(2**63)), -(2**63)),
+    *[("i", given, 10**15) for given in ("1e15", "'1.0e15'")],
+    ("i", "-9007199254740993e0", -(2**53)),
     *[("f", given, 1.5) for given in ("1.5", "'1.5'", "1.5e0", "'15e-1'", "'.15E1'")],
     ("f", "0.1e0 + 0.2e0", 0.1 + 0.2),
     ("f", "5e-324", 5e-324),
@@ -178,7 +180,7 @@ TAKEN_AS_SQL: list[tuple[str, str, Any]] = [
 ]  # fmt: skip
 REFUSED_AS_SQL: list[tuple[str, str]] = [
     *[("i", bad) for bad in ("'1x'", "''", "'one'", "1.5", "'1 '", r"'1\n'", str(2**63), str(-(2**63) - 1), "1e30",
-                             "'0x10'", "REPEAT('9', 200)", "'--1'")],
+                             "1152921504606846976e0", "'1.5e0'", "'0x10'", "REPEAT('9', 200)", "'--1'")],
     *[("f", bad) for bad in ("'x'", "''", "'1.5x'", "'1e309'", "'-1e999'", "'inf'", "'nan'", "'.'", r"'1\n'")],
     *[("s", bad) for bad in ("'long'", "'abc '", "REPEAT('é', 4)", "REPEAT('x', 70000)")],
     *[("b", bad) for bad in ("'long'", "X'00000000'")],

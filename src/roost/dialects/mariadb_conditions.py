@@ -99,7 +99,8 @@ def _unlike(given: str, pattern: str) -> str:
 
 
 def _no_integer(given: str) -> str:
-    return _unlike(given, "-?[0-9]{1,20}([.]0{1,30})?")
+    # A DOUBLE of 16 digits, as which Node.js binds a number, comes as 1.795782767138298e15. A longer one is not exact.
+    return _unlike(given, "-?([0-9]{1,20}([.]0{1,30})?|[0-9]([.][0-9]{1,15})?e15)")
 
 
 def _no_day(given: str) -> str:

@@ -142,6 +142,8 @@ def _shown(plan: Any) -> str:
     # The key, how many remain, and when all are there again. As in the plan, but that only what is not over is shown.
     debt = plan.debt(("r.part", "r.tat"), "m.moment", plan.limit, plan.within)
     remaining = plan.words.divided(f"{plan.limit} * {plan.within} - {debt}", plan.within)
+    if plan.dialect.name == "sqlite":
+        remaining = f"CAST({remaining} AS INTEGER)"  # an expression has no type there: to a text every number is less
     return (
         f"SELECT {plan.dialect.names(plan.structure.key.columns, 'r.')}, {remaining} AS remaining,"
         f" {at_moment(plan.dialect, 'r.tat')} AS restored\n"

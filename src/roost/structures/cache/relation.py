@@ -41,7 +41,8 @@ def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     value = plan.structure.columns[-1]
     until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(GIVEN_FLAGS)
-    shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {_shown(plan)} AS expires, {FLAGS_SHOWN}"
+    typed = f"CAST({FLAGS_GIVEN} AS INTEGER) AS flags"  # an expression has no type: to a text every number is less
+    shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {_shown(plan)} AS expires, {typed}"
     set_ = [
         *words.call("set", {TTL.name: "NULL", FLAGS.name: f"coalesce({flags}, 0)"}),
         f"UPDATE {words.rows} SET until = {until} WHERE {words.is_new(words.key)}",

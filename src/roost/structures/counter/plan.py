@@ -78,7 +78,7 @@ def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     change = [words.refuse(words.fixed(words.key, KEY_FIXED), *words.changes([TOTAL])), *clear, *add]
     window = f"{words.is_old(words.key)}\n    AND start = CAST(strftime('%s', OLD.start) AS INTEGER) * 1000000"
     return Made(
-        view=_view(plan, shown, group=not one),
+        view=_view(plan, shown if one else f"CAST({shown} AS NUMERIC)", group=not one),  # as a column is compared
         insert=[
             words.refuse(
                 *([SET_BY_ROOST] if windows else []),
