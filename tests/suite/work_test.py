@@ -142,6 +142,24 @@ def test_what_is_over_is_found_by_index_on_postgresql() -> None:
                     assert cursor.fetchone() == (scans,), (cache.name, relation)
 
 
+def test_a_sweep_does_not_pass_all_that_is_over_for_each_key_on_postgresql() -> None:
+    ends = roost.Capped("ends", Visit, per="uid", keep=5, unique="visitor", keep_for=60)
+    with servers.own_database("postgresql") as url:
+        with roost.Store(url) as store:
+            store.create(ends)
+            leave_unanalyzed(url)
+        with contextlib.closing(psycopg.connect(url)) as raw:
+            some = "FROM generate_series(1, {}) i"
+            raw.execute(f"INSERT INTO roost_ends_head SELECT i, 1, 1, 0 {some.format(KEYS)}")
+            # Of fewer rows the planner would think otherwise.
+            raw.execute(f"INSERT INTO roost_ends_rows SELECT i, i, 1, now(), 1 {some.format(40 * KEYS)}")
+            passed = "SELECT pg_stat_get_xact_tuples_returned(to_regclass('roost_ends_over'))"
+            ((before,),) = raw.execute(passed).fetchall()
+            raw.execute("SELECT ends_sweep(16)")
+            ((after,),) = raw.execute(passed).fetchall()
+            assert after - before < KEYS
+
+
 def test_tokens_that_are_over_are_found_by_index_on_postgresql() -> None:
     asked: list[str] = []
     with servers.own_database("postgresql") as url:
