@@ -171,3 +171,21 @@ def test_tokens_that_are_over_are_found_by_index_on_postgresql() -> None:
             raw.execute("SET enable_seqscan = off")  # which it would be in a table that is nearly empty
             explain: Any = f"EXPLAIN {sweep}"
             assert "Index Cond: (until <= " in str(raw.execute(explain).fetchall())
+
+
+def test_long_values_do_not_become_one_text_on_postgresql() -> None:
+    # A text has them several times in memory, and libpq's buffer has an end at a gigabyte.
+    lengths: list[int] = []
+
+    def trace(_: str, row: Any) -> None:
+        values = [each for given in row for each in (given if type(given) is list else [given])]
+        lengths.append(sum([len(each) for each in values if isinstance(each, (str, bytes))]))
+
+    long: Any = roost.Cache("long", key=int, value=roost.binary(700_000))
+    with servers.own_database("postgresql") as url, roost.Store(url, trace=trace) as store:
+        store.create(long)
+        values = {n: bytes([n]) * 600_000 for n in range(11)}
+        store.run(long.set_many(values))
+        store.run_all(long.append(2, b"and more"), *[long.set(n, values[n]) for n in range(3, 11)])
+        assert 600_000 < max(lengths) < 5_000_000
+        assert store.run(long.get_many([2, 3, 10])) == {2: values[2] + b"and more", 3: values[3], 10: values[10]}
