@@ -15,14 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pymysql
 import pytest
 
 import roost
+from roost.databases.mariadb.address import arguments
 from tests import servers
 from tests.suite import shapes
 from tests.suite.boundaries import Egg
 from tests.suite.clients import Client, numbers
-from tests.suite.shapes import Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Place, Visit, baskets, likes, pageviews, visits
 
 ROWS = 1_000
 ON_POSTGRESQL = 500  # where nobody else reads pages that are counted, so that the bound can be closer
@@ -87,6 +89,25 @@ def test_f95_four_times_the_rows_are_four_times_the_work(
     # The pages of the whole server are counted, also those that it purges after the test before: the least of two.
     more = min(pages(sql, store_url, structure.name, key, 4 * few) for key in (3, 4))
     assert more < most * some
+
+
+def test_keys_begin_where_they_are_asked_to_on_mariadb() -> None:
+    asked: list[tuple[str, Any]] = []
+    tagged: Any = roost.Set("tagged", key=Place, member=int)
+    lately: Any = roost.Set("lately", key=Place, member=int, keep_for=3600)
+    trace = lambda sql, row: asked.append((sql, row))  # noqa: E731
+    with servers.own_database("mariadb") as url, roost.Store(url, trace=trace) as store:
+        store.create(tagged, lately)
+        for structure in tagged, lately:
+            store.run(structure.add_all([(Place("abc"[n % 3], n), 1) for n in range(600)]))
+            asked.clear()
+            assert store.run(structure.keys(Place("b", 300), 2)) == [Place("b", 301), Place("b", 304)]
+            ((sql, row),) = [(sql, row) for sql, row in asked if "LIMIT" in sql]
+            with contextlib.closing(pymysql.connect(**arguments(url)[0])) as raw, raw.cursor() as cursor:
+                cursor.execute("FLUSH STATUS")
+                cursor.execute(sql, row)
+                cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read_%'")
+                assert sum([int(n) for _, n in cursor.fetchall()]) < 100
 
 
 # --- PostgreSQL reads by index before it has statistics of a table, which it collects a minute later --------------
