@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from roost.structures.structure import Structure
 from tests.values.shapes import (
     Colour,
     Place,
+    Points,
     Visit,
     baskets,
     hourly,
@@ -243,3 +245,27 @@ def test_the_newest_rows_are_read_without_the_others(database: sqlite3.Connectio
     if database.execute("SELECT count(*) FROM roost_baskets_rows").fetchone()[0]:
         for one, all_ in some:
             assert 0 < 2 * steps(one) < steps(all_), one
+
+
+def test_an_add_to_a_leaderboard_does_not_pass_its_rows(tmp_path: Path) -> None:
+    best = roost.Capped("best", Points, per="board", keep=1000, unique="player", order="points")
+    with roost.Store(f"sqlite:///{tmp_path}/best.db") as store:
+        store.create(best)
+        store.run(
+            best.add_all([Points(board, n, n) for board, rows in (("few", 10), ("many", 900)) for n in range(rows)])
+        )
+    connection = sqlite3.connect(tmp_path / "best.db")
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(step, 1)
+    for board in ("few", "many"):
+        connection.execute("INSERT INTO best (board, player, points) VALUES (?, 5000, 5000)", (board,))
+        if board == "few":
+            few, steps = steps, 0
+    connection.close()
+    assert steps < 2 * few

@@ -15,14 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pymysql
 import pytest
 
 import roost
+from roost.databases.mariadb.address import arguments
 from tests import servers
 from tests.suite import shapes
 from tests.suite.boundaries import Egg
 from tests.suite.clients import Client, numbers
-from tests.suite.shapes import Visit, baskets, likes, pageviews, visits
+from tests.suite.shapes import Place, Visit, baskets, likes, pageviews, visits
 
 ROWS = 1_000
 ON_POSTGRESQL = 500  # where nobody else reads pages that are counted, so that the bound can be closer
@@ -87,6 +89,25 @@ def test_f95_four_times_the_rows_are_four_times_the_work(
     # The pages of the whole server are counted, also those that it purges after the test before: the least of two.
     more = min(pages(sql, store_url, structure.name, key, 4 * few) for key in (3, 4))
     assert more < most * some
+
+
+def test_keys_begin_where_they_are_asked_to_on_mariadb() -> None:
+    asked: list[tuple[str, Any]] = []
+    tagged: Any = roost.Set("tagged", key=Place, member=int)
+    lately: Any = roost.Set("lately", key=Place, member=int, keep_for=3600)
+    trace = lambda sql, row: asked.append((sql, row))  # noqa: E731
+    with servers.own_database("mariadb") as url, roost.Store(url, trace=trace) as store:
+        store.create(tagged, lately)
+        for structure in tagged, lately:
+            store.run(structure.add_all([(Place("abc"[n % 3], n), 1) for n in range(600)]))
+            asked.clear()
+            assert store.run(structure.keys(Place("b", 300), 2)) == [Place("b", 301), Place("b", 304)]
+            ((sql, row),) = [(sql, row) for sql, row in asked if "LIMIT" in sql]
+            with contextlib.closing(pymysql.connect(**arguments(url)[0])) as raw, raw.cursor() as cursor:
+                cursor.execute("FLUSH STATUS")
+                cursor.execute(sql, row)
+                cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read_%'")
+                assert sum([int(n) for _, n in cursor.fetchall()]) < 100
 
 
 # --- PostgreSQL reads by index before it has statistics of a table, which it collects a minute later --------------
@@ -166,6 +187,24 @@ def test_what_is_over_is_found_by_index_on_postgresql() -> None:
                     assert cursor.fetchone() == (scans,), (cache.name, relation)
 
 
+def test_a_sweep_does_not_pass_all_that_is_over_for_each_key_on_postgresql() -> None:
+    ends = roost.Capped("ends", Visit, per="uid", keep=5, unique="visitor", keep_for=60)
+    with servers.own_database("postgresql") as url:
+        with roost.Store(url) as store:
+            store.create(ends)
+            leave_unanalyzed(url)
+        with contextlib.closing(psycopg.connect(url)) as raw:
+            some = "FROM generate_series(1, {}) i"
+            raw.execute(f"INSERT INTO roost_ends_head SELECT i, 1, 1, 0 {some.format(KEYS)}")
+            # Of fewer rows the planner would think otherwise.
+            raw.execute(f"INSERT INTO roost_ends_rows SELECT i, i, 1, now(), 1 {some.format(40 * KEYS)}")
+            passed = "SELECT pg_stat_get_xact_tuples_returned(to_regclass('roost_ends_over'))"
+            ((before,),) = raw.execute(passed).fetchall()
+            raw.execute("SELECT ends_sweep(16)")
+            ((after,),) = raw.execute(passed).fetchall()
+            assert after - before < KEYS
+
+
 def test_tokens_that_are_over_are_found_by_index_on_postgresql() -> None:
     asked: list[str] = []
     with servers.own_database("postgresql") as url:
@@ -177,3 +216,21 @@ def test_tokens_that_are_over_are_found_by_index_on_postgresql() -> None:
             raw.execute("SET enable_seqscan = off")  # which it would be in a table that is nearly empty
             explain: Any = f"EXPLAIN {sweep}"
             assert "Index Cond: (until <= " in str(raw.execute(explain).fetchall())
+
+
+def test_long_values_do_not_become_one_text_on_postgresql() -> None:
+    # A text has them several times in memory, and libpq's buffer has an end at a gigabyte.
+    lengths: list[int] = []
+
+    def trace(_: str, row: Any) -> None:
+        values = [each for given in row for each in (given if type(given) is list else [given])]
+        lengths.append(sum([len(each) for each in values if isinstance(each, (str, bytes))]))
+
+    long: Any = roost.Cache("long", key=int, value=roost.binary(700_000))
+    with servers.own_database("postgresql") as url, roost.Store(url, trace=trace) as store:
+        store.create(long)
+        values = {n: bytes([n]) * 600_000 for n in range(11)}
+        store.run(long.set_many(values))
+        store.run_all(long.append(2, b"and more"), *[long.set(n, values[n]) for n in range(3, 11)])
+        assert 600_000 < max(lengths) < 5_000_000
+        assert store.run(long.get_many([2, 3, 10])) == {2: values[2] + b"and more", 3: values[3], 10: values[10]}

@@ -106,7 +106,7 @@ def _keys(plan: Any, context: Context, after: Any) -> Reading[list[Any]]:
     names, last = plan.dialect.names(columns), () if after is None else _mine(plan, after)
     rows: list[Any] = []
     while len(rows) <= PAGE:
-        where = f" WHERE {_behind(plan)}" if last else ""
+        where = f" WHERE {plan.later()}" if last else ""
         query = f"SELECT {names} FROM {table}{where} ORDER BY {names} LIMIT {1 if several else PAGE + 1}"
         found = yield from _rows(plan, query, columns, last)
         rows += found
@@ -114,17 +114,6 @@ def _keys(plan: Any, context: Context, after: Any) -> Reading[list[Any]]:
             break
         last = tuple(found[-1])
     return [plan.key_value(row) for row in rows]
-
-
-def _behind(plan: Any) -> str:
-    # The condition of later keys. MariaDB and MySQL find no range for (a, b) > (…).
-    columns = [(plan.dialect.name_of(each), f":{each.name}") for each in plan.structure.key.columns]
-    if plan.dialect.family != "mariadb":
-        names, values = zip(*columns, strict=True)
-        return f"({', '.join(names)}) > ({', '.join(values)})"
-    same = [f"{name} = {value}" for name, value in columns]
-    later = [[*same[:place], f"{name} > {value}"] for place, (name, value) in enumerate(columns)]
-    return " OR ".join(map(" AND ".join, later))
 
 
 def _holding(plan: Any, context: Context, keys: Sequence[Any]) -> Reading[list[Any]]:

@@ -11,6 +11,7 @@ import enum
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from roost.types.columns import Column
@@ -312,7 +313,7 @@ def render(statement: Statement) -> list[tuple[str, Row]]:
 def parts(rows: Sequence[Row], most: int, most_bytes: int = MOST_BYTES) -> Iterator[tuple[int, Sequence[Row]]]:
     """Yield as many rows at a time as one text may have, and at least one; with the ordinal of the first."""
     long = [place for place, value in enumerate(rows[0]) if value is None or isinstance(value, (str, bytes))]
-    if not long and len(rows) <= most:  # as most are: only whole numbers
+    if len(rows) <= most and sum([_length([row[place] for row in rows]) for place in long]) <= most_bytes:
         yield 0, rows
         return
     begin = size = 0
@@ -323,6 +324,13 @@ def parts(rows: Sequence[Row], most: int, most_bytes: int = MOST_BYTES) -> Itera
             begin, size = place, 0
         size += weight
     yield begin, rows[begin:]
+
+
+def _length(values: Sequence[Any]) -> float:
+    try:
+        return sum(map(len, filter(None, values)))
+    except TypeError:  # there are numbers, too
+        return inf
 
 
 def collect(statement: Statement, answers: Sequence[Any]) -> Any:

@@ -44,6 +44,7 @@ SOME = 10  # rows from which the set form takes them in one call, where there is
 SWEPT = 16  # expired rows that are deleted for each written one, by a batch of the store's own
 SWEEPS = 16  # writes after which a batch deletes expired rows
 MOST_SWEPT = 1_000  # rows that one batch deletes
+MOST_ARRAY_BYTES = 2**22  # of one text on PostgreSQL, about: while it is written they are in memory eight times
 MAKES = number("roost_makes")  # a parameter beside a structure's columns, whose names cannot be it
 
 Calling = Generator[Wanted, Any, list[Any]]
@@ -239,11 +240,13 @@ class ProgramPlan(ReadPlan):
     def call_all(self, program: Program, rows: Sequence[Row]) -> Calling:
         """Call the set form of a program on a server; return the outcomes, None for each if it gives none."""
         template = self._many[program.verb]
-        if self.dialect.family == "postgresql":
-            found = yield Statement(template, rows)
-            told = [row[0] for row in found[0]] if program.gives else [None] * len(rows)
-            return (yield from self.completed(rows, told))
         outcomes: list[Any] = []
+        if self.dialect.family == "postgresql":
+            for _, part in parts(rows, len(rows), MOST_ARRAY_BYTES):
+                found = yield Statement(template, part)
+                told = [row[0] for row in found[0]] if program.gives else [None] * len(part)
+                outcomes += yield from self.completed(part, told)
+            return outcomes
         for _, part in parts(rows, MOST_JSON_ROWS, MOST_JSON_LENGTH):
             given = self.placed(part)
             if given is None:
@@ -273,13 +276,13 @@ class ProgramPlan(ReadPlan):
         """Call programs on a server, each once for each of its rows, together; return the outcomes of all."""
         gives = {verb: len(self._programs[verb].gives) for verb, _ in calls}
         if self.dialect.family == "postgresql":
-            statements = [Statement(self._many[verb], rows) for verb, rows in calls]
-            answers = (yield Together(statements)) if len(statements) > 1 else [(yield statements[0])]
-            return [
-                _outcome(found[0], gives[verb])
-                for (verb, _), answer in zip(calls, answers, strict=True)
-                for found in answer
-            ]
+            pieces = [(verb, part) for verb, rows in calls for _, part in parts(rows, len(rows), MOST_ARRAY_BYTES)]
+            statements = [Statement(self._many[verb], part) for verb, part in pieces]
+            answers = (yield Together(statements)) if 1 < len(calls) == len(pieces) else []
+            for statement in statements[len(answers) :]:
+                answers.append((yield statement))
+            told = zip(pieces, answers, strict=True)
+            return [_outcome(found[0], gives[verb]) for (verb, _), answer in told for found in answer]
         outcomes: list[Any] = []
         single = [(verb, row) for verb, rows in calls for row in rows]
         for begin in range(0, len(single), MOST_CALLS):

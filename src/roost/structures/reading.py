@@ -227,16 +227,27 @@ class ReadPlan(StructurePlan):
         """The condition of the rows whose keys are listed; "": those of all heads, or rows."""
         return ""
 
+    def later(self) -> str:
+        """Return the condition of later keys than a given one. MariaDB and MySQL find no range for (a, b) > (…)."""
+        columns = [(self.dialect.name_of(each), f":{each.name}") for each in self.structure.key.columns]
+        if self.dialect.family != "mariadb":
+            names, values = zip(*columns, strict=True)
+            return f"({', '.join(names)}) > ({', '.join(values)})"
+        same = [f"{name} = {value}" for name, value in columns]
+        later = [[*same[:place], f"{name} > {value}"] for place, (name, value) in enumerate(columns)]
+        return " OR ".join(map(" AND ".join, later))
+
     def list_keys(self, table: str = "", living: str = "") -> Verb:
         """Return what lists the keys of a table."""
         table = table or (self.head_table if self.heads and not living else self.rows_table)
         key = self.structure.key.columns
         names, timed = self.dialect.names(key), self.timed if living else ()
         begin = f"SELECT {'DISTINCT ' if table == self.rows_table else ''}{names} FROM {table}"
-        after = f"({names}) > ({', '.join(f':{each.name}' for each in key)})"
         tail = f"ORDER BY {names} LIMIT :{MOST.name}"
         first = self.read(f"{begin}{f' WHERE {living}' if living else ''} {tail}", [*timed, MOST])
-        later = self.read(f"{begin} WHERE {f'{living} AND ' if living else ''}{after} {tail}", [*timed, *key, MOST])
+        later = self.read(
+            f"{begin} WHERE {f'{living} AND ' if living else ''}({self.later()}) {tail}", [*timed, *key, MOST]
+        )
 
         def keys(run: Operations, context: Context) -> Plan:
             results = []

@@ -11,7 +11,7 @@ from roost.dialects.dialect import Statement, Wanted, execute, fetch
 from roost.errors import Invalid
 from roost.structures.clock import SECOND, duration, in_words
 from roost.structures.plan import SEQUENCE, Facts, N, Rule, StructurePlan
-from roost.structures.steps import Do, Each, Give, Head, Let, Now, Program, Step, number
+from roost.structures.steps import BY_INDEX, Do, Each, Give, Head, Let, Now, Program, Step, number
 from roost.structures.structure import facts_of
 from roost.structures.words.words import Words
 from roost.types.column_types import shown
@@ -67,7 +67,7 @@ def sweep(
         else:
             yield from gone(w, w.rows, rows_key, over, ends, past.format(DUE.name) if due else "")
 
-    return Program("sweep", [MOST], steps)
+    return Program("sweep", [MOST], steps, pinned=BY_INDEX)
 
 
 def due_with(ends: str, due: str = "due") -> str:

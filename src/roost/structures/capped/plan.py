@@ -250,7 +250,7 @@ class CappedPlan(RowsPlan):
                     else:
                         is_full += f" AND ({sequence} % {keep} <> 0 OR {count} >= {keep})"
                     yield Leave(f"{is_full} AND {w.new(structure.score.name)} <= (SELECT {score} {worst})", ["0"])
-                    gone = f"{is_full} AND sequence = (SELECT sequence {worst})"
+                    gone = f"{is_full} AND {score} = (SELECT {score} {worst}) AND sequence = (SELECT sequence {worst})"
                 else:
                     excess = f"(SELECT n - {keep} FROM {head} WHERE {mine})"
                     gone = (
