@@ -247,6 +247,16 @@ def test_plain_sql_reads_and_writes_it(open_store: Make, sql: Any) -> None:
     assert store.run(words.keys()) == [2]
 
 
+@pytest.mark.needs("readable views", "cache")
+def test_expiry_times_in_plain_sql_are_by_the_clock_when_that_has_jumped_back(open_store: Make, sql: Any) -> None:
+    store = open_store(words)
+    passes(sql, words, 3600)  # which time is ahead of the clock
+    ends = f"{dt.datetime.now(dt.UTC) + dt.timedelta(minutes=30):%Y-%m-%d %H:%M:%S.%f}"
+    insert(sql, "words", key=1, value="one", expires=ends)
+    assert 0 < store.run(words.gets(1)).ttl <= 1800
+    assert [str(expires)[:26] for (expires,) in rows(sql, "SELECT expires FROM words")] == [ends]
+
+
 @pytest.mark.needs("second store", "cache")
 def test_cas_and_increment_lose_nothing_between_stores(open_store: Make) -> None:
     stores = [open_store(words, pages, timeout=60.0) for _ in range(3)]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -107,6 +108,18 @@ def test_a_lease_that_cannot_be_renewed_is_lost(open_store: Make, store_url: str
 
     with pytest.raises(roost.LeaseLost):
         until_it_is_lost()
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="there is no clock that goes on during sleep")
+def test_after_its_machine_has_slept_for_longer_it_is_lost(open_store: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, real = open_store(jobs), time.clock_gettime
+    with store.holding(jobs, "daily", ttl=60) as held:
+        assert not held.lost
+        # The monotonic clock stood still meanwhile.
+        monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + 61 * (clock == time.CLOCK_BOOTTIME))
+        with pytest.raises(roost.LeaseLost):
+            held.check()
+        monkeypatch.undo()
 
 
 def test_asyncio(store_url: str) -> None:

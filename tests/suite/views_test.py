@@ -195,6 +195,22 @@ def test_what_a_client_says_the_time_is_removes_nothing(open_store: Open, sql: A
 
 
 @inlets
+def test_a_statement_that_began_before_others_have_written_does_not_put_time_forward(
+    open_store: Open, sql: Any
+) -> None:
+    store = open_store()
+    online = roost.Set("online", key=str, member=int, keep_for=3600)
+    locks = roost.Lease("locks")
+    store.create(online, locks)
+    store.run_all(online.add("room", 1), locks.acquire("door", "ada", 600))
+    sql.execute("SET timestamp = UNIX_TIMESTAMP(SYSDATE()) - 3500")  # as where it has waited for a lock, or as one says
+    for n in range(3):
+        sql.execute(f"INSERT INTO online_in (`key`, member) VALUES ('other', {n})")
+    sql.execute("CALL locks_acquire('window', 'eve', 1)")
+    assert store.run_all(online.size("room"), locks.holder("door")) == (1, "ada")
+
+
+@inlets
 def test_duplicates_inside_one_statement(open_store: Open, sql: Any) -> None:
     store = open_store(refreshing, baskets, likes)
     sql.execute("INSERT INTO refreshing_in (uid, visitor) VALUES (5, 1), (5, 2), (5, 1), (5, 1), (6, 1)")

@@ -38,6 +38,11 @@ PAUSE = 0.1  # seconds between attempts to acquire a lease that another holder h
 RENEWALS = 3  # per ttl of the lease, so that it survives two failed renewals
 
 
+def elapsed() -> float:
+    """Return seconds by a clock that nobody sets, and that goes on, where there is one, while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 def apart(store: Runner, operation: Operation[T], answer: Future[T] | None = None) -> T:
     """Run an operation in a thread of its own, in which no signal handler and no other thread raises an exception.
 
@@ -88,7 +93,7 @@ class Held(Generic[K]):
         self._seconds: float = self._acquire.args[2] / SECOND
         self._wait = wait
         self._grant: Grant[K] | None = None
-        self._until = 0.0  # the earliest possible end, counted from the request, by the monotonic clock
+        self._until = 0.0  # the earliest possible end, counted from the request, by `elapsed`
         self._pause = 0.0  # until the next renewal
         self._over = False
         self._begun = False
@@ -108,7 +113,7 @@ class Held(Generic[K]):
     @property
     def lost(self) -> bool:
         """Whether the lease has, or may have, ended: it was not renewed in time, or was released by another caller."""
-        return self._over or time.monotonic() >= self._until
+        return self._over or elapsed() >= self._until
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is lost; call it before each step that only the holder may do."""
@@ -158,7 +163,7 @@ class Holding(Held[K]):
         self._begin()
         deadline = time.monotonic() + self._wait
         try:
-            while not self._take(time.monotonic(), acquired(self._store, self._acquire, self._lease.release)):
+            while not self._take(elapsed(), acquired(self._store, self._acquire, self._lease.release)):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise self._busy()
@@ -175,7 +180,7 @@ class Holding(Held[K]):
         # Renews the lease, and releases it: the thread that runs the block may be interrupted meanwhile.
         try:
             while not self._stop.wait(self._pause) and not self.lost:
-                begun = time.monotonic()
+                begun = elapsed()
                 try:
                     renewed = self._take(begun, self._store.run(self._lease.renew(self.grant, self._ttl)))
                 except Error as error:
@@ -226,7 +231,7 @@ class AsyncHolding(Held[K]):
     async def __aenter__(self) -> AsyncHolding[K]:
         self._begin()
         deadline = time.monotonic() + self._wait
-        while not self._take(time.monotonic(), await aacquired(self._store, self._acquire, self._lease.release)):
+        while not self._take(elapsed(), await aacquired(self._store, self._acquire, self._lease.release)):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._busy()
@@ -240,7 +245,7 @@ class AsyncHolding(Held[K]):
     async def _keep(self, host: asyncio.Task[Any]) -> None:
         while True:
             await asyncio.sleep(self._pause)
-            begun = time.monotonic()
+            begun = elapsed()
             if self.lost:
                 break
             try:

@@ -55,11 +55,13 @@ CLOCK = {
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 }
 
-# In a trigger on MariaDB, which runs with others' rights: any client may `SET timestamp`, on which UTC_TIMESTAMP
-# depends. SYSDATE does not, but is ambiguous in the hour that occurs twice; so it is used only if the two disagree.
+# In a routine on MariaDB, which runs with others' rights: any client may `SET timestamp`, on which UTC_TIMESTAMP
+# depends, and in a trigger that is when the statement began, before it waited for locks. SYSDATE is neither, but
+# ambiguous in the hour that occurs twice; so what it is later by is added to UTC_TIMESTAMP, unless that is an hour.
 TRIGGER_CLOCK = """\
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', IF(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6)) BETWEEN 0 AND 3599,
-    UTC_TIMESTAMP(6), CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00')))"""
+    UTC_TIMESTAMP(6) + INTERVAL TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) MICROSECOND,
+    CONVERT_TZ(SYSDATE(6), @@time_zone, '+00:00')))"""
 
 # For a view, which has no parameters: on SQLite the system's clock, whatever the store's is.
 SQLITE_CLOCK = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"

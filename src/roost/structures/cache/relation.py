@@ -1,7 +1,7 @@
 """A cache to SQL clients: its values that have not expired, with their flags.
 
 The column `expires` is the moment at which a value does (NULL: never). An INSERT sets a value, whether or not the key
-has one; so does an UPDATE. Each calls a program.
+has one; so does an UPDATE. Each calls a program. It is by the clock, which the structure's time may be ahead of.
 """
 
 from __future__ import annotations
@@ -26,21 +26,25 @@ REMOVED = {WANTED.name: "NULL", INVALIDATES.name: "0", TTL.name: "NULL"}
 KEY_IS_FIXED = "a key cannot be changed; delete it and insert the other one"
 
 SQLITE_UNTIL = (  # strftime rounds: .999999 would be the next second's
-    f"coalesce(CAST(strftime('%s', substr({{0}}, 1, 19)) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER), "
-    f"{NEVER})"
+    f"coalesce(CAST(strftime('%s', substr({{0}}, 1, 19)) AS INTEGER) * 1000000 + CAST(substr({{0}}, 21) AS INTEGER)"
+    f" + {{1}}, {NEVER})"
 )
-MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`), {NEVER})"
-POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint, {NEVER})"
+MARIADB_UNTIL = f"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', `new expires`) + `the ahead`, {NEVER})"
+POSTGRESQL_UNTIL = f"coalesce((extract(epoch FROM NEW.expires) * 1000000)::bigint + {{}}, {NEVER})"
+
+
+def _ahead(plan: Any) -> str:
+    return f"(SELECT coalesce(max(t.ahead), 0) FROM {plan.words.times} t)"
 
 
 def _shown(plan: Any) -> str:
-    return f"CASE WHEN until < {NEVER} THEN {at_moment(plan.dialect, 'until')} END"
+    return f"CASE WHEN until < {NEVER} THEN {at_moment(plan.dialect, f'(until - {_ahead(plan)})')} END"
 
 
 def on_sqlite(plan: Any, words: SQLiteViewWords) -> Made:
     """Return the view on SQLite, with its INSTEAD OF triggers."""
     value = plan.structure.columns[-1]
-    until, flags = SQLITE_UNTIL.format(words.new(EXPIRES)), words.new(GIVEN_FLAGS)
+    until, flags = SQLITE_UNTIL.format(words.new(EXPIRES), _ahead(plan)), words.new(GIVEN_FLAGS)
     typed = f"CAST({FLAGS_GIVEN} AS INTEGER) AS flags"  # an expression has no type: to a text every number is less
     shown = f"{words.dialect.names(words.key)}, {words.shown([value])}, {_shown(plan)} AS expires, {typed}"
     set_ = [
@@ -65,7 +69,9 @@ def inlets(plan: Any) -> Inlets:
         called, declared = words.call("set", {TTL.name: "NULL", FLAGS.name: "COALESCE(`new flags`, 0)"})
         until = f"UPDATE {words.rows} SET {_until(plan, MARIADB_UNTIL)} WHERE {words.is_new(key, f'{words.rows}.')}"
         no_flags = words.refuse((NO_FLAGS.format("`new flags`"), VALUE, FLAGS_TAKE))
-        return words.inlet([*columns, EXPIRES, GIVEN_FLAGS], [*no_flags, *called, until], declared)
+        ahead = f"SELECT {_ahead(plan)} INTO `the ahead`"  # in the UPDATE it would lock the clock
+        body = [*no_flags, *called, ahead, until]
+        return words.inlet([*columns, EXPIRES, GIVEN_FLAGS], body, [*declared, "DECLARE `the ahead` BIGINT"])
 
     def remove(words: MySQLViewWords) -> Inlet:
         return words.inlet(key, *words.call("remove", REMOVED))
@@ -81,9 +87,10 @@ def on_postgresql(plan: Any, words: PostgreSQLViewWords) -> Made:
     old, new = words.is_old(words.key), [*columns, EXPIRES, GIVEN_FLAGS]
     no_flags = (NO_FLAGS.format("NEW.flags"), VALUE, FLAGS_TAKE)
     shown = f"{words.dialect.names(columns)}, {_shown(plan)} AS expires, {FLAGS_SHOWN}"
+    until = _until(plan, POSTGRESQL_UNTIL.format(_ahead(plan)))
     set_ = [
         *words.call("set", {TTL.name: "NULL", FLAGS.name: "coalesce(NEW.flags, 0)"}),
-        f"UPDATE {words.rows} SET {_until(plan, POSTGRESQL_UNTIL)} WHERE {words.is_new(words.key)};",
+        f"UPDATE {words.rows} SET {until} WHERE {words.is_new(words.key)};",
     ]
     # As the view shows them, so that they are equal where nothing was written.
     row = f"ROW(value, {_shown(plan)}, {FLAGS_GIVEN})"

@@ -210,7 +210,7 @@ class CounterPlan(ProgramPlan):
                 # The clock advances, and an index cannot be searched for what may change: it is read once.
                 begun = f"greatest(m - MOD(m, {size}), coalesce({newest}, 0))"
                 return f"(SELECT {begun} FROM (SELECT {now} AS m) c)"
-        return f"GREATEST({now} - MOD({now}, {size}), COALESCE({newest}, 0))"
+        return f"GREATEST({now} DIV {size} * {size}, COALESCE({newest}, 0))"  # there, too, the clock may advance
 
     def _adding(self, w: Words, slot: str, source: str = "") -> Iterator[Step]:
         values = w.values(self.structure.key.columns)
