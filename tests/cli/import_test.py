@@ -487,6 +487,14 @@ def test_damaged_compression_is_told(visits: Shell) -> None:
     assert visits.error.startswith("error: the file cannot be read behind line 0: ")
 
 
+def test_long_values_are_not_collected_by_the_thousand(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell("create", "cache", "pages", "--value", "text(1000000)")
+    lines = "".join(f"{key},{'x' * 1_000_000}\n" for key in range(20))
+    with each_submission(monkeypatch, iter([None, roost.Busy("another connection holds the write lock")])):
+        shell("import", "pages", "-", "--format", "csv", stdin=f"key,value\n{lines}", code=1)
+    assert shell.error.endswith("\n17 lines are in; go on with --from-line 19\n")
+
+
 def test_long_values_pass(shell: Shell) -> None:
     shell("create", "ring", "blobs", "--per", "uid:int", "--keep", "1", "--column", "content:binary(8000000)")
     shell(

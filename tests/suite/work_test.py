@@ -110,6 +110,23 @@ def test_keys_begin_where_they_are_asked_to_on_mariadb() -> None:
                 assert sum([int(n) for _, n in cursor.fetchall()]) < 100
 
 
+def test_the_triggers_of_a_view_are_found_without_all_others_on_mariadb() -> None:
+    asked: list[tuple[str, Any]] = []
+    trace = lambda sql, row: asked.append((sql, row))  # noqa: E731
+    with servers.own_database("mariadb") as url, roost.Store(url, trace=trace) as store:
+        store.create(pageviews, visits, likes, baskets)
+        asked.clear()
+        store.create(pageviews)
+        ((sql, row),) = [(sql, row) for sql, row in asked if sql.startswith("SELECT table_name, definer")]
+        with contextlib.closing(pymysql.connect(**arguments(url)[0])) as raw, raw.cursor() as cursor:
+            views, triggers, _ = sql.split("UNION ALL ")
+            behind = views.count("%s")
+            cursor.execute("FLUSH STATUS")
+            assert cursor.execute(triggers, row[behind : behind + triggers.count("%s")]) == 2
+            cursor.execute("SHOW SESSION STATUS LIKE 'Handler_tmp_write'")
+            assert cursor.fetchall()[0][1] == "2"  # rows that information_schema has made
+
+
 # --- PostgreSQL reads by index before it has statistics of a table, which it collects a minute later --------------
 
 KEYS = 3_000

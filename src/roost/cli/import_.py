@@ -175,6 +175,7 @@ def _object(line: str) -> dict[str, Any]:
 
 
 AT_ONCE = 1000  # records per transaction: few commits, and other writers wait only milliseconds
+MOST_BYTES = 2**24  # of their values: they are in memory
 
 # Errors that a single line can cause; any other error concerns the whole database.
 LINE_ERRORS = (roost.Invalid, roost.Duplicate, roost.Full, roost.Overflow, roost.StatementFailed)
@@ -243,6 +244,7 @@ class Import:
         self._report = report
         self._skips = skips
         self._waiting: list[Taken] = []
+        self._bytes = 0  # of these, about
         self.from_line = from_line
         self.next_line = from_line
         self.tried = 0  # the last line that was given to the database
@@ -258,18 +260,19 @@ class Import:
             except roost.Invalid as error:
                 outcome = str(error)
         self._waiting.append((record, outcome))
+        self._bytes += sum([len(each) for each in record.values if isinstance(each, (str, bytes))])
 
     @property
     def full(self) -> bool:
-        """Whether to import the collected records now: there are a thousand, or the last one is a bad line."""
+        """Whether to import the collected records now: there are many, or the last one is a bad line."""
         if not self._waiting:
             return False
         ends_here = not self._skips and isinstance(self._waiting[-1][1], str)
-        return ends_here or len(self._waiting) >= AT_ONCE
+        return ends_here or len(self._waiting) >= AT_ONCE or self._bytes >= MOST_BYTES
 
     def flush(self) -> None:
         """Import the collected records; raise `Stopped` at a bad line that is not skipped."""
-        taken, self._waiting = self._waiting, []
+        taken, self._waiting, self._bytes = self._waiting, [], 0
         self.tried = taken[-1][0].next - 1 if taken else self.tried
         with uninterrupted():
             if self._skips:

@@ -268,10 +268,11 @@ SELECT routine_name, routine_comment FROM information_schema.routines
 TRIGGERS = """\
 SELECT trigger_name, event_object_table, action_statement, action_order, action_timing, event_manipulation
   FROM information_schema.triggers WHERE event_object_schema = DATABASE() AND event_object_table IN ({})"""
+# By names of tables: to find a trigger by its own, the server opens all tables of the database.
 DEFINERS = """\
 SELECT table_name, definer FROM information_schema.views WHERE table_schema = DATABASE() AND table_name IN ({0})
 UNION ALL SELECT trigger_name, definer FROM information_schema.triggers
-  WHERE event_object_schema = DATABASE() AND trigger_name IN ({0})
+  WHERE event_object_schema = DATABASE() AND event_object_table IN ({0}) AND trigger_name IN ({0})
 UNION ALL SELECT routine_name, definer FROM information_schema.routines
   WHERE routine_schema = DATABASE() AND routine_name IN ({0})"""
 COLUMNS = """\
@@ -347,7 +348,8 @@ def _powerless(plan: StructurePlan, objects: Mapping[str, str]) -> Generator[Sta
     if not names:  # of inlets that were lost
         return set()
     needs = {}
-    for made, definer in (yield from _asked(DEFINERS, *names)):
+    asked = yield from _asked(DEFINERS, *names, f"{name}_in", f"{name}_out", plan.rows_table)
+    for made, definer in [each for each in asked if each[0] in names]:
         rights = needed(bodies[made])
         if made in _trigger_names(name):
             table = stood_on.get(made, plan.rows_table)
