@@ -21,7 +21,7 @@ from roost.types.columns import Column
 from tests.suite.clients import Client
 from tests.suite.engines import Engine
 from tests.suite.passing import Hand, passes
-from tests.suite.shapes import Make, in_threads
+from tests.suite.shapes import Make, in_threads, rows
 from tests.suite.ways import App
 
 pytestmark = pytest.mark.needs("counter", "second store")
@@ -199,6 +199,26 @@ def test_nobody_waits_for_who_writes_the_time(open_store: Make, sql: Client) -> 
     sql.execute("COMMIT")
     written = store.run(ticks.read())
     assert (row(sql) or (0,))[0] == written
+
+
+@pytest.mark.needs("programs for SQL", "psycopg")
+def test_who_is_held_up_while_others_write_the_time_does_not_put_it_forward(open_store: Make, sql: Client) -> None:
+    store = open_store(ticks, lock_wait=4.0)
+    first = store.run(ticks.read())
+    now = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+    def others() -> None:
+        while not rows(sql, "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'roost_ticks_clock'::regclass"):
+            pass
+        sql.execute("SELECT pg_sleep(1.1)")
+        sql.execute(f"UPDATE roost_ticks_clock SET latest = {now}")
+        sql.execute("COMMIT")
+
+    sql.execute("BEGIN")
+    sql.execute("LOCK TABLE roost_ticks_clock")
+    held_up, _ = in_threads(partial(store.run, ticks.read()), others)
+    assert held_up - first >= SECOND
+    assert (row(sql) or (0, 1))[1] == 0
 
 
 @pytest.mark.ways("server")

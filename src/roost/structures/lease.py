@@ -45,7 +45,8 @@ class Grant(Generic[Key]):
 
     token: the fencing number. A later grant of the same key has a larger token; renewing keeps it. The resource that
         the lease guards should reject a request whose token is smaller than one it has already seen.
-    expires: the time at which the lease expires unless it is renewed, by the database's clock.
+    expires: the time at which the lease expires unless it is renewed, by the structure's time: it is ahead of the
+        database's clock once that has jumped back.
     """
 
     key: Key

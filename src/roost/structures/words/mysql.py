@@ -224,8 +224,8 @@ class MySQLWords(ServerWords):
         skips = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR " if self.dialect.name == "mariadb" else ""
         now, clock, latest, ahead, row = map(self.__getitem__, ("now", "clock", "latest", "ahead", "clock_row"))
         return [
-            f"SET {clock} = {self.clock}",
             f"SELECT t.latest, t.ahead INTO {latest}, {ahead} FROM {self.times} t WHERE t.id = 0",
+            f"SET {clock} = {self.clock}",  # after it: who is held up between them does not take it for a jump back
             f"SET {now} = GREATEST({clock} + COALESCE({ahead}, 0), COALESCE({latest}, 0))",
             f"IF ABS({clock} + {ahead} - {latest}) >= {SECOND} THEN\n"
             f"    {skips}SELECT id INTO {row} FROM {self.times}\n"

@@ -305,8 +305,8 @@ class PostgreSQLWords(ServerWords):
         # At REPEATABLE READ the UPDATE would fail where somebody else has stored it since the snapshot.
         due = f"abs(it.clock + it.ahead - it.latest) >= {SECOND} AND {self.dialect.read_committed}"
         return [
-            f"it.clock := {self.clock};",
             f"SELECT t.latest, t.ahead INTO it.latest, it.ahead FROM {self.times} t WHERE t.id = 0;",
+            f"it.clock := {self.clock};",  # after it: who is held up between them does not take it for a jump back
             "it.now := greatest(it.clock + coalesce(it.ahead, 0), it.latest);",
             self._if(
                 due,
