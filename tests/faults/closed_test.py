@@ -7,6 +7,7 @@ import fcntl
 import gc
 import os
 import random
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -176,6 +177,21 @@ def test_a_store_dropped_without_close_leaves_nothing(url: str, tmp_path: Path) 
         assert gone() is None
         assert _descriptors(tmp_path) == []
     assert threading.active_count() == before
+
+
+def test_what_a_batch_had_does_not_wait_for_the_garbage_collector(make_store: MakeStore) -> None:
+    store = make_store(*STRUCTURES)
+    store.run_all(counts.add(1), counts.add(2))
+    gc.collect()
+    gc.disable()
+    try:
+        operation = counts.add(1)
+        before = sys.getrefcount(operation)
+        for _ in range(10):
+            store.run_all(operation, counts.add(2))
+        assert sys.getrefcount(operation) <= before + 1  # the last batch's may stay
+    finally:
+        gc.enable()
 
 
 def test_an_asyncio_store_dropped_without_close_leaves_nothing(url: str, tmp_path: Path) -> None:

@@ -210,3 +210,4 @@ class Queue:
                 leader.following = first
             leader.leads = False
         leader.pass_on()
+        leader.taken = []  # it has the leader, too: with all values it would wait for the garbage collector
