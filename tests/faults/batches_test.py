@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 import threading
@@ -293,25 +292,6 @@ def test_who_is_answered_does_not_wait_for_a_later_call_beyond_its_own_time() ->
         thread.join()
     later[0].join()
     assert not queue.led
-
-
-def test_a_batch_is_halved_only_while_there_is_time() -> None:
-    """Where its writer's row is locked, each attempt waits for a second on MySQL; 16 calls waited for half a minute."""
-    statements: list[str] = []
-
-    async def add() -> list[Any]:
-        async with roost.AsyncStore(url, timeout=0.5, trace=lambda sql, row: statements.append(sql)) as store:
-            await store.run(pageviews.add("/"))
-            with held(url, "SELECT * FROM roost_writers FOR UPDATE"):
-                statements.clear()
-                calls = [store.run(pageviews.add(str(number))) for number in range(16)]
-                return await asyncio.gather(*calls, return_exceptions=True)
-
-    with servers.database("mysql") as url:
-        with roost.Store(url) as store:
-            store.create(pageviews, view=False)
-        assert {type(answer) for answer in asyncio.run(add())} == {roost.Busy}
-    assert statements.count("START TRANSACTION") < 4
 
 
 def test_what_is_missing_is_named_to_who_writes_to_several_as_well() -> None:

@@ -270,12 +270,10 @@ class Batch:
                 return
         if isinstance(error, Busy) and self._slow_path is not None:
             self._begin = NOWAIT.get(self._begin, self._begin)
-            parts[:] = _in_time(parts, error)
-            for left in _in_time([part], error):
-                if len(left) == 1:
-                    self._stats.slow += 1
-                    left.send_to(self._slow_path, error)
-                parts += left.halves()
+            if len(part) == 1:
+                self._stats.slow += 1
+                part.send_to(self._slow_path, error)
+            parts += part.halves()
         elif isinstance(error, Busy) and self._dialect.is_server:
             now = time.monotonic()
             late = part.late(now)
@@ -382,13 +380,6 @@ def _refuse_late(parts: Sequence[Part], until: float, error: Error) -> None:
         late = part.late(until)
         if late is not None:
             late.refuse(error)
-
-
-def _in_time(parts: Sequence[Part], error: Error) -> list[Part]:
-    # Refuse what has no time left, and return the rest: each attempt may have waited, on MySQL for a second.
-    now = time.monotonic()
-    _refuse_late(parts, now, error)
-    return [left for each in parts if each.late(now) is not each and (left := each.left()) is not None]
 
 
 def joined(atom: Atom, known: Known, context: Context) -> Work:

@@ -225,7 +225,7 @@ class CounterPlan(ProgramPlan):
         values |= {"slot": slot, "n": w.new("n")}
         change = {"n": f"{w.rows}.n + {w.proposed('n')}"}
         if self.room > 1:
-            change["slot"] = f"{w.rows}.slot + (random() < {MOVES})::integer"
+            change["slot"] = f"{w.rows}.slot + (random() < {MOVES}::double precision)::integer"
         if source:
             yield from w.write_all(w.rows, values, [*key, "slot"], change)
         else:
