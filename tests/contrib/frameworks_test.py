@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy
 
 import roost
+from roost.structures.views.postgresql import ROOM
 from tests.campaigns.foreign import held
 from tests.docs_test import ROOT, blocks
 
@@ -52,7 +53,7 @@ def make_orders(url: str) -> None:
 
 def fill(url: str, key: str) -> None:
     """Put as much into each slot of a counter's key as 64 bits can hold."""
-    numbers = 2**40 if url.startswith("postgresql") else 1
+    numbers = ROOM if url.startswith("postgresql") else 1
     rows = [f"('{key}', {slot * numbers}, {2**63 - 1})" for slot in range(16)]
     executed(url, f"INSERT INTO roost_pageviews_rows VALUES {', '.join(rows)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 import sqlite3
@@ -216,24 +217,29 @@ def test_so_is_every_statement_for_many_rows(database: sqlite3.Connection) -> No
     assert explained_tables == {"_find", "_heads"}
 
 
+def steps(database: sqlite3.Connection, sql: str, params: Any) -> int:
+    """Return how many steps SQLite's machine takes for a statement: they are the same on every computer."""
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    database.set_progress_handler(step, 1)
+    try:
+        database.execute(sql, params).fetchall()
+    finally:
+        database.set_progress_handler(None, 1)
+    return count
+
+
 def test_the_newest_rows_are_read_without_the_others(database: sqlite3.Connection) -> None:
-    # Steps of SQLite's machine, which are the same on every computer: one row of 12 costs less than half of them.
-    def steps(operation: roost.Operation[Any]) -> int:
+    # One row of 12 costs less than half of them.
+    def steps_of(operation: roost.Operation[Any]) -> int:
         template, row = reads(operation)
         ((sql, params),) = render(Statement(template, [row]))
-        count = 0
-
-        def step() -> int:
-            nonlocal count
-            count += 1
-            return 0
-
-        database.set_progress_handler(step, 1)
-        try:
-            database.execute(sql, params).fetchall()
-        finally:
-            database.set_progress_handler(None, 1)
-        return count
+        return steps(database, sql, params)
 
     some: list[tuple[Any, Any]] = [
         (baskets.latest(5, 1), baskets.latest(5)),
@@ -244,7 +250,7 @@ def test_the_newest_rows_are_read_without_the_others(database: sqlite3.Connectio
     ]
     if database.execute("SELECT count(*) FROM roost_baskets_rows").fetchone()[0]:
         for one, all_ in some:
-            assert 0 < 2 * steps(one) < steps(all_), one
+            assert 0 < 2 * steps_of(one) < steps_of(all_), one
 
 
 def test_an_add_to_a_leaderboard_does_not_pass_its_rows(tmp_path: Path) -> None:
@@ -254,18 +260,7 @@ def test_an_add_to_a_leaderboard_does_not_pass_its_rows(tmp_path: Path) -> None:
         store.run(
             best.add_all([Points(board, n, n) for board, rows in (("few", 10), ("many", 900)) for n in range(rows)])
         )
-    connection = sqlite3.connect(tmp_path / "best.db")
-    steps = 0
-
-    def step() -> int:
-        nonlocal steps
-        steps += 1
-        return 0
-
-    connection.set_progress_handler(step, 1)
-    for board in ("few", "many"):
-        connection.execute("INSERT INTO best (board, player, points) VALUES (?, 5000, 5000)", (board,))
-        if board == "few":
-            few, steps = steps, 0
-    connection.close()
-    assert steps < 2 * few
+    with contextlib.closing(sqlite3.connect(tmp_path / "best.db")) as connection:
+        insert = "INSERT INTO best (board, player, points) VALUES (?, 5000, 5000)"
+        few, many = [steps(connection, insert, (board,)) for board in ("few", "many")]
+    assert many < 2 * few

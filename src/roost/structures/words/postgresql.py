@@ -174,7 +174,8 @@ class PostgreSQLWords(ServerWords):
             for name, value in change.items()
         )
         names, order = ", ".join(values), ", ".join(key)
-        # What somebody else has made or changed since the statement began is another version, which is not updated.
+        # What somebody else has made or changed since the statement began is another version, which is not updated; the
+        # upsert meets it, at the key that it had when it was locked.
         last = f'coalesce("its last", {key[-1]})'
         put = ", ".join(last if name == key[-1] else name for name in values)
         yield steps.Do(f"""WITH w AS MATERIALIZED (
